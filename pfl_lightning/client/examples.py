@@ -1,0 +1,99 @@
+"""What clients hold: one resident table of samples, and for each client the rows of it that are its own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Transform(Protocol):
+    """Turns raw samples into network inputs, a whole batch at once on its device."""
+
+    random: bool
+
+    def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
+        """Transform ``[batch, ...]``; with ``bits`` (one random integer per sample) it augments as well."""
+
+
+@dataclass
+class Samples:
+    """All samples of a data set.
+
+    Attributes:
+        inputs: Raw inputs such as uint8 images, ``[samples, ...]``.
+        targets: Class labels, ``[samples]``.
+        transform: Makes network inputs of raw ones.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    transform: Transform
+    _resident: dict[torch.device, "Samples"] = field(default_factory=dict, repr=False)
+
+    def to(self, device: torch.device) -> "Samples":
+        """The same samples on a device; copied there once."""
+        if self.inputs.device == device:
+            return self
+        if device not in self._resident:
+            self._resident[device] = Samples(self.inputs.to(device), self.targets.to(device), self.transform)
+        return self._resident[device]
+
+
+@dataclass
+class Examples:
+    """The examples of a few clients, padded to the largest of them.
+
+    Attributes:
+        samples: Where the samples lie.
+        ids: Client ids, ``[clients]``.
+        index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; 0 beyond its count.
+        counts: Number of examples of each client, ``[clients]``, always on the CPU: it steers the loops.
+    """
+
+    samples: Samples
+    ids: Tensor
+    index: Tensor
+    counts: Tensor
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def longest(self) -> int:
+        """The largest count."""
+        return int(self.counts.max()) if len(self) else 0
+
+    def to(self, device: torch.device, **_: object) -> "Examples":
+        """The same examples on a device, but for the counts."""
+        return replace(self, samples=self.samples.to(device), ids=self.ids.to(device), index=self.index.to(device))
+
+    def rows(self, start: int, stop: int) -> "Examples":
+        """The examples of a slice of the clients, padded to the largest of those."""
+        counts = self.counts[start:stop]
+        longest = int(counts.max()) if len(counts) else 0
+        return replace(self, ids=self.ids[start:stop], index=self.index[start:stop, :longest], counts=counts)
+
+    def split(self, size: int) -> Iterator[tuple[int, "Examples"]]:
+        """Cut into pieces of at most ``size`` clients; yields where each piece starts, and the piece."""
+        for start in range(0, len(self), size):
+            yield start, self.rows(start, start + size)
+
+    def gather(self, positions: Tensor, bits: Tensor | None = None) -> Tensor:
+        """Network inputs of some examples of the first clients.
+
+        Args:
+            positions: Which of its examples, for each client, ``[clients or fewer, batch]``.
+            bits: Random integers for the augmentation of each, same shape; no augmentation when None.
+
+        Returns:
+            Inputs, ``[clients or fewer, batch, ...]``.
+        """
+        raw = self.samples.inputs[self.index[: len(positions)].gather(1, positions).flatten()]
+        inputs = self.samples.transform(raw, None if bits is None else bits.flatten())
+        return inputs.unflatten(0, positions.shape)
+
+    def targets(self, positions: Tensor) -> Tensor:
+        """Labels of some examples of the first clients, ``[clients or fewer, batch]``."""
+        return self.samples.targets[self.index[: len(positions)].gather(1, positions)]

@@ -1,0 +1,51 @@
+"""What kinds of layers a network is made of, and which of them a phase leaves alone."""
+
+from collections import OrderedDict
+from collections.abc import Collection
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.dropout import _DropoutNd
+
+BATCH_NORM = _BatchNorm
+DROPOUT = _DropoutNd
+SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNNBase)  # slower than a loop over clients
+
+
+def has_layers(network: nn.Module, kinds: type | tuple[type, ...], names: Collection[str] | None = None) -> bool:
+    """Whether the network has layers of these kinds (among those that hold a tensor of ``names``, where given)."""
+    return any(
+        isinstance(module, kinds) and (names is None or _holds(path, module, names))
+        for path, module in network.named_modules()
+    )
+
+
+def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequential:
+    """The layers ``start .. stop`` under their own names; the modules themselves, not copies."""
+    return nn.Sequential(OrderedDict(list(network.named_children())[start:stop]))
+
+
+def frozen_layers(network: nn.Sequential, moves: Collection[str]) -> int:
+    """Number of leading layers whose output stays the same while ``moves`` move; 0 if none of them computes much.
+
+    Dropout ends them: behind it the output is new in every step.
+    """
+    leading = 0
+    for name, layer in network.named_children():
+        if _holds(name, layer, moves) or has_layers(layer, DROPOUT):
+            break
+        leading += 1
+    return leading if any(True for _ in part(network, 0, leading).parameters()) else 0
+
+
+def set_mode(network: nn.Module, moves: Collection[str]) -> None:
+    """Training mode, but for BatchNorm layers that do not move: those use and keep their running statistics."""
+    network.train()
+    for path, module in network.named_modules():
+        if isinstance(module, BATCH_NORM):
+            module.train(_holds(path, module, moves))
+
+
+def _holds(path: str, module: nn.Module, names: Collection[str]) -> bool:
+    return any(f"{path}.{name}" in names for name in module.state_dict())

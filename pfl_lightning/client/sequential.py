@@ -1,0 +1,36 @@
+"""The reference: one client after another, nothing padded.
+
+Applies to every network. On a CPU, images run in the channels-last layout, which convolutions prefer.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from pfl_lightning.client.backend import Backend, ClientFunction
+from pfl_lightning.tree import Params, Tree
+
+
+class Sequential(Backend):
+    """One client after another."""
+
+    def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
+        """Call the function once per client."""
+        results = [
+            function(params.client(row), *(argument[row] for argument in arguments)) for row in range(len(arguments[0]))
+        ]
+        return {name: torch.stack([result[name] for result in results]) for name in results[0]}
+
+    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
+        """One call per client."""
+        outputs = [functional_call(network, params.client(row), _layout(batch)) for row, batch in enumerate(inputs)]
+        return torch.stack(outputs)
+
+    def tile_size(self, moving: list[Tensor]) -> int:
+        """One client."""
+        return 1
+
+
+def _layout(inputs: Tensor) -> Tensor:
+    is_image = inputs.ndim == 4 and inputs.device.type == "cpu"
+    return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs

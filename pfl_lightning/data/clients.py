@@ -1,0 +1,33 @@
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pfl_lightning.client import Examples, Samples
+
+
+class ClientTable:
+    """Which samples belong to which client, in one flat table: looking up a cohort costs the same in any population.
+
+    Args:
+        samples: The samples of all clients.
+        parts: Indices into them, one array per client.
+    """
+
+    def __init__(self, samples: Samples, parts: Sequence[NDArray[np.int64]]) -> None:
+        self.samples = samples
+        self.counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
+        self.starts = torch.cat([torch.zeros(1, dtype=torch.int64), self.counts.cumsum(0)])[:-1]
+        # one more entry, so that the padding of clients without samples points somewhere
+        self.flat = torch.from_numpy(np.concatenate([*parts, np.zeros(1, dtype=np.int64)]))
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def examples(self, ids: torch.Tensor) -> Examples:
+        """The examples of some clients, ``[clients]``, in this order."""
+        counts = self.counts[ids]
+        column = torch.arange(int(counts.max()) if len(ids) else 0)
+        places = self.starts[ids][:, None] + torch.where(column < counts[:, None], column, 0)
+        return Examples(self.samples, ids, self.flat[places], counts)

@@ -1,0 +1,44 @@
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class ImageTransform:
+    """Normalises uint8 images and, where random bits are given, crops and flips them at random; all on their device.
+
+    Args:
+        mean: Mean of each channel, of pixels in [0, 1].
+        std: Standard deviation of each channel.
+        padding: Black pixels added on each side before a random crop to the original size; 0 for no augmentation.
+            Where there is a crop, half of the images are mirrored too.
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0) -> None:
+        self.mean, self.std, self.padding = torch.tensor(mean), torch.tensor(std), padding
+        self.random = padding > 0
+
+    def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
+        """Transform a batch.
+
+        Args:
+            raw: Images, uint8 ``[batch, channels, height, width]``.
+            bits: Random integers, ``[batch]``; no augmentation without them.
+
+        Returns:
+            Network inputs in torch's default float type, same shape.
+        """
+        if bits is not None and self.random:
+            raw = self._augment(raw, bits)
+        mean, std = (each.to(raw.device, torch.get_default_dtype())[:, None, None] for each in (self.mean, self.std))
+        return raw.to(mean.dtype).div_(255).sub_(mean).div_(std)
+
+    def _augment(self, images: Tensor, bits: Tensor) -> Tensor:
+        (height, width), places = images.shape[2:], 2 * self.padding + 1
+        top, left, mirrored = bits % places, bits // places % places, bits // places**2 % 2
+        across = torch.arange(width, device=images.device)
+        across = torch.where(mirrored[:, None] == 1, across.flip(0), across) + left[:, None]  # [batch, width]
+        down = torch.arange(height, device=images.device) + top[:, None]  # [batch, height]
+        padded = torch.nn.functional.pad(images, (self.padding,) * 4)
+        batch = torch.arange(len(images), device=images.device)[:, None, None]
+        return padded.permute(0, 2, 3, 1)[batch, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,263 @@
+import importlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from os import PathLike
+from typing import Any, ClassVar, Literal
+
+import lightning.pytorch as pl
+import torch
+from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from pfl_lightning.client import BackendName, Engine, Examples, Phase
+from pfl_lightning.data import Judgement, Round
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods.bank import ClientBank
+from pfl_lightning.metrics import ClientAccuracy
+from pfl_lightning.models import Network
+from pfl_lightning.seeding import Key
+from pfl_lightning.server import Weighting, client_weights
+from pfl_lightning.system import Clock
+from pfl_lightning.tree import Params, Tree, mix, select
+
+Part = Literal["nothing", "head", "body", "all"]
+STACK_BYTES = 1 << 30  # what the tensors of the clients that train at once may take, unless chunk_size is given
+
+
+class Method(pl.LightningModule):
+    """A federated method: one communication round is one training step.
+
+    Rule of a round (the defaults make it FedAvg)::
+
+        received_i = shared, and what client i keeps          # broadcast
+        trained_i  = local(received_i) on client i's examples # local, all participants at once
+        keep_i     = the kept part of trained_i
+        shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)
+
+    A method says which part a client ``keeps`` and what it does in ``local``; everything else has a default. Clients are
+    judged by two models: with the shared part and what they keep (``stored``, or ``global`` where they keep nothing), and
+    with their personal part refitted on the received rest (``refitted``).
+
+    Args:
+        network: The network; ``num_classes`` and ``input_shape`` come from the data set.
+        head_layers: How many layers with parameters form the head, counted from the end.
+        epochs: Local passes over a client's training samples in a round.
+        batch_size: Samples in a local batch.
+        lr: Local learning rate.
+        momentum: Local momentum; it starts at zero in every round.
+        weight_decay: Local L2 penalty on weights, not on biases.
+        weighting: Weight of an upload: by its client's training ``samples``, or ``uniform``.
+        eval_epochs: Epochs for which the personal part is refitted on a client's training samples, on a copy, before
+            it is judged; 0 for none.
+        batch_norm: Whether the server averages the running statistics of shared BatchNorm layers (``average``) or
+            clients keep their own (``local``).
+        server_optimizer: Takes the server's step along the mean change of the clients; SGD with rate 1 sets the mean.
+        backend: How clients are computed: ``auto`` chooses by a fixed rule, ``sequential`` is the reference.
+        chunk_size: Clients in memory at once; by default as many as take 1 GiB.
+    """
+
+    keeps: ClassVar[Part] = "nothing"
+
+    def __init__(
+        self,
+        network: Network,
+        head_layers: PositiveInt = 1,
+        epochs: PositiveInt = 1,
+        batch_size: PositiveInt = 10,
+        lr: PositiveFloat = 0.1,
+        momentum: ClosedUnitInterval = 0.0,
+        weight_decay: NonNegativeFloat = 1e-4,
+        weighting: Weighting = "samples",
+        eval_epochs: NonNegativeInt = 10,
+        batch_norm: Literal["average", "local"] = "average",
+        server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
+        backend: BackendName = "auto",
+        chunk_size: PositiveInt | None = None,
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.save_hyperparameters(ignore=["network", "server_optimizer"])
+        self.network = network
+        self.epochs, self.batch_size, self.lr, self.momentum = epochs, batch_size, lr, momentum
+        self.weight_decay, self.weighting, self.eval_epochs = weight_decay, weighting, eval_epochs
+        self.server_optimizer = server_optimizer
+        self.engine = Engine(network, backend)
+        self.chunk_size = chunk_size or max(1, STACK_BYTES // sum(t.nbytes for t in network.state_dict().values()))
+        body, head = network.cut(head_layers)
+        if self.keeps in ("head", "body") and not body:
+            raise PflError(f"model: {type(self).__name__} needs a network with a body; {type(network).__name__} has none")
+        self.parts: dict[Part, frozenset[str]] = {"nothing": frozenset(), "head": head, "body": body, "all": body | head}
+        statistics = frozenset(name for name, _ in network.named_buffers())
+        self.kept = self.parts[self.keeps] | (statistics if batch_norm == "local" else frozenset())
+        self.shared = self.parts["all"] - self.kept
+        self.clock = Clock()
+        self.metrics = nn.ModuleDict()
+
+    # What a method is
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """What the clients do in a round; by default they train everything.
+
+        Args:
+            cohort: Training examples of the clients.
+            received: All tensors, the shared ones first as the server sent them.
+            key: What local randomness is drawn for.
+
+        Returns:
+            The tensors after local training, and each client's training loss, ``[cohort]``.
+        """
+        return self.engine.train(cohort, received, self.phase("all", self.epochs), (*key, "all"))
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The models by which clients are judged, in the order of ``judged_models``.
+
+        Args:
+            train: Their training examples.
+            key: What the randomness of refitting is drawn for.
+
+        Yields:
+            The model's name and its tensors for these clients.
+        """
+        received = self.received(train.ids)
+        for name in self.judged_models:
+            if name == "refitted":
+                phase = self.phase("head" if self.keeps == "nothing" else self.keeps, self.eval_epochs)
+                yield name, self.engine.train(train, received, phase, key)[0]
+            else:
+                yield name, received
+
+    @property
+    def judged_models(self) -> tuple[str, ...]:
+        """Names of the models by which clients are judged; the first one is for model selection."""
+        refitted = ("refitted",) if self.eval_epochs else ()
+        return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
+
+    # What every method shares
+
+    def phase(self, part: Part, epochs: int, lr: float | None = None) -> Phase:
+        """A local phase that moves one part of the network, with the method's own settings."""
+        return Phase(self.parts[part], epochs, self.batch_size, lr or self.lr, self.momentum, self.weight_decay)
+
+    def received(self, ids: Tensor) -> Params:
+        """What clients start a round with: the shared tensors, and their own kept ones, ``[cohort, ...]``."""
+        tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
+        return Params(select(tensors, self.shared), self.clients.gather(ids))
+
+    def training_step(self, batch: Round, batch_idx: int) -> None:
+        """One communication round."""
+        assert batch.index == self.trainer.global_step, "the loader and the trainer disagree on the round"
+        weights = client_weights(batch.examples.counts, self.weighting).to(self.device, self.network_dtype)
+        mean: Tree = {}
+        loss = weights.new_zeros(())
+        for start, cohort in batch.examples.split(self.chunk_size):
+            trained, losses = self.local(cohort, self.received(cohort.ids), (batch.seed, "train", batch.index))
+            share = weights[start : start + len(cohort)]
+            for name, part in mix(share, select(trained.own, self.shared)).items():
+                mean[name] = mean[name] + part if name in mean else part
+            self.clients.scatter(cohort.ids, trained.own)
+            loss += share @ losses
+        self.server_step(mean)
+        self.clock.advance(batch.times, batch.communication_time)
+        self.log_round(loss, len(batch.examples))
+
+    def server_step(self, mean: Tree) -> None:
+        """Let the server optimizer step along the pseudo-gradient ``shared - mean``; statistics become the mean."""
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        for name, parameter in self.network.named_parameters():
+            if name in mean:
+                parameter.grad = parameter.detach() - mean[name]
+        optimizer.step()
+        for name, statistic in self.network.named_buffers():
+            if name in mean:
+                statistic.copy_(mean[name])
+
+    def log_round(self, loss: Tensor, cohort_size: int) -> None:
+        """Log a round at the number of rounds completed."""
+        self.log("step", float(self.trainer.global_step))
+        self.log("train/loss", loss, prog_bar=True)
+        self.log("time/compute", self.clock.compute)
+        self.log("time/total", self.clock.total, prog_bar=True)
+        self.log("system/cohort", float(cohort_size), prog_bar=True)
+
+    def validation_step(self, batch: Judgement, batch_idx: int) -> None:
+        """Judge some clients by each of their models, on each split."""
+        key = (batch.seed, "refit", self.trainer.global_step)
+        for start, train in batch.train.split(self.chunk_size):
+            held_out = {split: e.rows(start, start + len(train)) for split, e in batch.held_out.items()}
+            for model, params in self.judge(train, key):
+                for split, examples in held_out.items():
+                    correct, losses = self.engine.score(examples, params)
+                    metric = self.metrics[f"{split}/{model}"]
+                    metric.update(examples.ids, examples.counts.to(self.device), correct, losses)
+
+    def on_validation_epoch_start(self) -> None:
+        """Stop a run that has diverged before its state is judged and saved.
+
+        Raises:
+            PflError: If the training loss is not finite.
+        """
+        loss = self.trainer.callback_metrics.get("train/loss")
+        if loss is not None and not torch.isfinite(loss):
+            raise PflError(f"training diverged before round {self.trainer.global_step}; try a smaller model.lr than {self.lr}")
+
+    def on_validation_epoch_end(self) -> None:
+        """Log how the accuracies are spread over the clients."""
+        self.log("step", float(self.trainer.global_step))
+        for name, metric in self.metrics.items():
+            self.log_dict({f"{name}/accuracy/{key}": value.float() for key, value in metric.compute().items()})
+            metric.reset()
+
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end
+
+    # Lightning's life cycle
+
+    @property
+    def network_dtype(self) -> torch.dtype:
+        """Type of the network's parameters."""
+        return next(self.network.parameters()).dtype
+
+    def setup(self, stage: str) -> None:
+        """Size what there is one of per client."""
+        data = self.trainer.datamodule
+        if not hasattr(self, "clients"):
+            self.clients = ClientBank(select(self.network.state_dict(), self.kept), data.num_clients)
+        for split in data.held_out_splits:
+            for model in self.judged_models:
+                self.metrics[f"{split}/{model}"] = ClientAccuracy(data.num_clients)
+
+    def configure_optimizers(self) -> Optimizer:
+        """The server's optimizer, the only one that Lightning knows."""
+        return self.server_optimizer(self.network.parameters())
+
+    def on_train_start(self) -> None:
+        """Apply the learning rate of this run; restoring a checkpoint has put back the old one."""
+        for group in self.optimizers().param_groups:
+            group["lr"] = self.optimizers().defaults["lr"]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the clock and the method's class."""
+        checkpoint["clock"] = asdict(self.clock)
+        checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the clock, and size the clients' own tensors where no data set has."""
+        self.clock = Clock(**checkpoint["clock"])
+        if not hasattr(self, "clients"):
+            kept = {n.removeprefix("clients."): t for n, t in checkpoint["state_dict"].items() if n.startswith("clients.")}
+            num_clients = len(next(iter(kept.values()))) if kept else 0
+            self.clients = ClientBank({name: stack[0] for name, stack in kept.items()}, num_clients)
+
+
+def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
+    """Load a method of the right class from a checkpoint.
+
+    Args:
+        path: The checkpoint.
+        arguments: Constructor arguments that a checkpoint from Python lacks, such as ``network``.
+    """
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    module, _, name = checkpoint["method"].rpartition(".")
+    return getattr(importlib.import_module(module), name).load_from_checkpoint(path, map_location="cpu", **arguments)

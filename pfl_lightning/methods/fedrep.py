@@ -1,0 +1,58 @@
+from typing import Any
+
+from jsonargparse.typing import ClosedUnitInterval, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from pfl_lightning.client import Examples
+from pfl_lightning.methods.base import Method
+from pfl_lightning.models import Network
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+
+class FedRep(Method):
+    """Shared representation, personal heads (Collins et al. 2021; SRPFL, section 2.3).
+
+    Rule of a round::
+
+        repeat epochs times:
+            head_i = SGD for head_epochs on f_i(body_i, .), from head_i    # body frozen
+            body_i = SGD for 1 epoch on f_i(., head_i), from body_i        # head frozen, at its new value
+        keep head_i
+        body   = body - server_lr * (body - sum_i weight_i * body_i)
+
+    FedRep-SRPFL is the same with the ``StageDoubling`` callback.
+
+    Differs: the authors refit, when judging, from the mean of all heads; we start from the client's own, since a server
+    that is to know the heads' mean must be sent the heads.
+
+    Args:
+        network: The network; ``num_classes`` and ``input_shape`` come from the data set.
+        head_epochs: Epochs on the head before each epoch on the body.
+        head_lr: Learning rate of the head; by default that of the body.
+        momentum: Local momentum; it starts at zero in every phase.
+        kwargs: See ``Method``.
+    """
+
+    keeps = "head"
+
+    def __init__(
+        self,
+        network: Network,
+        head_epochs: PositiveInt = 10,
+        head_lr: PositiveFloat | None = None,
+        momentum: ClosedUnitInterval = 0.5,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(network, momentum=momentum, **kwargs)
+        self.head_epochs, self.head_lr = head_epochs, head_lr
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Alternate between the head and the body."""
+        head = self.phase("head", self.head_epochs, self.head_lr)
+        body = self.phase("body", epochs=1)
+        params = received
+        for repetition in range(self.epochs):
+            params, _ = self.engine.train(cohort, params, head, (*key, "head", repetition))
+            params, losses = self.engine.train(cohort, params, body, (*key, "body", repetition))
+        return params, losses

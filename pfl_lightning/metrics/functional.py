@@ -1,0 +1,89 @@
+"""Summaries of one number per client. Pure functions of ``values`` and ``weights``, both ``[clients]``."""
+
+import torch
+from torch import Tensor
+
+_TOLERANCE = 1e-12  # a share such as 0.3 can miss a tie with a cumulative weight by float error
+
+
+def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
+    """The smallest value whose lower tail holds at least this share of the weight (Delta-FL, section 10.2).
+
+    Formula: min { x_k : sum_{j: x_j <= x_k} w_j >= share * sum_j w_j }.
+
+    Args:
+        values: One number per client, ``[clients]``.
+        weights: Not negative, not all zero, ``[clients]``.
+        share: In [0, 1].
+
+    Returns:
+        One of the values, ``[]``; nan without clients.
+    """
+    if not len(values):
+        return values.new_tensor(torch.nan)
+    ordered, order = values.sort()
+    mass = weights[order].double().cumsum(0)
+    place = torch.searchsorted(mass, mass[-1:] * (share - _TOLERANCE))
+    return ordered[place.clamp(max=len(values) - 1)].squeeze(0)
+
+
+def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
+    """Mean of the largest values that hold this share of the weight (Delta-FL, section 10.1; also called CVaR).
+
+    Formula: max { sum_k pi_k x_k : 0 <= pi_k <= w_k / (tail * sum_j w_j), sum_k pi_k = 1 }.
+
+    Args:
+        values: One number per client, ``[clients]``.
+        weights: Not negative, not all zero, ``[clients]``.
+        tail: Share of the weight in the tail, in (0, 1]; 1 gives the weighted mean.
+
+    Returns:
+        A number between the weighted mean and the maximum, ``[]``; nan without clients.
+    """
+    if not len(values):
+        return values.new_tensor(torch.nan)
+    ordered, order = values.sort(descending=True)
+    mass = weights[order].double() / weights.double().sum()
+    before = mass.cumsum(0) - mass
+    inside = torch.minimum(mass, (tail - before).clamp(min=0))
+    return ((ordered * inside).sum() / inside.sum()).to(values.dtype)
+
+
+def client_summary(values: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """How a score, the larger the better, is spread over the clients.
+
+    Args:
+        values: Score of each client, ``[clients]``.
+        weights: Samples behind each score, ``[clients]``.
+
+    Returns:
+        ``mean``, ``weighted_mean``, ``std`` (of the population of clients) and ``worst``, each ``[]``; nan without
+        clients.
+    """
+    if not len(values):
+        return dict.fromkeys(("mean", "weighted_mean", "std", "worst"), values.new_tensor(torch.nan))
+    return {
+        "mean": values.mean(),
+        "weighted_mean": (values * weights).sum() / weights.sum(),
+        "std": values.std(correction=0),
+        "worst": values.min(),
+    }
+
+
+def client_percentiles(values: Tensor, weights: Tensor, percentiles: tuple[int, ...]) -> dict[str, Tensor]:
+    """Percentiles of a score over the clients, plain (interpolated) and weighted by samples.
+
+    Args:
+        values: Score of each client, ``[clients]``.
+        weights: Samples behind each score, ``[clients]``.
+        percentiles: Which, in [0, 100].
+
+    Returns:
+        ``p5``, ``weighted_p5`` and so on, each ``[]``; nan without clients.
+    """
+    summary = {}
+    for percentile in percentiles:
+        plain = values.quantile(percentile / 100) if len(values) else values.new_tensor(torch.nan)
+        summary[f"p{percentile}"] = plain
+        summary[f"weighted_p{percentile}"] = weighted_quantile(values, weights, percentile / 100)
+    return summary

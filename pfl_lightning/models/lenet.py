@@ -1,0 +1,81 @@
+from torch import nn
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models.network import Network
+
+
+class LeNet5(Network):
+    """LeNet-5 as SRPFL uses it (section 7); the defaults are its CIFAR-10 network.
+
+    Two unpadded 5x5 convolutions, each with ReLU and 2x2 max-pooling, then three linear layers. Its CIFAR-100 network is
+    ``channels: [64, 128]``, ``hidden: [256, 128]``, ``dropout: 0.6`` (once, before the last layer).
+
+    Args:
+        input_shape: Channels, height and width; at least 16 x 16.
+        num_classes: Number of outputs.
+        channels: Output channels of the two convolutions.
+        hidden: Widths of the two hidden linear layers.
+        dropout: Probability of dropping a unit before the last layer.
+
+    Raises:
+        PflError: If the images are too small for two unpadded convolutions.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        channels: tuple[int, int] = (64, 64),
+        hidden: tuple[int, int] = (120, 64),
+        dropout: float = 0.0,
+    ) -> None:
+        side = conv_side(type(self).__name__, input_shape)
+        layers: dict[str, nn.Module] = {
+            **conv_layers(input_shape[0], channels),
+            "flatten": nn.Flatten(),
+            "fc1": nn.Linear(channels[1] * side[0] * side[1], hidden[0]),
+            "relu3": nn.ReLU(),
+            "fc2": nn.Linear(hidden[0], hidden[1]),
+            "relu4": nn.ReLU(),
+        }
+        if dropout > 0:
+            layers["dropout"] = nn.Dropout(dropout)
+        super().__init__({**layers, "fc3": nn.Linear(hidden[1], num_classes)})
+
+
+class ConvNet(Network):
+    """Delta-FL's small convolutional network (section 11.2): LeNet's convolutions and one linear layer.
+
+    Args:
+        input_shape: Channels, height and width; at least 16 x 16.
+        num_classes: Number of outputs.
+        channels: Output channels of the two convolutions.
+
+    Raises:
+        PflError: If the images are too small for two unpadded convolutions.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, channels: tuple[int, int] = (32, 64)) -> None:
+        side = conv_side(type(self).__name__, input_shape)
+        layers = {**conv_layers(input_shape[0], channels), "flatten": nn.Flatten()}
+        super().__init__({**layers, "fc": nn.Linear(channels[1] * side[0] * side[1], num_classes)})
+
+
+def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
+    """Two unpadded 5x5 convolutions, each followed by ReLU and 2x2 max-pooling."""
+    return {
+        "conv1": nn.Conv2d(inputs, channels[0], 5),
+        "relu1": nn.ReLU(),
+        "pool1": nn.MaxPool2d(2),
+        "conv2": nn.Conv2d(channels[0], channels[1], 5),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2),
+    }
+
+
+def conv_side(network: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Height and width behind ``conv_layers``: each convolution takes 4 away, each pooling halves."""
+    if len(input_shape) != 3 or min(input_shape[1:]) < 16:
+        raise PflError(f"model.network: {network} takes images of at least 16 x 16; these inputs are {input_shape}")
+    height, width = (((length - 4) // 2 - 4) // 2 for length in input_shape[1:])
+    return height, width

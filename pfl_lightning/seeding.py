@@ -1,0 +1,70 @@
+"""Counter-based randomness: every draw is a pure function of its key, so there is no state to save or to share."""
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_LARGEST = (1 << 63) - 1
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # splitmix64's increment, as a signed 64-bit integer
+_MIX = ((30, 0xBF58476D1CE4E5B9 - (1 << 64)), (27, 0x94D049BB133111EB - (1 << 64)))
+
+Key = tuple[int | str, ...]
+
+
+def seed_of(*key: int | str) -> int:
+    """Hash a key such as ``(seed, "pool", round)`` to a 63-bit seed."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def numpy_generator(*key: int | str) -> np.random.Generator:
+    """A fresh numpy generator for the key."""
+    return np.random.default_rng(seed_of(*key))
+
+
+def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
+    """Draw one 63-bit integer for each (key, id, column), on the device of ``ids``.
+
+    A value depends on nothing else: not on the other ids, not on the number of columns, not on the device.
+
+    Args:
+        key: What the draw is for.
+        ids: Client ids, ``[clients]``.
+        columns: Draws per client.
+
+    Returns:
+        Integers in [0, 2^63), ``[clients, columns]``.
+    """
+    column = torch.arange(1, columns + 1, device=ids.device)
+    stream = _mix(ids * _GOLDEN + seed_of(*key))
+    return _mix(stream[:, None] + column * _GOLDEN) & _LARGEST
+
+
+def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int) -> Tensor:
+    """Shuffle each client's own positions ``0 .. counts - 1``; the positions beyond them follow behind.
+
+    Args:
+        key: What the order is for.
+        ids: Client ids, ``[clients]``.
+        counts: Samples of each client, ``[clients]``, on the device of ``ids``.
+        columns: Length of a row, at least the largest count.
+
+    Returns:
+        One permutation of ``range(columns)`` per client, ``[clients, columns]``.
+    """
+    bits = random_bits(key, ids, columns)
+    absent = torch.arange(columns, device=ids.device) >= counts[:, None]
+    return bits.masked_fill(absent, _LARGEST).argsort(dim=1, stable=True)
+
+
+def _mix(state: Tensor) -> Tensor:
+    """The finalizer of splitmix64 (Steele, Lea & Flood 2014), on wrapping signed integers."""
+    for shift, factor in _MIX:
+        state = (state ^ _shift_right(state, shift)) * factor
+    return state ^ _shift_right(state, 31)
+
+
+def _shift_right(state: Tensor, bits: int) -> Tensor:
+    return (state >> bits) & ((1 << (64 - bits)) - 1)  # torch shifts the sign in; the mask drops it

@@ -1,0 +1,5 @@
+from pfl_lightning.system.clock import Clock
+from pfl_lightning.system.participation import Participation
+from pfl_lightning.system.speeds import DynamicExponential, FixedExponential, Speeds, TwoPopulation, UniformTime
+
+__all__ = ["Clock", "DynamicExponential", "FixedExponential", "Participation", "Speeds", "TwoPopulation", "UniformTime"]

@@ -1,0 +1,27 @@
+from dataclasses import dataclass
+
+from pfl_lightning.system.speeds import Times
+
+
+@dataclass
+class Clock:
+    """Simulated wall clock: a round lasts as long as its slowest client, plus one communication (SRPFL, section 4).
+
+    Attributes:
+        compute: Seconds spent computing.
+        total: Seconds spent computing and communicating.
+    """
+
+    compute: float = 0.0
+    total: float = 0.0
+
+    def advance(self, times: Times, communication_time: float) -> None:
+        """Let one round pass.
+
+        Args:
+            times: Computation time of each participant, ``[cohort]``.
+            communication_time: What the round's communication costs (SRPFL's C.T.).
+        """
+        slowest = float(times.max())
+        self.compute += slowest
+        self.total += slowest + communication_time

@@ -1,0 +1,55 @@
+import random
+
+import numpy as np
+from jsonargparse.typing import PositiveInt
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import seed_of
+from pfl_lightning.system.speeds import Speeds, Times
+
+
+class Participation:
+    """Who takes part in a round: a pool sampled from all clients, and of the pool the fastest (SRPFL, Algorithm 1).
+
+    Args:
+        pool_size: Clients sampled in each round, without replacement; all of them when not given.
+    """
+
+    def __init__(self, pool_size: PositiveInt | None = None) -> None:
+        self.pool_size = pool_size
+        self.cohort_size: int | None = None
+
+    def check(self, num_clients: int) -> None:
+        """Refuse a pool that is larger than the population.
+
+        Raises:
+            PflError: If it is.
+        """
+        if self.pool_size is not None and self.pool_size > num_clients:
+            raise PflError(
+                f"data.participation.pool_size: {self.pool_size} is not possible; allowed: 1 to {num_clients} "
+                "(data.num_clients)"
+            )
+
+    def resize(self, cohort_size: int | None) -> None:
+        """Let only the fastest ``cohort_size`` clients of the pool take part from now on; the whole pool when None."""
+        self.cohort_size = cohort_size
+
+    def cohort(self, seed: int, round_index: int, num_clients: int, speeds: Speeds) -> tuple[list[int], Times]:
+        """Choose the clients that train; a pure function of the arguments and of the cohort's size.
+
+        Args:
+            seed: Seed of the experiment.
+            round_index: Rounds completed before this one.
+            num_clients: All clients, M.
+            speeds: How fast they are; of two equally fast clients the one with the lower id is taken.
+
+        Returns:
+            Ids from the fastest to the slowest, and their computation times in simulated seconds.
+        """
+        size = num_clients if self.pool_size is None else self.pool_size
+        draw = random.Random(seed_of(seed, "pool", round_index))
+        pool = np.arange(num_clients) if size == num_clients else np.sort(draw.sample(range(num_clients), size))
+        times = speeds.times(round_index, num_clients)[pool]
+        fastest = np.argsort(times, kind="stable")[: self.cohort_size]
+        return pool[fastest].tolist(), times[fastest]

@@ -1,0 +1,61 @@
+"""Arithmetic on trees: flat dictionaries of tensors, keyed by the network's own parameter names."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Tree = dict[str, Tensor]
+
+
+def select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
+    """The entries with these names, in the tree's order."""
+    wanted = set(names)
+    return {name: tensor for name, tensor in tree.items() if name in wanted}
+
+
+def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
+    """Every aggregation: multiply the client axis of each tensor by one matrix.
+
+    Args:
+        matrix: Weights, ``[receivers, senders]``, or ``[senders]`` for a single receiver.
+        tree: Stacked tensors, ``[senders, ...]``; integers (BatchNorm's batch counter) come back as floats.
+
+    Returns:
+        Tensors, ``[receivers, ...]``, or ``[...]`` for a single receiver.
+    """
+    return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
+
+
+class Params(NamedTuple):
+    """The tensors of a cohort: what all clients share, and what is each client's own.
+
+    Attributes:
+        shared: One tensor for all clients, ``[...]``.
+        own: One row per client of the cohort, ``[cohort, ...]``.
+    """
+
+    shared: Tree
+    own: Tree
+
+    def client(self, row: int) -> Tree:
+        """All tensors of one client, without the cohort axis."""
+        return {**self.shared, **{name: stack[row] for name, stack in self.own.items()}}
+
+    def rows(self, start: int, stop: int) -> "Params":
+        """The same for a slice of the cohort."""
+        return Params(self.shared, {name: stack[start:stop] for name, stack in self.own.items()})
+
+    def select(self, names: Iterable[str]) -> "Params":
+        """The tensors with these names only."""
+        wanted = set(names)
+        return Params(select(self.shared, wanted), select(self.own, wanted))
+
+    def owned(self, names: Iterable[str], clients: int) -> "Params":
+        """Give every client a copy of its own of the named tensors; rows that are its own already are copied too."""
+        wanted = set(names)
+        # clone, not contiguous: expanding to one client is contiguous already and would alias the shared tensor
+        copies = {n: t.expand(clients, *t.shape).clone() for n, t in self.shared.items() if n in wanted}
+        rows = {n: t.clone() if n in wanted else t for n, t in self.own.items()}
+        return Params({n: t for n, t in self.shared.items() if n not in wanted}, {**rows, **copies})
