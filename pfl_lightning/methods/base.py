@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import torch
+from jsonargparse import ArgumentParser
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -15,12 +16,13 @@ from pfl_lightning.data import Judgement, Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.metrics import ClientAccuracy
-from pfl_lightning.models import Network
-from pfl_lightning.seeding import Key
+from pfl_lightning.models import MLP, Network
+from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Weighting, client_weights
 from pfl_lightning.system import Clock
 from pfl_lightning.tree import Params, Tree, mix, select
 
+NetworkFactory = Callable[[tuple[int, ...], int], Network]
 Part = Literal["nothing", "head", "body", "all"]
 STACK_BYTES = 1 << 30  # what the tensors of the clients that train at once may take, unless chunk_size is given
 
@@ -35,21 +37,24 @@ class Method(pl.LightningModule):
         keep_i     = the kept part of trained_i
         shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)
 
-    A method says which part a client ``keeps`` and what it does in ``local``; everything else has a default. Clients are
-    judged by two models: with the shared part and what they keep (``stored``, or ``global`` where they keep nothing), and
-    with their personal part refitted on the received rest (``refitted``).
+    A method says which part a client ``keeps``, which part it ``refits`` before it is judged, and what it does in
+    ``local``; everything else has a default. Clients are judged by two models: the shared part with what they keep
+    (``stored``, or ``global`` where they keep nothing), and the same with one part refitted on their training samples
+    (``refitted``).
+
+    A subclass does not change a default of these arguments: on the command line it would depend on the order of the
+    options whether the new default holds.
 
     Args:
-        network: The network; ``num_classes`` and ``input_shape`` come from the data set.
+        network: Builds the network; the data set tells the shape of an input and the number of classes.
         head_layers: How many layers with parameters form the head, counted from the end.
         epochs: Local passes over a client's training samples in a round.
         batch_size: Samples in a local batch.
         lr: Local learning rate.
-        momentum: Local momentum; it starts at zero in every round.
+        momentum: Local momentum; it starts at zero in every phase; by default ``usual_momentum`` of the method.
         weight_decay: Local L2 penalty on weights, not on biases.
         weighting: Weight of an upload: by its client's training ``samples``, or ``uniform``.
-        eval_epochs: Epochs for which the personal part is refitted on a client's training samples, on a copy, before
-            it is judged; 0 for none.
+        eval_epochs: Epochs of refitting, on a copy, before a client is judged; 0 for none.
         batch_norm: Whether the server averages the running statistics of shared BatchNorm layers (``average``) or
             clients keep their own (``local``).
         server_optimizer: Takes the server's step along the mean change of the clients; SGD with rate 1 sets the mean.
@@ -58,15 +63,20 @@ class Method(pl.LightningModule):
     """
 
     keeps: ClassVar[Part] = "nothing"
+    refits: ClassVar[Part] = "head"
+    usual_momentum: ClassVar[float] = 0.0
+
+    network: Network
+    clients: ClientBank
 
     def __init__(
         self,
-        network: Network,
+        network: NetworkFactory = MLP,
         head_layers: PositiveInt = 1,
         epochs: PositiveInt = 1,
         batch_size: PositiveInt = 10,
         lr: PositiveFloat = 0.1,
-        momentum: ClosedUnitInterval = 0.0,
+        momentum: ClosedUnitInterval | None = None,
         weight_decay: NonNegativeFloat = 1e-4,
         weighting: Weighting = "samples",
         eval_epochs: NonNegativeInt = 10,
@@ -78,21 +88,43 @@ class Method(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=["network", "server_optimizer"])
-        self.network = network
-        self.epochs, self.batch_size, self.lr, self.momentum = epochs, batch_size, lr, momentum
+        self.make_network, self.server_optimizer = network, server_optimizer
+        self.head_layers, self.epochs, self.batch_size, self.lr = head_layers, epochs, batch_size, lr
+        self.momentum = self.usual_momentum if momentum is None else momentum
         self.weight_decay, self.weighting, self.eval_epochs = weight_decay, weighting, eval_epochs
-        self.server_optimizer = server_optimizer
-        self.engine = Engine(network, backend)
-        self.chunk_size = chunk_size or max(1, STACK_BYTES // sum(t.nbytes for t in network.state_dict().values()))
-        body, head = network.cut(head_layers)
-        if self.keeps in ("head", "body") and not body:
-            raise PflError(f"model: {type(self).__name__} needs a network with a body; {type(network).__name__} has none")
-        self.parts: dict[Part, frozenset[str]] = {"nothing": frozenset(), "head": head, "body": body, "all": body | head}
-        statistics = frozenset(name for name, _ in network.named_buffers())
-        self.kept = self.parts[self.keeps] | (statistics if batch_norm == "local" else frozenset())
-        self.shared = self.parts["all"] - self.kept
+        self.batch_norm, self.backend, self.chunk_size = batch_norm, backend, chunk_size
         self.clock = Clock()
         self.metrics = nn.ModuleDict()
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0) -> None:
+        """Make the network and one row per client of what they keep, once.
+
+        Args:
+            input_shape: Shape of one input.
+            num_classes: Number of classes.
+            num_clients: Number of clients.
+            seed: Seed of the initial network.
+
+        Raises:
+            PflError: If the network does not suit the inputs, the method or the backend.
+        """
+        if hasattr(self, "clients"):
+            return
+        self.shape = {"input_shape": input_shape, "num_classes": num_classes, "num_clients": int(num_clients)}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(seed, "network"))
+            self.network = self.make_network(input_shape, num_classes)
+        self.engine = Engine(self.network, self.backend)
+        body, head = self.network.cut(self.head_layers)
+        if self.keeps in ("head", "body") and not body:
+            raise PflError(f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} is one layer")
+        self.parts: dict[Part, frozenset[str]] = {"nothing": frozenset(), "head": head, "body": body, "all": body | head}
+        statistics = frozenset(name for name, _ in self.network.named_buffers())
+        self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
+        self.shared = self.parts["all"] - self.kept
+        tensors = self.network.state_dict()
+        self.clients_at_once = self.chunk_size or max(1, STACK_BYTES // sum(t.nbytes for t in tensors.values()))
+        self.clients = ClientBank(select(tensors, self.kept), num_clients)
 
     # What a method is
 
@@ -122,15 +154,14 @@ class Method(pl.LightningModule):
         received = self.received(train.ids)
         for name in self.judged_models:
             if name == "refitted":
-                phase = self.phase("head" if self.keeps == "nothing" else self.keeps, self.eval_epochs)
-                yield name, self.engine.train(train, received, phase, key)[0]
+                yield name, self.engine.train(train, received, self.phase(self.refits, self.eval_epochs), key)[0]
             else:
                 yield name, received
 
     @property
     def judged_models(self) -> tuple[str, ...]:
         """Names of the models by which clients are judged; the first one is for model selection."""
-        refitted = ("refitted",) if self.eval_epochs else ()
+        refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" else ()
         return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
 
     # What every method shares
@@ -150,7 +181,7 @@ class Method(pl.LightningModule):
         weights = client_weights(batch.examples.counts, self.weighting).to(self.device, self.network_dtype)
         mean: Tree = {}
         loss = weights.new_zeros(())
-        for start, cohort in batch.examples.split(self.chunk_size):
+        for start, cohort in batch.examples.split(self.clients_at_once):
             trained, losses = self.local(cohort, self.received(cohort.ids), (batch.seed, "train", batch.index))
             share = weights[start : start + len(cohort)]
             for name, part in mix(share, select(trained.own, self.shared)).items():
@@ -175,16 +206,19 @@ class Method(pl.LightningModule):
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
         """Log a round at the number of rounds completed."""
-        self.log("step", float(self.trainer.global_step))
+        self.log_clock()
         self.log("train/loss", loss, prog_bar=True)
-        self.log("time/compute", self.clock.compute)
-        self.log("time/total", self.clock.total, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
+
+    def log_clock(self) -> None:
+        """Log simulated seconds at the number of rounds completed, which is TensorBoard's step."""
+        self.log("step", float(self.trainer.global_step))
+        self.log_dict(self.clock.scalars(), prog_bar=True)
 
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
         """Judge some clients by each of their models, on each split."""
         key = (batch.seed, "refit", self.trainer.global_step)
-        for start, train in batch.train.split(self.chunk_size):
+        for start, train in batch.train.split(self.clients_at_once):
             held_out = {split: e.rows(start, start + len(train)) for split, e in batch.held_out.items()}
             for model, params in self.judge(train, key):
                 for split, examples in held_out.items():
@@ -204,7 +238,7 @@ class Method(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log how the accuracies are spread over the clients."""
-        self.log("step", float(self.trainer.global_step))
+        self.log_clock()
         for name, metric in self.metrics.items():
             self.log_dict({f"{name}/accuracy/{key}": value.float() for key, value in metric.compute().items()})
             metric.reset()
@@ -220,10 +254,9 @@ class Method(pl.LightningModule):
         return next(self.network.parameters()).dtype
 
     def setup(self, stage: str) -> None:
-        """Size what there is one of per client."""
+        """Build the network for the data set, and one metric per split and judged model."""
         data = self.trainer.datamodule
-        if not hasattr(self, "clients"):
-            self.clients = ClientBank(select(self.network.state_dict(), self.kept), data.num_clients)
+        self.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
         for split in data.held_out_splits:
             for model in self.judged_models:
                 self.metrics[f"{split}/{model}"] = ClientAccuracy(data.num_clients)
@@ -238,26 +271,40 @@ class Method(pl.LightningModule):
             group["lr"] = self.optimizers().defaults["lr"]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the clock and the method's class."""
+        """Add the clock, and what it takes to build the method again."""
         checkpoint["clock"] = asdict(self.clock)
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
+        checkpoint["shape"] = self.shape
+        arguments = checkpoint.get("hyper_parameters", {})
+        checkpoint["hyper_parameters"] = {name: _plain(value) for name, value in arguments.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the clock, and size the clients' own tensors where no data set has."""
+        """Restore the clock; build the network where no data set has."""
         self.clock = Clock(**checkpoint["clock"])
-        if not hasattr(self, "clients"):
-            kept = {n.removeprefix("clients."): t for n, t in checkpoint["state_dict"].items() if n.startswith("clients.")}
-            num_clients = len(next(iter(kept.values()))) if kept else 0
-            self.clients = ClientBank({name: stack[0] for name, stack in kept.items()}, num_clients)
+        self.build(**checkpoint["shape"])
 
 
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
-    """Load a method of the right class from a checkpoint.
+    """Load a method of the right class, ready to judge clients or to be trained on.
 
     Args:
         path: The checkpoint.
-        arguments: Constructor arguments that a checkpoint from Python lacks, such as ``network``.
+        arguments: Constructor arguments that the checkpoint lacks, ``network`` and ``server_optimizer`` where they are
+            not the default; for a checkpoint of ``pfl fit`` none.
     """
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    module, _, name = checkpoint["method"].rpartition(".")
-    return getattr(importlib.import_module(module), name).load_from_checkpoint(path, map_location="cpu", **arguments)
+    if "config" in checkpoint:
+        parser = ArgumentParser()
+        parser.add_subclass_arguments(Method, "model")
+        method = parser.instantiate_classes(parser.parse_object({"model": checkpoint["config"]["model"]})).model
+    else:
+        module, _, name = checkpoint["method"].rpartition(".")
+        method = getattr(importlib.import_module(module), name)(**{**checkpoint["hyper_parameters"], **arguments})
+    method.on_load_checkpoint(checkpoint)
+    method.load_state_dict(checkpoint["state_dict"])
+    return method
+
+
+def _plain(value: Any) -> Any:
+    """Numbers without the command line's range checks, whose classes a safe checkpoint cannot hold."""
+    return next((kind(value) for kind in (bool, int, float) if isinstance(value, kind)), value)

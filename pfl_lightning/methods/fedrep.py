@@ -1,11 +1,10 @@
 from typing import Any
 
-from jsonargparse.typing import ClosedUnitInterval, PositiveFloat, PositiveInt
+from jsonargparse.typing import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.base import Method
-from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -27,24 +26,16 @@ class FedRep(Method):
     that is to know the heads' mean must be sent the heads.
 
     Args:
-        network: The network; ``num_classes`` and ``input_shape`` come from the data set.
         head_epochs: Epochs on the head before each epoch on the body.
         head_lr: Learning rate of the head; by default that of the body.
-        momentum: Local momentum; it starts at zero in every phase.
         kwargs: See ``Method``.
     """
 
     keeps = "head"
+    usual_momentum = 0.5
 
-    def __init__(
-        self,
-        network: Network,
-        head_epochs: PositiveInt = 10,
-        head_lr: PositiveFloat | None = None,
-        momentum: ClosedUnitInterval = 0.5,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(network, momentum=momentum, **kwargs)
+    def __init__(self, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.head_epochs, self.head_lr = head_epochs, head_lr
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

@@ -25,3 +25,7 @@ class Clock:
         slowest = float(times.max())
         self.compute += slowest
         self.total += slowest + communication_time
+
+    def scalars(self) -> dict[str, float]:
+        """Both times by their tags in TensorBoard and ``metrics.csv``."""
+        return {"time/compute": self.compute, "time/total": self.total}

@@ -1,0 +1,115 @@
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.trainer.states import TrainerFn
+
+LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+
+
+class Stopped(SystemExit):
+    """A signal ended the run after a complete and saved round; its code is 128 plus the signal's number."""
+
+
+class RoundCheckpoint(Checkpoint):
+    """Saves at each evaluation: ``last.ckpt``, the one before it as ``previous.ckpt``, and the best as ``best.ckpt``.
+
+    A checkpoint appears under its name only when it is complete on disk. SIGINT and SIGTERM let the round finish, save
+    it and end the run with code 130 or 143; a second signal ends it at once.
+
+    Args:
+        monitor: Logged value that chooses the best checkpoint, the larger the better; by default the mean accuracy on
+            the validation share of the method's first judged model; there is no best checkpoint without such a share.
+    """
+
+    def __init__(self, monitor: str | None = None) -> None:
+        self.monitor = monitor
+        self.best_score = -torch.inf
+        self.best_round = 0
+        self._signal: int | None = None
+        self._handlers: dict[int, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the best round was."""
+        return {"best_score": self.best_score, "best_round": self.best_round}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what the best round was."""
+        self.best_score, self.best_round = state_dict["best_score"], state_dict["best_round"]
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Name the folder."""
+        self.folder = Path(trainer.log_dir or trainer.default_root_dir) / "checkpoints"
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take over the signals, after Lightning has registered its own handlers."""
+        self._signal = None
+        if threading.current_thread() is threading.main_thread():
+            self._handlers = {number: signal.signal(number, self._stop_later) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        """Stop after this round, unless its evaluation is still to come."""
+        if self._signal is not None and not self._evaluation_follows(trainer):
+            self._save_and_stop(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Save the round that was evaluated."""
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
+        monitor = self.monitor or f"val/{pl_module.judged_models[0]}/accuracy/mean"  # type: ignore[index, union-attr]
+        score = float(trainer.callback_metrics.get(monitor, -torch.inf))
+        if is_best := score > self.best_score:
+            self.best_score, self.best_round = score, trainer.global_step
+        self._save(trainer)
+        if is_best and trainer.is_global_zero:
+            shutil.copyfile(self.folder / LAST, self.folder / ".best.tmp")
+            os.replace(self.folder / ".best.tmp", self.folder / BEST)
+        if self._signal is not None:
+            self._save_and_stop(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Give the signals back."""
+        self._restore_handlers()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Give the signals back."""
+        self._restore_handlers()
+
+    def _stop_later(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = number
+        sys.stderr.write(f"\npfl: {signal.Signals(number).name}: finishing this round, then saving; again to stop at once\n")
+
+    def _evaluation_follows(self, trainer: pl.Trainer) -> bool:
+        return trainer.should_stop or trainer.global_step % trainer.val_check_batch == 0
+
+    def _save_and_stop(self, trainer: pl.Trainer) -> None:
+        assert self._signal is not None
+        self._save(trainer)
+        raise Stopped(128 + self._signal)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        """Write a complete file beside the last checkpoint, then let it take that one's place."""
+        temporary, last = self.folder / ".last.tmp", self.folder / LAST
+        trainer.save_checkpoint(temporary, weights_only=False)
+        if trainer.is_global_zero:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            if last.is_file():
+                os.replace(last, self.folder / PREVIOUS)
+            os.replace(temporary, last)
+        trainer.strategy.barrier("checkpoint")
+
+    def _restore_handlers(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}

@@ -1,0 +1,38 @@
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import TQDMProgressBar
+from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
+
+
+class RoundProgressBar(TQDMProgressBar):
+    """A bar over communication rounds, with the loss, the participants and the simulated seconds."""
+
+    def init_train_tqdm(self) -> Tqdm:
+        """Count rounds."""
+        bar = super().init_train_tqdm()
+        bar.set_description("Round")
+        return bar
+
+    def init_validation_tqdm(self) -> Tqdm:
+        """No bar of its own: an evaluation is short."""
+        return Tqdm(disable=True)
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Continue where a resumed run stands."""
+        self.train_progress_bar.reset(trainer.max_steps)
+        self.train_progress_bar.initial = trainer.global_step
+        self.train_progress_bar.n = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """One more round."""
+        self.train_progress_bar.set_postfix(self.get_metrics(trainer, pl_module), refresh=False)
+        self.train_progress_bar.update(trainer.global_step - self.train_progress_bar.n)
+
+    def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
+        """Short names; the accuracy is that of the last evaluation."""
+        names = {"train/loss": "loss", "system/cohort": "clients", "time/total": "simulated_s"}
+        metrics = super().get_metrics(trainer, pl_module)
+        return {short: f"{float(metrics[name]):.4g}" for name, short in names.items() if name in metrics}

@@ -1,0 +1,42 @@
+import lightning.pytorch as pl
+from rich.console import Console
+from rich.table import Table
+
+
+COLUMNS = ("mean", "worst", "p10", "p50", "p90")
+
+
+class RunSummary(pl.Callback):
+    """Prints how well the clients are served in the end, how long it took, and where to look.
+
+    Needs the 10th, 50th and 90th percentile of ``PercentileErrors``; a percentile that is not logged is left blank.
+    """
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print the test accuracies after the last round."""
+        if not trainer.is_global_zero:
+            return
+        console = Console()
+        console.print(self._table(trainer, pl_module, "test"))
+        clock = pl_module.clock
+        console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")  # type: ignore[union-attr]
+        if trainer.log_dir is not None:
+            console.print(f"Run folder:     {trainer.log_dir}", soft_wrap=True)
+            console.print(f"Watch it:       tensorboard --logdir {trainer.log_dir}", soft_wrap=True)
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print the test accuracies of a checkpoint."""
+        Console().print(self._table(trainer, pl_module, "test"))
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Print the validation accuracies of a checkpoint."""
+        if trainer.state.fn == "validate":
+            Console().print(self._table(trainer, pl_module, "val"))
+
+    def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
+        title = f"Clients' {split} accuracy (%) after round {trainer.global_step}"
+        table = Table("model", *COLUMNS, title=title, title_justify="left")
+        for model in pl_module.judged_models:  # type: ignore[union-attr, operator]
+            values = [trainer.callback_metrics.get(f"{split}/{model}/accuracy/{column}") for column in COLUMNS]
+            table.add_row(model, *("" if value is None else f"{100 * float(value):.1f}" for value in values))
+        return table

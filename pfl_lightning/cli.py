@@ -1,0 +1,190 @@
+"""The ``pfl`` command."""
+
+import difflib
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lightning.pytorch as pl
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.loggers import TensorBoardLogger
+
+import pfl_lightning
+from pfl_lightning import callbacks, data, methods, models, system  # short class names work once their modules are here
+from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary
+from pfl_lightning.callbacks.progress import RoundProgressBar
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Method
+from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
+
+
+class PflParser(LightningArgumentParser):
+    """Answers a wrong command line with one line and exit code 2."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Print what is wrong, and where help is."""
+        if not self.exit_on_error or debugging():
+            super().error(message, ex)
+        complain(message)
+        raise SystemExit(2)
+
+
+class SavedConfig(SaveConfigCallback):
+    """Writes ``config.yaml`` into the run's folder and the same settings into every checkpoint."""
+
+    def __init__(self, parser: LightningArgumentParser, config: Any, **kwargs: Any) -> None:
+        config = config.clone()
+        config.pop("ckpt_path", None)  # running the saved file starts anew
+        super().__init__(parser, config, **kwargs)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Write the file when training starts."""
+        if stage == "fit" and trainer.logger is not None:
+            super().setup(trainer, pl_module, stage)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add the settings, as plain values."""
+        checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+
+
+class PflCLI(LightningCLI):
+    """Method x data x trainer from YAML files and options."""
+
+    resume: Resume | None = None
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Lightning's subcommands that make sense here."""
+        known = LightningCLI.subcommands()
+        return {name: known[name] for name in ("fit", "validate", "test")}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """The data set's seed follows ``seed_everything``; FedAvg on the embedded digits needs no option at all."""
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
+        parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
+        parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
+
+    def _parse_ckpt_path(self) -> None:
+        """Lightning would let the checkpoint's settings beat the command line, silently."""
+
+    def before_instantiate_classes(self) -> None:
+        """Find the checkpoint before anything is built, and refuse what a resumed run cannot change."""
+        config = self.config[self.subcommand]
+        if isinstance(config.seed_everything, bool):
+            raise PflError(f"seed_everything: {config.seed_everything} is not possible; allowed: a whole number")
+        if config.ckpt_path is None:
+            if self.subcommand != "fit":
+                raise PflError(f"ckpt_path: {self.subcommand} needs one; allowed: a checkpoint, or last")
+            return
+        self.resume = find_resume(config.ckpt_path, self.runs_folder)
+        config.ckpt_path = str(self.resume.checkpoint)
+        settings = yaml.safe_load(self._parser(self.subcommand).dump(config, skip_none=False))
+        for line in refuse_changes(self.resume.content.get("config", {}), settings):
+            complain(line, "note")
+
+    @property
+    def runs_folder(self) -> Path:
+        """Where the runs of this method and data set are."""
+        config = self.config[self.subcommand]
+        names = [config[key].class_path.rpartition(".")[2] for key in ("model", "data")]
+        return Path(config.trainer.default_root_dir) / "-".join(names)
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        """Build data and network first, so that a run that cannot start leaves no folder; then add what every run has."""
+        self.datamodule.prepare_data()
+        self.datamodule.setup()
+        shape = self.datamodule.input_shape, self.datamodule.num_classes, self.datamodule.num_clients
+        self.model.build(*shape, seed=self.datamodule.seed)
+        given = self.config_init[self.subcommand].trainer
+        if self.subcommand != "fit":
+            kwargs["logger"] = False
+        elif given.logger in (None, True) and not given.fast_dev_run:
+            kwargs["logger"] = self.loggers()
+        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), RunSummary()]
+        if given.enable_progress_bar is not False:
+            kwargs["callbacks"].append(RoundProgressBar())
+        return super().instantiate_trainer(**kwargs)
+
+    def loggers(self) -> list[Any]:
+        """TensorBoard and ``metrics.csv``, in a new run folder or in that of the run that is resumed."""
+        folder = self.resume.folder if self.resume else None
+        folder = folder or start_folder(self.runs_folder)
+        purge = self.resume.content["global_step"] + 1 if self.resume else None
+        board = TensorBoardLogger(
+            folder.parent.parent, folder.parent.name, folder.name, default_hp_metric=False, purge_step=purge
+        )
+        return [board, MetricsTable(folder)]
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        args: Arguments; those of the process by default.
+
+    Raises:
+        SystemExit: With code 2 for a wrong command line, 1 for what is found wrong later, 130 or 143 after a signal.
+    """
+
+    keep_quiet()
+    try:
+        PflCLI(
+            Method,
+            FederatedDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            parser_class=PflParser,
+            parser_kwargs={"version": pfl_lightning.__version__},
+            auto_configure_optimizers=False,
+            seed_everything_default=1,
+            save_config_callback=SavedConfig,
+            save_config_kwargs={"overwrite": True},
+            trainer_defaults={
+                "max_steps": 100,
+                "max_epochs": -1,
+                "val_check_interval": 10,
+                "check_val_every_n_epoch": None,
+                "log_every_n_steps": 1,
+                "num_sanity_val_steps": 0,
+                "enable_model_summary": False,
+                "enable_autolog_hparams": False,
+                "default_root_dir": "runs",
+            },
+            args=args,
+        )
+    except (PflError, ValueError, MisconfigurationException, OSError) as error:
+        if debugging():
+            raise
+        complain(str(error))
+        raise SystemExit(1) from None
+
+
+def debugging() -> bool:
+    """Whether the user wants tracebacks."""
+    return bool(os.environ.get("PFL_DEBUG"))
+
+
+def keep_quiet() -> None:
+    """Drop what Lightning says about itself; what it says about the run stays."""
+    warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
+    warnings.showwarning = lambda message, *_, **__: complain(str(message), "warning")
+    if not debugging():
+        logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+        logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+
+
+def complain(message: str, kind: str = "error") -> None:
+    """Print one line on stderr."""
+    sys.stderr.write(f"pfl: {kind}: {message}\n")

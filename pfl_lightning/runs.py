@@ -1,0 +1,136 @@
+"""Run folders: where a run lives, which checkpoint it continues from, and what may change when it does."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
+from pfl_lightning.errors import PflError
+
+COMPARED = ("seed_everything", "model", "data", "trainer.precision")
+HONOURED = ("lr", "root")  # ends of keys that may change at a resume
+
+
+class Resume(NamedTuple):
+    """Where a run continues.
+
+    Attributes:
+        checkpoint: The file.
+        content: What it holds.
+        folder: The run's folder, when the file is the newest of it.
+    """
+
+    checkpoint: Path
+    content: dict[str, Any]
+    folder: Path | None
+
+
+def start_folder(parent: Path) -> Path:
+    """Make the folder of a new run, ``version_N`` with the next free N."""
+    number = 1 + max((version for version, _ in _versions(parent)), default=-1)
+    while True:
+        try:
+            (parent / f"version_{number}").mkdir(parents=True)
+        except FileExistsError:  # another run started at the same moment
+            number += 1
+        else:
+            return parent / f"version_{number}"
+
+
+def find_resume(ckpt_path: str, parent: Path) -> Resume:
+    """Find what ``--ckpt_path`` names.
+
+    Args:
+        ckpt_path: A checkpoint, or ``last`` for the newest one of the newest run that has any.
+        parent: The folder of the runs of this method and data set.
+
+    Raises:
+        PflError: If there is no checkpoint, or none that can be read.
+    """
+    if ckpt_path == "last":
+        for _, folder in sorted(_versions(parent), reverse=True):
+            if resume := _newest(folder):
+                return resume
+        raise PflError(f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path")
+    path = Path(ckpt_path)
+    if not path.is_file():
+        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint, or last")
+    content = read_checkpoint(path)
+    if content is None:
+        raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of this program")
+    newest = path.name == LAST and path.parent.name == "checkpoints"
+    return Resume(path, content, path.parent.parent if newest else None)
+
+
+def read_checkpoint(path: Path) -> dict[str, Any] | None:
+    """What a checkpoint holds, or None if it is not complete."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:
+        return None
+    return content if isinstance(content, dict) and "method" in content else None
+
+
+def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Compare the settings of a run that is resumed with those of its checkpoint.
+
+    Args:
+        old: Settings in the checkpoint.
+        new: Settings now.
+
+    Returns:
+        A line for each changed setting that is honoured.
+
+    Raises:
+        PflError: If a setting has changed that a run cannot change half-way.
+    """
+    before, after = (dict(_comparable(settings)) for settings in (old, new))
+    lines = []
+    for key in sorted(before.keys() | after.keys()):
+        was, now = before.get(key), after.get(key)
+        if was != now:
+            name = key.replace(".init_args", "").replace(".class_path", "")
+            if not key.endswith(HONOURED):
+                raise PflError(
+                    f"{name}: {was} in the checkpoint, {now} now; a run keeps this: give the old value, or start a new run"
+                )
+            lines.append(f"{name}: {was} in the checkpoint, {now} from now on")
+    return lines
+
+
+def _newest(folder: Path) -> Resume | None:
+    for name in (LAST, PREVIOUS):
+        path = folder / "checkpoints" / name
+        if path.is_file():
+            if (content := read_checkpoint(path)) is not None:
+                return Resume(path, content, folder)
+            warnings.warn(f"'{path}' is not complete; falling back to the checkpoint before it", stacklevel=2)
+    return None
+
+
+def _versions(parent: Path) -> Iterator[tuple[int, Path]]:
+    for folder in parent.glob("version_*"):
+        if (number := folder.name.removeprefix("version_")).isdecimal():
+            yield int(number), folder
+
+
+def _comparable(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings that make up a run, flat."""
+    for key, value in _flat(settings, ""):
+        if key.startswith(COMPARED):
+            yield key, value
+    for callback in settings.get("trainer", {}).get("callbacks") or []:
+        name = callback["class_path"].rpartition(".")[2]
+        if name == "StageDoubling":
+            yield from _flat(callback.get("init_args", {}), name)
+
+
+def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}".lstrip("."))
+    else:
+        yield key, value
