@@ -67,7 +67,15 @@ class PflCLI(LightningCLI):
     def subcommands() -> dict[str, set[str]]:
         """Lightning's subcommands that make sense here."""
         known = LightningCLI.subcommands()
-        return {name: known[name] for name in ("fit", "validate", "test")}
+        return {name: known[name] | {"verbose", "weights_only"} for name in ("fit", "validate", "test")}
+
+    def validate(self, **kwargs: Any) -> None:
+        """Judge a checkpoint on the validation share; ``RunSummary`` prints the table."""
+        self.trainer.validate(**kwargs, verbose=False)
+
+    def test(self, **kwargs: Any) -> None:
+        """Judge a checkpoint on the test split; ``RunSummary`` prints the table."""
+        self.trainer.test(**kwargs, verbose=False)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The data set's seed follows ``seed_everything``; FedAvg on the embedded digits needs no option at all."""

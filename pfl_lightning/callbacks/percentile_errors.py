@@ -52,6 +52,6 @@ class PercentileErrors(pl.Callback):
                 for client, samples, correct, loss in zip(*columns, strict=True)
             ]
         if self.csv is not None:
-            self.csv.write(trainer.global_step, rows)
+            self.csv.write(pl_module.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end

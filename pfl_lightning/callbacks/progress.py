@@ -18,11 +18,14 @@ class RoundProgressBar(TQDMProgressBar):
         """No bar of its own: an evaluation is short."""
         return Tqdm(disable=True)
 
-    def on_train_epoch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Continue where a resumed run stands."""
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Start where the run stands, which may be a resumed one."""
+        self.train_progress_bar = self.init_train_tqdm()
         self.train_progress_bar.reset(trainer.max_steps)
-        self.train_progress_bar.initial = trainer.global_step
-        self.train_progress_bar.n = trainer.global_step
+        self.train_progress_bar.initial = self.train_progress_bar.n = trainer.global_step
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """Nothing: all rounds are one epoch."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -34,7 +34,7 @@ class RunSummary(pl.Callback):
             Console().print(self._table(trainer, pl_module, "val"))
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
-        title = f"Clients' {split} accuracy (%) after round {trainer.global_step}"
+        title = f"Clients' {split} accuracy (%) after round {pl_module.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in pl_module.judged_models:  # type: ignore[union-attr, operator]
             values = [trainer.callback_metrics.get(f"{split}/{model}/accuracy/{column}") for column in COLUMNS]

@@ -177,7 +177,7 @@ class Method(pl.LightningModule):
 
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
-        assert batch.index == self.trainer.global_step, "the loader and the trainer disagree on the round"
+        assert batch.index == self.clock.rounds, "the loader and the method disagree on the round"
         weights = client_weights(batch.examples.counts, self.weighting).to(self.device, self.network_dtype)
         mean: Tree = {}
         loss = weights.new_zeros(())
@@ -212,12 +212,12 @@ class Method(pl.LightningModule):
 
     def log_clock(self) -> None:
         """Log simulated seconds at the number of rounds completed, which is TensorBoard's step."""
-        self.log("step", float(self.trainer.global_step))
+        self.log("step", float(self.clock.rounds))
         self.log_dict(self.clock.scalars(), prog_bar=True)
 
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
         """Judge some clients by each of their models, on each split."""
-        key = (batch.seed, "refit", self.trainer.global_step)
+        key = (batch.seed, "refit", self.clock.rounds)
         for start, train in batch.train.split(self.clients_at_once):
             held_out = {split: e.rows(start, start + len(train)) for split, e in batch.held_out.items()}
             for model, params in self.judge(train, key):
@@ -234,7 +234,7 @@ class Method(pl.LightningModule):
         """
         loss = self.trainer.callback_metrics.get("train/loss")
         if loss is not None and not torch.isfinite(loss):
-            raise PflError(f"training diverged before round {self.trainer.global_step}; try a smaller model.lr than {self.lr}")
+            raise PflError(f"training diverged by round {self.clock.rounds}; try a smaller model.lr than {self.lr}")
 
     def on_validation_epoch_end(self) -> None:
         """Log how the accuracies are spread over the clients."""

@@ -8,10 +8,12 @@ class Clock:
     """Simulated wall clock: a round lasts as long as its slowest client, plus one communication (SRPFL, section 4).
 
     Attributes:
+        rounds: Rounds completed.
         compute: Seconds spent computing.
         total: Seconds spent computing and communicating.
     """
 
+    rounds: int = 0
     compute: float = 0.0
     total: float = 0.0
 
@@ -22,6 +24,7 @@ class Clock:
             times: Computation time of each participant, ``[cohort]``.
             communication_time: What the round's communication costs (SRPFL's C.T.).
         """
+        self.rounds += 1
         slowest = float(times.max())
         self.compute += slowest
         self.total += slowest + communication_time
