@@ -1,9 +1,7 @@
 """The ``pfl`` command."""
 
-import difflib
 import logging
 import os
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -17,13 +15,33 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 from lightning.pytorch.loggers import TensorBoardLogger
 
 import pfl_lightning
-from pfl_lightning import callbacks, data, methods, models, system  # short class names work once their modules are here
+from pfl_lightning import callbacks, data, methods, models, system
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary
 from pfl_lightning.callbacks.progress import RoundProgressBar
-from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.complaints import explain
+from pfl_lightning.data import FederatedDataModule, Partition
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
+from pfl_lightning.models import Network
 from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
+from pfl_lightning.system import Speeds
+
+
+def _is_choice(member: Any, base: type) -> bool:
+    return isinstance(member, type) and issubclass(member, base) and member is not base
+
+
+CHOICES: dict[str, dict[str, type]] = {
+    key: {name: vars(package)[name] for name in package.__all__ if _is_choice(vars(package)[name], base)}
+    for key, package, base in (
+        ("model", methods, Method),
+        ("data", data, FederatedDataModule),
+        ("partition", data, Partition),
+        ("network", models, Network),
+        ("speeds", system, Speeds),
+        ("callbacks", callbacks, pl.Callback),
+    )
+}
 
 
 class PflParser(LightningArgumentParser):
@@ -36,7 +54,7 @@ class PflParser(LightningArgumentParser):
         """Print what is wrong, and where help is."""
         if not self.exit_on_error or debugging():
             super().error(message, ex)
-        complain(message)
+        complain(explain(message, self._option_string_actions, CHOICES))
         raise SystemExit(2)
 
 

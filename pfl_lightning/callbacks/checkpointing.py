@@ -95,6 +95,7 @@ class RoundCheckpoint(Checkpoint):
     def _save_and_stop(self, trainer: pl.Trainer) -> None:
         assert self._signal is not None
         self._save(trainer)
+        sys.stderr.write(f"pfl: saved round {trainer.global_step}; the same command with --ckpt_path last continues\n")
         raise Stopped(128 + self._signal)
 
     def _save(self, trainer: pl.Trainer) -> None:

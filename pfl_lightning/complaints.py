@@ -1,0 +1,67 @@
+"""Turns what the parser says of a wrong command line into one clear line with the nearest right name."""
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+
+_NOISE = re.compile(
+    r"^(Does not validate against|Subtypes:|Errors:|Given value|Expected a <class 'NoneType'>|"
+    r"Expected a dot import path|Subclass types expect|a class path|a dict with|$)"
+)
+_KEY = re.compile(r'^Parser key "(.+?)":\s*(.*)$')
+_CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'(?:\w+\.)*(\w+)'")
+_REWRITES = (
+    (r"Not of type \w+: (.+) does not conform to restriction (.+)", r"\1 is not possible; allowed: a number v with \2"),
+    (r"Not of type (\w+): could not convert string to float: (.+)", r"\2 is not possible; allowed: a number (\1)"),
+    (r"Not of type (\w+): invalid literal for int\(\) .*: (.+)", r"\2 is not possible; allowed: a whole number (\1)"),
+    (r"Expected a (?:typing\.)?Literal\[(.+)\]\. Got value: (.+)", r"\2 is not possible; allowed: \1"),
+    (r"Expected a <class '(\w+)'>\. Got value: (.+)", r"\2 is not possible; allowed: \1"),
+)
+
+
+def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[str, type]]) -> str:
+    """Rewrite a message of the parser.
+
+    Args:
+        message: What the parser says, possibly a tree of many lines.
+        options: The options that it knows, such as ``--trainer.max_steps``.
+        choices: For the last part of a key, the classes that it takes, by name.
+
+    Returns:
+        One line that names the key, the value and what is allowed.
+    """
+    if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
+        return f"{wrong[1]}: no such option{_nearest(wrong[1], options)}"
+    keys, lines = [], []
+    for line in (part.strip(" -") for part in message.splitlines()):
+        while key := _KEY.match(line):
+            keys.append(key[1])
+            line = key[2]
+        if not _NOISE.match(line) and not _CLASS.match(line) and line not in lines:
+            lines.append(line)
+    key, text = ".".join(keys), " ".join(lines)
+    known = choices.get(key.rpartition(".")[2], {})
+    for line in lines:
+        for pattern, replacement in _REWRITES:
+            if wrong := re.search(pattern, line):
+                return f"{key}: {wrong.expand(replacement)}"
+    if wrong := re.search(r"Option '([\w.]+)' is not accepted", text):
+        owner = (_CLASS.findall(message) or ["it"])[-1]
+        near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
+        return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
+    if wrong := re.search(r"Expected a path but (\S+) either", text):
+        allowed = ", ".join(sorted(known)) or "the import path of a class, such as torch.optim.SGD"
+        return f"{key}: no such class: {wrong[1]}{_nearest(wrong[1], known)}; allowed: {allowed}"
+    return f"{key}: {text}" if key else text
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _arguments(kind: type) -> list[str]:
+    """Names of the constructor's arguments, those of its bases included."""
+    own = [ancestor for ancestor in kind.__mro__ if "__init__" in vars(ancestor)]
+    return [name for ancestor in own for name in inspect.signature(ancestor).parameters]

@@ -1,0 +1,50 @@
+import pytest
+import torch
+
+from pfl_lightning.metrics import ClientAccuracy
+
+# client, samples, correct, sum of losses
+RESULTS = [(4, 10, 5, 20.0), (0, 4, 4, 2.0), (2, 6, 3, 3.0), (4, 10, 10, 10.0)]
+
+
+def filled(*batches):
+    metric = ClientAccuracy(6)
+    for batch in batches:
+        metric.update(*map(torch.tensor, zip(*batch, strict=True)))
+    return metric
+
+
+@pytest.mark.parametrize(
+    "batches", [[RESULTS], [RESULTS[:1], RESULTS[1:]], [[row] for row in reversed(RESULTS)]], ids=["one", "two", "each"]
+)
+def test_results_add_up_in_any_batches(batches):
+    # client 4: 15 of 20 correct, loss 30 / 20; clients 1, 3 and 5 have no samples
+    scores = filled(*batches).scores()
+    assert [column.tolist() for column in scores] == [[0, 2, 4], [4, 6, 20], [4, 3, 15], [0.5, 0.5, 1.5]]
+    assert scores.accuracy.tolist() == [1.0, 0.5, 0.75]
+
+
+def test_summary_is_over_the_clients_with_samples():
+    # accuracies 1, 1/2, 3/4 of 4, 6 and 20 samples: 22 of 30 samples are correct
+    summary = filled(RESULTS).compute()
+    expected = {"mean": 0.75, "weighted_mean": 22 / 30, "std": (0.125 / 3) ** 0.5, "worst": 0.5}
+    assert {name: value.item() for name, value in summary.items()} == pytest.approx(expected)
+
+
+def test_update_without_samples_leaves_no_clients():
+    metric = filled([(3, 0, 0, 0.0)])
+    assert len(metric.scores().ids) == 0
+    assert all(value.isnan() for value in metric.compute().values())
+
+
+def test_reset_forgets_everything():
+    metric = filled(RESULTS)
+    metric.reset()
+    assert len(metric.scores().ids) == 0
+
+
+def test_losses_of_any_float_type_are_accepted():
+    metric = ClientAccuracy(2)
+    for dtype in (torch.float64, torch.bfloat16):
+        metric.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([1]), torch.tensor([3.0], dtype=dtype))
+    assert metric.scores().loss.tolist() == [1.5]

@@ -1,0 +1,103 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_lightning.metrics import client_percentiles, client_summary, superquantile, weighted_quantile
+
+# Delta-FL, spec 13.1: values, weights, tail, quantile at 1 - tail, superquantile
+TABLE = [
+    ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, 1, 2.5),
+    ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, 1, 2.875),
+    ([1, 2, 3, 4], [1, 1, 1, 1], 0.5, 2, 3.5),
+    ([1, 2, 3, 4], [1, 1, 1, 1], 0.25, 3, 4),
+    ([1, 2, 3, 4], [1, 1, 1, 1], 0.1, 4, 4),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, 1, 3.0),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, 2, 3.375),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, 3, 3.8),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 0.25, 4, 4),
+    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.8, 1, 2.75),
+    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.5, 2, 3.2),
+    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.25, 2, 4.4),
+    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.1, 5, 5),
+    ([3, 1, 2], [5, 3, 2], 0.8, 1, 2.5),
+    ([3, 1, 2], [5, 3, 2], 0.5, 2, 3.0),
+]
+
+clients = st.lists(st.tuples(st.integers(-9, 9), st.integers(0, 9)), min_size=1, max_size=12).filter(
+    lambda pairs: any(weight for _, weight in pairs)
+)
+
+
+def tensors(pairs):
+    values, weights = zip(*pairs, strict=True)
+    return torch.tensor(values, dtype=torch.float64), torch.tensor(weights)
+
+
+@pytest.mark.parametrize(("values", "weights", "tail", "quantile", "expected"), TABLE)
+def test_quantile_and_superquantile_of_the_table(values, weights, tail, quantile, expected):
+    values, weights = torch.tensor(values, dtype=torch.float32), torch.tensor(weights)
+    assert weighted_quantile(values, weights, 1 - tail) == quantile
+    assert superquantile(values, weights, tail).item() == pytest.approx(expected, abs=1e-6)
+
+
+@given(clients, st.integers(0, 40))
+def test_weighted_quantile_is_its_definition(pairs, forties):
+    wanted = Fraction(forties, 40) * sum(weight for _, weight in pairs)
+    reaching = (x for x, _ in pairs if sum(weight for value, weight in pairs if value <= x) >= wanted)
+    assert weighted_quantile(*tensors(pairs), forties / 40) == min(reaching)
+
+
+@given(clients, st.integers(1, 40))
+def test_superquantile_is_the_minimum_of_its_variational_form(pairs, forties):
+    # Rockafellar & Uryasev: min over eta of eta + E[max(x - eta, 0)] / tail, reached at one of the values
+    values, weights = (tensor.numpy() for tensor in tensors(pairs))
+    tail, mass = forties / 40, weights / weights.sum()
+    expected = min(eta + (mass * np.maximum(values - eta, 0)).sum() / tail for eta in values)
+    assert superquantile(*tensors(pairs), tail).item() == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("hundredths", range(1, 101))
+def test_share_that_meets_a_tie_is_not_missed_by_float_error(hundredths):
+    # 100 * 0.07 = 7.000000000000001
+    values = torch.arange(1.0, 101)
+    assert weighted_quantile(values, torch.ones(100), hundredths / 100) == hundredths
+
+
+def test_summary_of_three_clients():
+    # deviations from the mean: -1/4, 1/4, 0
+    summary = client_summary(torch.tensor([0.5, 1.0, 0.75]), torch.tensor([1, 3, 4]))
+    expected = {"mean": 0.75, "weighted_mean": 0.8125, "std": (0.125 / 3) ** 0.5, "worst": 0.5}
+    assert {name: value.item() for name, value in summary.items()} == pytest.approx(expected)
+
+
+def test_deviation_of_one_client_is_zero():
+    assert client_summary(torch.tensor([0.5]), torch.tensor([3]))["std"] == 0
+
+
+def test_plain_percentiles_are_interpolated():
+    # numpy's percentiles of (.1, .2, .3, .4), spec 13.8
+    summary = client_percentiles(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.ones(4), (10, 20, 90))
+    plain = {name: value.item() for name, value in summary.items() if not name.startswith("weighted")}
+    assert plain == pytest.approx({"p10": 0.13, "p20": 0.16, "p90": 0.37})
+
+
+@given(clients)
+def test_percentiles_agree_with_numpy_and_with_the_weighted_quantile(pairs):
+    values, weights = tensors(pairs)
+    summary = client_percentiles(values, weights, (0, 5, 50, 95, 100))
+    assert list(summary) == [f"{kind}p{number}" for number in (0, 5, 50, 95, 100) for kind in ("", "weighted_")]
+    for number in (0, 5, 50, 95, 100):
+        assert summary[f"p{number}"].item() == pytest.approx(np.percentile(values, number))
+        assert summary[f"weighted_p{number}"] == weighted_quantile(values, weights, number / 100)
+
+
+def test_everything_is_nan_without_clients():
+    none = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
+    numbers = [weighted_quantile(*none, 0.5), superquantile(*none, 0.5)]
+    numbers += [*client_summary(*none).values(), *client_percentiles(*none, (5, 95)).values()]
+    assert len(numbers) == 10
+    assert all(number.shape == () and number.isnan() for number in numbers)

@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from pfl_lightning.models import MLP
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "hidden", "count"),
+    [
+        # 784*512+512 + 512*256+256 + 256*64+64 + 64*10+10 (SRPFL, section 7)
+        ((1, 28, 28), 10, (512, 256, 64), 550_346),
+        # 784*100+100 + 100*10+10, and 60*20+20 + 20*10+10 (FedMac, section 11.5)
+        ((1, 28, 28), 10, (100,), 79_510),
+        ((60,), 10, (20,), 1_430),
+        # 900*512+512 + 131,328 + 256*128+128 + 128*64+64 + 64*5+5 (DePRL, section 6)
+        ((9, 100), 5, (512, 256, 128, 64), 634_117),
+        ((4,), 3, (), 15),
+    ],
+)
+def test_parameter_count(shape, classes, hidden, count):
+    assert sum(tensor.numel() for tensor in MLP(shape, classes, hidden).parameters()) == count
+
+
+def test_default_is_the_papers():
+    assert [tuple(weight.shape) for name, weight in MLP((1, 28, 28), 10).named_parameters() if "weight" in name] == [
+        (512, 784),
+        (256, 512),
+        (64, 256),
+        (10, 64),
+    ]
+
+
+def test_output_is_linear_layers_with_relu_between_them():
+    network = MLP((2, 3), 4, (5, 7)).double()
+    inputs = torch.randn(8, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights = network.state_dict()
+    values = inputs.reshape(8, 6)
+    for number in (1, 2, 3):
+        values = values @ weights[f"fc{number}.weight"].T + weights[f"fc{number}.bias"]
+        if number < 3:
+            values = values.clamp(min=0)
+    torch.testing.assert_close(network(inputs), values)

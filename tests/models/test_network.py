@@ -1,0 +1,55 @@
+import pytest
+from torch import nn
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, Network
+
+COLOUR, GREY = (3, 32, 32), (1, 28, 28)
+
+
+def normalised():
+    layers = [nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(2, 3)]
+    return Network(dict(zip(["conv", "norm", "relu", "flatten", "fc"], layers, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("network", "head_layers", "layers"),
+    [
+        (LeNet5(COLOUR, 10), 1, {"fc3"}),
+        (LeNet5(COLOUR, 10), 2, {"fc2", "fc3"}),
+        (LeNet5(COLOUR, 100, (64, 128), (256, 128), 0.6), 2, {"fc2", "fc3"}),
+        (MLP(GREY, 10), 1, {"fc4"}),
+        (MLP(GREY, 10), 2, {"fc3", "fc4"}),
+        (ConvNet(GREY, 62), 1, {"fc"}),
+        (ConvNet(GREY, 62), 2, {"conv2", "fc"}),
+        (LogisticRegression(GREY, 10), 1, {"fc"}),
+        (normalised(), 1, {"fc"}),
+        (normalised(), 2, {"norm", "fc"}),
+    ],
+)
+def test_head_is_the_last_layers_and_body_the_rest(network, head_layers, layers):
+    # SRPFL spec, section 7: FedRep's personal head is the last layer, LG-FedAvg's shared head the last two
+    body, head = network.cut(head_layers)
+    assert {name.split(".")[0] for name in head} == layers
+    assert body | head == set(network.state_dict())
+    assert not body & head
+
+
+def test_buffers_follow_their_layer():
+    body, head = (normalised().cut(head_layers)[side] for head_layers, side in ((1, 0), (2, 1)))
+    assert {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"} <= body & head
+
+
+@pytest.mark.parametrize(
+    ("network", "head_layers", "allowed"),
+    [
+        (MLP(GREY, 10), 0, "1 to 3"),
+        (MLP(GREY, 10), -1, "1 to 3"),
+        (MLP(GREY, 10), 4, "1 to 3"),
+        (LeNet5(COLOUR, 10), 5, "1 to 4"),
+        (LogisticRegression(GREY, 10), 2, "1 to 1"),
+    ],
+)
+def test_impossible_cut_is_refused(network, head_layers, allowed):
+    with pytest.raises(PflError, match=rf"model\.head_layers: {head_layers} .*{allowed}"):
+        network.cut(head_layers)

@@ -1,0 +1,104 @@
+"""The published time axes of SRPFL, from speeds, participation, schedule and clock together (spec 13.6)."""
+
+import numpy as np
+import pytest
+
+from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.system import Clock, DynamicExponential, FixedExponential, Participation, TwoPopulation
+from pfl_lightning.system.speeds import FixedSpeeds
+
+DOUBLING = StageDoubling(n0=10, rounds_per_stage=10)
+SENT140 = StageDoubling(n0=20, rounds_per_stage=[4, 5, 5])
+
+
+class Given(FixedSpeeds):
+    def draw(self, random, num_clients):
+        return np.array([0.5, 2.0, 1.0, 4.0, 3.0])
+
+
+def clocks(speeds, rounds, schedule=None, num_clients=100, pool=None, communication_time=0.0):
+    """Let the rounds pass, and yield the clock after each of them."""
+    clock, participation = Clock(), Participation(pool)
+    for index in range(rounds):
+        participation.resize(schedule.cohort_size(index) if schedule else None)
+        _, times = participation.cohort(1, index, num_clients, speeds)
+        clock.advance(times, communication_time)
+        yield clock
+
+
+def total(*args, **kwargs):
+    *_, clock = clocks(*args, **kwargs)
+    return clock.total
+
+
+@pytest.mark.parametrize(
+    ("communication_time", "totals"),
+    [(0.0, [0.5, 1, 2, 3, 6, 9, 13, 17]), (10.0, [10.5, 21, 32, 43, 56, 69, 83, 97])],
+)
+def test_round_lasts_as_long_as_its_slowest_client_and_one_communication(communication_time, totals):
+    # T = (.5, 2, 1, 4, 3), n0 = 1, tau = 2: cohorts 1, 2, 4, 5, of which the slowest take .5, 1, 3, 4
+    schedule = StageDoubling(n0=1, rounds_per_stage=2)
+    history = [
+        (clock.rounds, clock.total, clock.compute)
+        for clock in clocks(Given(), 8, schedule, 5, communication_time=communication_time)
+    ]
+    computes = [0.5, 1, 2, 3, 6, 9, 13, 17]
+    assert history == list(zip(range(1, 9), totals, computes, strict=True))
+
+
+def test_scalars_have_their_tags():
+    clock = Clock()
+    clock.advance(np.array([1.0, 3.0]), 0.5)
+    assert clock.scalars() == {"time/compute": 3.0, "time/total": 3.5}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "schedule", "seconds"),
+    [
+        (150, DOUBLING, 516.2304461),
+        (150, None, 674.5966195),
+        (100, DOUBLING, 291.3649063),
+        (120, DOUBLING, 381.3111222),
+    ],
+)
+def test_axes_of_the_image_figures(rounds, schedule, seconds):
+    assert total(FixedExponential(seed=1), rounds, schedule) == pytest.approx(seconds, abs=5e-7)
+
+
+@pytest.mark.parametrize(("communication_time", "seconds"), [(10, 2016.23), (100, 15516.23)])
+def test_communication_is_charged_in_every_round(communication_time, seconds):
+    # 516.23 + 150 C.T.
+    speeds = FixedExponential(seed=1)
+    assert total(speeds, 150, DOUBLING, communication_time=communication_time) == pytest.approx(seconds, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("speeds", "doubling", "full"),
+    [
+        (FixedExponential(seed=400), 235.4703, 296.1302),
+        (TwoPopulation(stragglers=0.1, seed=400), 828.6692, 1085.8262),
+        (TwoPopulation(stragglers=0.3, seed=400), 1626.6293, 2108.1912),
+    ],
+)
+def test_axes_of_the_sent140_figures(speeds, doubling, full):
+    assert total(speeds, 50, SENT140, num_clients=83) == pytest.approx(doubling, abs=5e-5)
+    assert total(speeds, 50, num_clients=83) == pytest.approx(full, abs=5e-5)
+
+
+@pytest.mark.parametrize(("pool", "doubling", "full"), [(None, 402, 537), (20, 320, 340)])
+def test_mean_times_with_dynamic_speeds(pool, doubling, full):
+    # Monte-Carlo means of the spec, to 3 %
+    speeds = [DynamicExponential(seed=seed) for seed in range(12)]
+    for schedule, seconds in ((DOUBLING, doubling), (None, full)):
+        mean = np.mean([total(each, 150, schedule, pool=pool) for each in speeds])
+        assert mean == pytest.approx(seconds, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("fastest", "clients", "seconds"), [(20, 20, 3.59774), (100, 100, 5.187378), (10, 100, 0.104807), (50, 100, 0.688172)]
+)
+def test_expected_round_time_is_a_difference_of_harmonic_numbers(fastest, clients, seconds):
+    # E[T_(n) of N] = H_N - H_(N-n) for unit exponentials, spec 13.5
+    speeds = (FixedExponential(seed=seed) for seed in range(2000))
+    schedule = StageDoubling(n0=fastest)
+    assert np.mean([total(each, 1, schedule, clients) for each in speeds]) == pytest.approx(seconds, rel=0.025)

@@ -1,0 +1,85 @@
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.errors import PflError
+from pfl_lightning.system import DynamicExponential, FixedExponential, Participation, UniformTime
+
+SPEEDS = FixedExponential(seed=1)
+
+
+@pytest.mark.parametrize(
+    ("pool", "n0", "sizes"),
+    [
+        (100, 5, [5, 10, 20, 40, 80, 100]),
+        (100, 10, [10, 20, 40, 80, 100]),
+        (20, 10, [10, 20]),
+        (83, 20, [20, 40, 80, 83]),
+        (128, 8, [8, 16, 32, 64, 128]),
+        (20, 50, [20]),
+    ],
+)
+def test_stages_double_up_to_the_pool(pool, n0, sizes):
+    # SRPFL spec, section 3; in a pool of 20 of 100 clients, too
+    participation, schedule = Participation(pool_size=pool), StageDoubling(n0, 3)
+    lengths = []
+    for index in range(24):
+        participation.resize(schedule.cohort_size(index))
+        lengths.append(len(participation.cohort(0, index, 200, SPEEDS)[0]))
+    assert lengths[: 3 * len(sizes)] == list(np.repeat(sizes, 3))
+    assert set(lengths[3 * len(sizes) :]) <= {sizes[-1]}
+
+
+def test_sent140_stages_have_lengths_of_their_own():
+    # section 3: rounds 1-4: 20, 5-9: 40, 10-14: 80, 15-50: 83
+    schedule = StageDoubling(20, [4, 5, 5])
+    sizes = (min(83, schedule.cohort_size(index)) for index in range(50))
+    assert [(size, len(list(rounds))) for size, rounds in groupby(sizes)] == [(20, 4), (40, 5), (80, 5), (83, 36)]
+
+
+@pytest.mark.parametrize(("pool", "cohort"), [(None, None), (None, 7), (12, None), (12, 7), (12, 40), (30, 1)])
+def test_cohort_is_the_fastest_of_a_pool_of_distinct_clients(pool, cohort):
+    participation = Participation(pool)
+    whole, _ = participation.cohort(4, 9, 30, SPEEDS)
+    participation.resize(cohort)
+    ids, times = participation.cohort(4, 9, 30, SPEEDS)
+    assert len(set(whole)) == len(whole) == (pool or 30)
+    assert set(whole) <= set(range(30))
+    assert ids == sorted(whole, key=SPEEDS.times(9, 30).__getitem__)[:cohort]
+    np.testing.assert_array_equal(times, SPEEDS.times(9, 30)[ids])
+
+
+def test_equally_fast_clients_are_taken_by_id():
+    participation = Participation()
+    participation.resize(3)
+    assert participation.cohort(0, 0, 10, UniformTime())[0] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("speeds", [SPEEDS, DynamicExponential(seed=1)])
+def test_cohort_is_a_pure_function_of_seed_and_round(speeds):
+    def cohort(seed, index):
+        return Participation(5).cohort(seed, index, 50, speeds)[0]
+
+    assert cohort(1, 2) == cohort(1, 2)
+    assert len({tuple(sorted(cohort(seed, index))) for seed in range(5) for index in range(5)}) == 25
+
+
+def test_pool_does_not_depend_on_the_speeds():
+    pools = [sorted(Participation(5).cohort(1, 2, 50, FixedExponential(seed=seed))[0]) for seed in (1, 2)]
+    assert pools[0] == pools[1]
+
+
+def test_every_client_is_sampled_equally_often():
+    participation = Participation(5)
+    ids = np.concatenate([participation.cohort(1, index, 20, SPEEDS)[0] for index in range(2000)])
+    # binomial(2000, 1/4): mean 500, standard deviation 19.4
+    np.testing.assert_allclose(np.bincount(ids, minlength=20), 500, atol=80)
+
+
+def test_pool_larger_than_the_population_is_refused():
+    Participation(20).check(20)
+    Participation().check(1)
+    with pytest.raises(PflError, match=r"data\.participation\.pool_size: 21 .* 1 to 20"):
+        Participation(21).check(20)

@@ -1,0 +1,96 @@
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_lightning.seeding import numpy_generator, permutations, random_bits, seed_of
+
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def splitmix64(state):
+    """Vigna's splitmix64.c on Python's unbounded integers."""
+    while True:
+        state = (state + GOLDEN) & MASK
+        word = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
+        yield word ^ word >> 31
+
+
+def test_reference_gives_the_published_vector():
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert list(islice(splitmix64(1234567), 4)) == published
+
+
+def test_seed_is_the_same_in_every_process_and_version():
+    # printf "(1, 'pool', 0)" | b2sum -l 64  ->  9e7fa2bd613e4c85; read as little endian, the last bit dropped
+    assert seed_of(1, "pool", 0) == 0x854C3E61BDA27F9E >> 1
+
+
+def test_different_keys_have_different_seeds():
+    keys = [(), (1,), ("1",), (1, 2), (12,), ("12",), (2, 1), ("a", 1), (1, "a"), ("a1",), ("a", "1"), (-1,)]
+    keys += [(0, "pool", index) for index in range(1000)]
+    assert len({seed_of(*key) for key in keys}) == len(keys)
+
+
+@given(st.lists(st.integers() | st.text()))
+def test_seed_fits_a_signed_64_bit_integer(key):
+    assert 0 <= seed_of(*key) < 1 << 63
+
+
+def test_numpy_generator_is_fresh_for_every_call():
+    first, again, other = (numpy_generator(*key).random(5) for key in [(1, "a"), (1, "a"), (1, "b")])
+    np.testing.assert_array_equal(first, again)
+    assert not np.intersect1d(first, other).size
+
+
+@pytest.mark.parametrize("client", [0, 1, 7, 123_456_789])
+def test_bits_are_those_of_splitmix64(client):
+    key = (3, "order", 5)
+    stream = next(splitmix64(seed_of(*key) + (client - 1) * GOLDEN))
+    expected = [word & (MASK >> 1) for word in islice(splitmix64(stream), 6)]
+    assert random_bits(key, torch.tensor([client]), 6).tolist() == [expected]
+
+
+def test_bits_do_not_depend_on_the_other_clients_or_columns():
+    ids = torch.tensor([4, 0, 9, 4])
+    bits = random_bits((1, "x"), ids, 7)
+    assert torch.equal(bits[2:3, :3], random_bits((1, "x"), torch.tensor([9]), 3))
+    assert torch.equal(bits[0], bits[3])
+    assert not torch.equal(bits, random_bits((2, "x"), ids, 7))
+
+
+def test_every_bit_is_set_half_of_the_time():
+    bits = random_bits((1, "x"), torch.arange(200), 200)
+    shares = torch.stack([(bits >> place & 1).double().mean() for place in range(63)])
+    assert bits.min() >= 0
+    # standard deviation of a share of 40,000 fair coins: 0.0025
+    assert (shares - 0.5).abs().max() < 0.011
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(0, 3), st.integers(0, 99))
+def test_own_positions_are_shuffled_and_the_others_follow(counts, spare, seed):
+    columns = max(counts) + spare
+    orders = permutations((seed, "x"), torch.arange(len(counts)), torch.tensor(counts), columns)
+    for count, order in zip(counts, orders.tolist(), strict=True):
+        assert sorted(order[:count]) == list(range(count))
+        assert sorted(order[count:]) == list(range(count, columns))
+
+
+def test_order_of_a_client_does_not_depend_on_the_padding_or_the_cohort():
+    together = permutations((1, "x"), torch.tensor([5, 8, 2]), torch.tensor([4, 9, 6]), 9)
+    alone = permutations((1, "x"), torch.tensor([2]), torch.tensor([6]), 6)
+    assert together[2, :6].tolist() == alone[0].tolist()
+
+
+def test_all_orders_are_equally_frequent():
+    orders = permutations((1, "x"), torch.arange(6000), torch.full((6000,), 3), 3)
+    frequencies = Counter(map(tuple, orders.tolist()))
+    assert len(frequencies) == 6
+    # chi-squared with 5 degrees of freedom: 20.5 is its 99.9th percentile
+    assert sum((count - 1000) ** 2 / 1000 for count in frequencies.values()) < 20.5

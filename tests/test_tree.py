@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from pfl_lightning.tree import Params, mix, select
+
+TREE = {"body.weight": torch.tensor([1.0]), "body.bias": torch.tensor([2.0]), "head.weight": torch.tensor([3.0])}
+
+
+@pytest.fixture
+def params():
+    return Params(
+        {"w": torch.arange(4.0).view(2, 2), "b": torch.tensor([5.0])},
+        {"h": torch.arange(6.0).view(3, 2), "c": torch.tensor([7.0, 8.0, 9.0])},
+    )
+
+
+def as_lists(tree):
+    return {name: tensor.tolist() for name, tensor in tree.items()}
+
+
+def test_selection_keeps_the_order_of_the_tree():
+    assert list(select(TREE, ["head.weight", "body.weight", "absent"])) == ["body.weight", "head.weight"]
+
+
+def test_mix_multiplies_the_client_axis():
+    # rows (1/2, 1/2) and (0, 1) of two senders with values (0, 2) and (4, 10)
+    matrix = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
+    mixed = mix(matrix, {"x": torch.tensor([[[0.0, 2.0]], [[4.0, 10.0]]])})
+    assert as_lists(mixed) == {"x": [[[2.0, 6.0]], [[4.0, 10.0]]]}
+
+
+def test_mix_with_a_vector_has_no_client_axis():
+    assert as_lists(mix(torch.tensor([0.25, 0.75]), {"x": torch.tensor([[0.0], [4.0]])})) == {"x": [3.0]}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mix_averages_integers_as_floats(dtype):
+    mixed = mix(torch.tensor([0.5, 0.5], dtype=dtype), {"batches": torch.tensor([3, 4])})
+    assert mixed["batches"].dtype == dtype
+    assert mixed["batches"] == 3.5
+
+
+def test_client_has_shared_and_own_tensors(params):
+    assert as_lists(params.client(1)) == {"w": [[0.0, 1.0], [2.0, 3.0]], "b": [5.0], "h": [2.0, 3.0], "c": 8.0}
+
+
+def test_rows_slice_the_own_tensors_only(params):
+    part = params.rows(1, 3)
+    assert as_lists(part.shared) == as_lists(params.shared)
+    assert as_lists(part.own) == {"h": [[2.0, 3.0], [4.0, 5.0]], "c": [8.0, 9.0]}
+
+
+def test_params_select_from_both_trees(params):
+    part = params.select({"b", "c"})
+    assert (list(part.shared), list(part.own)) == (["b"], ["c"])
+
+
+def test_owned_moves_shared_tensors_to_the_clients(params):
+    owned = params.owned({"w", "h"}, 3)
+    assert as_lists(owned.shared) == {"b": [5.0]}
+    assert as_lists(owned.own) == {**as_lists(params.own), "w": [[[0.0, 1.0], [2.0, 3.0]]] * 3}
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_owned_tensors_are_nobody_elses(params, clients):
+    params = params.rows(0, clients)
+    before = as_lists(params.shared), as_lists(params.own)
+    owned = params.owned({"w", "h"}, clients).own
+    owned["w"][0] += 1
+    owned["h"] += 1
+    assert (as_lists(params.shared), as_lists(params.own)) == before
+    assert torch.equal(owned["w"][1:], params.shared["w"].expand(clients - 1, 2, 2))
