@@ -4,7 +4,6 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,6 +24,9 @@ from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
 from pfl_lightning.system import Speeds
+
+DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
+Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep."""
 
 
 def _is_choice(member: Any, base: type) -> bool:
@@ -71,9 +73,11 @@ class SavedConfig(SaveConfigCallback):
         if stage == "fit" and trainer.logger is not None:
             super().setup(trainer, pl_module, stage)
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         """Add the settings, as plain values."""
-        checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config, skip_none=False))
+        checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config))
 
 
 class PflCLI(LightningCLI):
@@ -97,7 +101,7 @@ class PflCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """The data set's seed follows ``seed_everything``; FedAvg on the embedded digits needs no option at all."""
-        parser.link_arguments("seed_everything", "data.init_args.seed")
+        parser.link_arguments("seed_everything", "data.init_args.seed", compute_fn=one_seed)
         parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
         parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
         parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
@@ -108,15 +112,17 @@ class PflCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint before anything is built, and refuse what a resumed run cannot change."""
         config = self.config[self.subcommand]
-        if isinstance(config.seed_everything, bool):
-            raise PflError(f"seed_everything: {config.seed_everything} is not possible; allowed: a whole number")
+        if config.trainer.max_steps < 1:
+            raise PflError(
+                f"trainer.max_steps: {config.trainer.max_steps} is not possible; allowed: a number of rounds"
+            )
         if config.ckpt_path is None:
             if self.subcommand != "fit":
                 raise PflError(f"ckpt_path: {self.subcommand} needs one; allowed: a checkpoint, or last")
             return
         self.resume = find_resume(config.ckpt_path, self.runs_folder)
         config.ckpt_path = str(self.resume.checkpoint)
-        settings = yaml.safe_load(self._parser(self.subcommand).dump(config, skip_none=False))
+        settings = yaml.safe_load(self._parser(self.subcommand).dump(config))
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 
@@ -128,7 +134,7 @@ class PflCLI(LightningCLI):
         return Path(config.trainer.default_root_dir) / "-".join(names)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build data and network first, so that a run that cannot start leaves no folder; then add what every run has."""
+        """Build data and network first, so that a run that cannot start leaves no folder; add what every run has."""
         self.datamodule.prepare_data()
         self.datamodule.setup()
         shape = self.datamodule.input_shape, self.datamodule.num_classes, self.datamodule.num_clients
@@ -154,7 +160,7 @@ class PflCLI(LightningCLI):
         return [board, MetricsTable(folder)]
 
 
-def main(args: Sequence[str] | None = None) -> None:
+def main(args: list[str] | None = None) -> None:
     """Run the command line.
 
     Args:
@@ -163,7 +169,6 @@ def main(args: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: With code 2 for a wrong command line, 1 for what is found wrong later, 130 or 143 after a signal.
     """
-
     keep_quiet()
     try:
         PflCLI(
@@ -172,7 +177,7 @@ def main(args: Sequence[str] | None = None) -> None:
             subclass_mode_model=True,
             subclass_mode_data=True,
             parser_class=PflParser,
-            parser_kwargs={"version": pfl_lightning.__version__},
+            parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
             auto_configure_optimizers=False,
             seed_everything_default=1,
             save_config_callback=SavedConfig,
@@ -195,6 +200,17 @@ def main(args: Sequence[str] | None = None) -> None:
             raise
         complain(str(error))
         raise SystemExit(1) from None
+
+
+def one_seed(seed: bool | int) -> int:
+    """The seed of the data set for Lightning's ``seed_everything``, which would also take true and false.
+
+    Raises:
+        PflError: If it is no number.
+    """
+    if isinstance(seed, bool):
+        raise PflError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
+    return seed
 
 
 def debugging() -> bool:

@@ -35,9 +35,9 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         return f"{wrong[1]}: no such option{_nearest(wrong[1], options)}"
     keys, lines = [], []
     for line in (part.strip(" -") for part in message.splitlines()):
-        while key := _KEY.match(line):
-            keys.append(key[1])
-            line = key[2]
+        while opened := _KEY.match(line):
+            keys.append(opened[1])
+            line = opened[2]
         if not _NOISE.match(line) and not _CLASS.match(line) and line not in lines:
             lines.append(line)
     key, text = ".".join(keys), " ".join(lines)

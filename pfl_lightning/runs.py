@@ -54,7 +54,9 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
         for _, folder in sorted(_versions(parent), reverse=True):
             if resume := _newest(folder):
                 return resume
-        raise PflError(f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path")
+        raise PflError(
+            f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path"
+        )
     path = Path(ckpt_path)
     if not path.is_file():
         raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint, or last")
@@ -94,9 +96,7 @@ def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         if was != now:
             name = key.replace(".init_args", "").replace(".class_path", "")
             if not key.endswith(HONOURED):
-                raise PflError(
-                    f"{name}: {was} in the checkpoint, {now} now; a run keeps this: give the old value, or start a new run"
-                )
+                raise PflError(f"{name}: {was} in the checkpoint, {now} now; keep the old value, or start a new run")
             lines.append(f"{name}: {was} in the checkpoint, {now} from now on")
     return lines
 

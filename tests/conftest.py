@@ -1,8 +1,20 @@
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
+from hypothesis import settings
+
+from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
+from pfl_lightning.data import FederatedDataModule, Partition
+from pfl_lightning.data.datamodule import LabelledData
+
+settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)
@@ -20,3 +32,76 @@ def real_data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.getbasetemp().parent / "real-data"
     subprocess.run([archives / "unpack", folder, "cifar10", "mnist", "fashion_mnist"], check=True)
     return folder
+
+
+class Plain:
+    """No transform: the raw inputs are what the network takes."""
+
+    random = False
+
+    def __call__(self, raw: torch.Tensor, bits: torch.Tensor | None = None) -> torch.Tensor:
+        return raw
+
+
+class RaggedPartition(Partition):
+    """Clients with 1, 4, 9, 16, ... samples, without regard to their classes."""
+
+    def __call__(self, splits, num_classes, num_clients, rng):
+        sizes = np.arange(1, num_clients + 1) ** 2
+        return [np.split(rng.permutation(len(labels))[: sizes.sum()], sizes.cumsum()[:-1]) for labels in splits]
+
+    def shares(self, class_sizes, num_clients, rng):
+        raise NotImplementedError
+
+
+class RaggedData(FederatedDataModule):
+    """Random, learnable data of very unequal clients, in torch's default float type."""
+
+    num_classes = 3
+    input_shape = (1, 16, 16)
+
+    def __init__(self, num_clients: int = 6, **kwargs: Any) -> None:
+        super().__init__(num_clients=num_clients, partition=RaggedPartition(), **kwargs)
+
+    def load(self):
+        random = torch.Generator().manual_seed(0)
+        inputs = torch.randn(240, *self.input_shape, generator=random, dtype=torch.float64)
+        targets = inputs.flatten(1)[:, :3].argmax(1)
+        data = LabelledData(inputs.to(torch.get_default_dtype()), targets)
+        return LabelledData(data.inputs[:120], targets[:120]), LabelledData(data.inputs[120:], targets[120:])
+
+    def transform(self):
+        return Plain()
+
+
+@pytest.fixture
+def ragged_data() -> type[RaggedData]:
+    return RaggedData
+
+
+@pytest.fixture
+def fit(tmp_path) -> Callable[..., pl.Trainer]:
+    """Trains a method for some rounds in a folder, with checkpoints, and returns the trainer."""
+
+    def run(
+        method, data, rounds: int, folder: str = "run", ckpt_path: Path | None = None, callbacks=(), logger=False
+    ) -> pl.Trainer:
+        default = [] if any(isinstance(callback, RoundCheckpoint) for callback in callbacks) else [RoundCheckpoint()]
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            max_steps=rounds,
+            max_epochs=-1,
+            val_check_interval=2,
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            logger=logger,
+            log_every_n_steps=1,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path / folder,
+            callbacks=[*callbacks, EvaluateStartAndEnd(), *default],
+        )
+        trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
+        return trainer
+
+    return run

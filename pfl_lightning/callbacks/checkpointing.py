@@ -5,12 +5,14 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
+
+from pfl_lightning.methods import Method
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
@@ -53,18 +55,22 @@ class RoundCheckpoint(Checkpoint):
         """Take over the signals, after Lightning has registered its own handlers."""
         self._signal = None
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._stop_later) for number in (signal.SIGINT, signal.SIGTERM)}
+            self._handlers = {
+                number: signal.signal(number, self._stop_later) for number in (signal.SIGINT, signal.SIGTERM)
+            }
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Stop after this round, unless its evaluation is still to come."""
         if self._signal is not None and not self._evaluation_follows(trainer):
-            self._save_and_stop(trainer)
+            self._save(trainer)
+            self._stop(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the round that was evaluated."""
-        if trainer.state.fn != TrainerFn.FITTING:
+        if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return
-        monitor = self.monitor or f"val/{pl_module.judged_models[0]}/accuracy/mean"  # type: ignore[index, union-attr]
+        assert isinstance(pl_module, Method)
+        monitor = self.monitor or f"val/{pl_module.judged_models[0]}/accuracy/mean"
         score = float(trainer.callback_metrics.get(monitor, -torch.inf))
         if is_best := score > self.best_score:
             self.best_score, self.best_round = score, trainer.global_step
@@ -73,7 +79,7 @@ class RoundCheckpoint(Checkpoint):
             shutil.copyfile(self.folder / LAST, self.folder / ".best.tmp")
             os.replace(self.folder / ".best.tmp", self.folder / BEST)
         if self._signal is not None:
-            self._save_and_stop(trainer)
+            self._stop(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Give the signals back."""
@@ -87,14 +93,15 @@ class RoundCheckpoint(Checkpoint):
         if self._signal is not None:
             raise KeyboardInterrupt
         self._signal = number
-        sys.stderr.write(f"\npfl: {signal.Signals(number).name}: finishing this round, then saving; again to stop at once\n")
+        sys.stderr.write(
+            f"\npfl: {signal.Signals(number).name}: finishing this round, then saving; again to stop at once\n"
+        )
 
     def _evaluation_follows(self, trainer: pl.Trainer) -> bool:
-        return trainer.should_stop or trainer.global_step % trainer.val_check_batch == 0
+        return trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
 
-    def _save_and_stop(self, trainer: pl.Trainer) -> None:
+    def _stop(self, trainer: pl.Trainer) -> NoReturn:
         assert self._signal is not None
-        self._save(trainer)
         sys.stderr.write(f"pfl: saved round {trainer.global_step}; the same command with --ckpt_path last continues\n")
         raise Stopped(128 + self._signal)
 

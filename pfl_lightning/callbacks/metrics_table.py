@@ -19,7 +19,9 @@ class MetricsTable(Logger):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        self.table = RoundCsv(folder / "metrics.csv", first=("time/compute", "time/total", "train/loss", "system/cohort"))
+        self.table = RoundCsv(
+            folder / "metrics.csv", first=("time/compute", "time/total", "train/loss", "system/cohort")
+        )
         self.row: dict[str, float] = {}
 
     @property

@@ -5,6 +5,7 @@ import lightning.pytorch as pl
 from jsonargparse.typing import ClosedUnitInterval, restricted_number_type
 
 from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.methods import Method
 from pfl_lightning.metrics import client_percentiles, superquantile
 
 Percentile = restricted_number_type("Percentile", int, [(">=", 0), ("<=", 100)], docstring="a percentile, 0 to 100")
@@ -24,7 +25,7 @@ class PercentileErrors(pl.Callback):
 
     def __init__(
         self,
-        percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),
+        percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),  # type: ignore[valid-type]
         tail: ClosedUnitInterval = 0.1,
         table: bool = True,
     ) -> None:
@@ -38,8 +39,9 @@ class PercentileErrors(pl.Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the percentiles and write the clients, before the module resets its metrics."""
+        assert isinstance(pl_module, Method)
         rows: list[dict[str, Any]] = []
-        for name, metric in pl_module.metrics.items():  # type: ignore[operator, union-attr]
+        for name, metric in pl_module.metrics.items():
             with metric.sync_context():
                 scores = metric.scores()
             summary = client_percentiles(scores.accuracy, scores.samples, self.percentiles)

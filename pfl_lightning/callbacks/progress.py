@@ -37,5 +37,5 @@ class RoundProgressBar(TQDMProgressBar):
     def get_metrics(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Any]:
         """Short names; the accuracy is that of the last evaluation."""
         names = {"train/loss": "loss", "system/cohort": "clients", "time/total": "simulated_s"}
-        metrics = super().get_metrics(trainer, pl_module)
-        return {short: f"{float(metrics[name]):.4g}" for name, short in names.items() if name in metrics}
+        metrics = trainer.progress_bar_metrics
+        return {short: f"{metrics[name]:.4g}" for name, short in names.items() if name in metrics}

@@ -2,6 +2,7 @@ import lightning.pytorch as pl
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning.methods import Method
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
@@ -18,8 +19,9 @@ class RunSummary(pl.Callback):
             return
         console = Console()
         console.print(self._table(trainer, pl_module, "test"))
+        assert isinstance(pl_module, Method)
         clock = pl_module.clock
-        console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")  # type: ignore[union-attr]
+        console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if trainer.log_dir is not None:
             console.print(f"Run folder:     {trainer.log_dir}", soft_wrap=True)
             console.print(f"Watch it:       tensorboard --logdir {trainer.log_dir}", soft_wrap=True)
@@ -34,9 +36,10 @@ class RunSummary(pl.Callback):
             Console().print(self._table(trainer, pl_module, "val"))
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
+        assert isinstance(pl_module, Method)
         title = f"Clients' {split} accuracy (%) after round {pl_module.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
-        for model in pl_module.judged_models:  # type: ignore[union-attr, operator]
+        for model in pl_module.judged_models:
             values = [trainer.callback_metrics.get(f"{split}/{model}/accuracy/{column}") for column in COLUMNS]
             table.add_row(model, *("" if value is None else f"{100 * float(value):.1f}" for value in values))
         return table

@@ -143,7 +143,7 @@ class Engine:
 
     @torch.no_grad()
     def _forward_all(self, network: nn.Module, backend: Backend, params: Params, inputs: Tensor) -> Tensor:
-        """Outputs for all inputs ``[clients, samples, ...]``, in large batches; one for all clients if they share it."""
+        """Outputs for all inputs ``[clients, samples, ...]`` in large batches, across clients where they share it."""
         params = params.select(network.state_dict())
         if not params.own:
             batches = inputs.flatten(0, 1).split(SAMPLES_AT_ONCE)

@@ -13,7 +13,9 @@ DROPOUT = _DropoutNd
 SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNNBase)  # slower than a loop over clients
 
 
-def has_layers(network: nn.Module, kinds: type | tuple[type, ...], names: Collection[str] | None = None) -> bool:
+def has_layers(
+    network: nn.Module, kinds: type[nn.Module] | tuple[type[nn.Module], ...], names: Collection[str] | None = None
+) -> bool:
     """Whether the network has layers of these kinds (among those that hold a tensor of ``names``, where given)."""
     return any(
         isinstance(module, kinds) and (names is None or _holds(path, module, names))

@@ -2,23 +2,22 @@ from abc import abstractmethod
 from typing import ClassVar, Literal, NamedTuple
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from jsonargparse import lazy_instance
-from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveInt, restricted_number_type
+from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from pfl_lightning.client import Samples
+from pfl_lightning.client import Examples, Samples
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.partition import ClassShards, Partition
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
+from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.system import FixedExponential, Participation, Speeds
 
 Split = Literal["train", "val", "test"]
-Fraction = restricted_number_type("Fraction", float, [(">=", 0), ("<", 1)], docstring="a number in [0, 1)")
 
 
 class LabelledData(NamedTuple):
@@ -35,10 +34,11 @@ class FederatedDataModule(pl.LightningDataModule):
         root: Folder with the data set's files; what torchvision calls root.
         num_clients: Number of clients in all, M.
         partition: How the samples are split among the clients.
-        participation: Who takes part in a round.
+        participation: Who takes part in a round; by default everyone.
         speeds: How long each client computes.
         communication_time: Simulated seconds that the communication of a round takes (SRPFL's C.T.).
-        val_fraction: Share of each client's training samples that is held out for model selection; 0 for none.
+        val_fraction: Share of each client's training samples that is held out for model selection, but
+            never the last one; 0 for none.
         partition_seed: Seed of the split alone; it does not follow ``seed_everything``.
         seed: Seed of sampling and batch orders; on the command line it follows ``seed_everything``.
     """
@@ -51,16 +51,17 @@ class FederatedDataModule(pl.LightningDataModule):
         root: str = "data",
         num_clients: PositiveInt = 20,
         partition: Partition = lazy_instance(ClassShards),
-        participation: Participation = lazy_instance(Participation),
+        participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
         communication_time: NonNegativeFloat = 0.0,
-        val_fraction: Fraction = 0.1,
+        val_fraction: ClosedUnitInterval = 0.1,
         partition_seed: NonNegativeInt = 0,
         seed: NonNegativeInt = 1,
     ) -> None:
         super().__init__()
         self.root, self.num_clients, self.partition = root, num_clients, partition
-        self.participation, self.speeds, self.communication_time = participation, speeds, communication_time
+        self.participation = participation or Participation()  # it has a state, so no two data modules share it
+        self.speeds, self.communication_time = speeds, communication_time
         self.val_fraction, self.partition_seed, self.seed = val_fraction, partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
 
@@ -88,7 +89,9 @@ class FederatedDataModule(pl.LightningDataModule):
         rng = numpy_generator(self.partition_seed, "partition")
         labels = [split.targets.numpy() for split in (train, test)]
         parts, test_parts = self.partition(labels, self.num_classes, self.num_clients, rng)
-        samples = Samples(torch.cat([train.inputs, test.inputs]), torch.cat([train.targets, test.targets]), self.transform())
+        samples = Samples(
+            torch.cat([train.inputs, test.inputs]), torch.cat([train.targets, test.targets]), self.transform()
+        )
         shuffled = [rng.permutation(part) for part in parts]
         held_out = [held_out_size(len(part), self.val_fraction) for part in parts]
         self.tables = {
@@ -100,8 +103,14 @@ class FederatedDataModule(pl.LightningDataModule):
         self.participation.check(self.num_clients)
 
     def train_dataloader(self) -> RoundLoader:
-        """One item per communication round."""
+        """One item per communication round.
+
+        Raises:
+            PflError: If the trainer does not say how many rounds.
+        """
         assert self.trainer is not None
+        if self.trainer.max_steps < 1:
+            raise PflError(f"trainer.max_steps: {self.trainer.max_steps} is not possible; allowed: a number of rounds")
         return RoundLoader(self.make_round, self.trainer.max_steps)
 
     def val_dataloader(self) -> JudgementLoader:
@@ -121,7 +130,7 @@ class FederatedDataModule(pl.LightningDataModule):
     def make_judgement(self, positions: slice) -> Judgement:
         """The clients at these positions of the order by falling count."""
         ids = self._by_count[positions]
-        held_out = {split: self.tables[split].examples(ids) for split in self.held_out_splits}
+        held_out: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.held_out_splits}
         return Judgement(self.seed, self.tables["train"].examples(ids), held_out)
 
     @property

@@ -9,14 +9,14 @@ class Round(NamedTuple):
     """What a communication round works on.
 
     Attributes:
-        index: Rounds completed before this one.
+        round_index: Rounds completed before this one.
         seed: Seed of the experiment; local randomness is drawn from it, the round and the client.
         examples: Training examples of the participants, sorted by falling count.
         times: Simulated seconds that each participant computes, ``[cohort]``.
         communication_time: Simulated seconds that the round's communication takes.
     """
 
-    index: int
+    round_index: int
     seed: int
     examples: Examples
     times: Times

@@ -1,13 +1,11 @@
-import importlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from os import PathLike
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import lightning.pytorch as pl
 import torch
-from jsonargparse import ArgumentParser
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
@@ -94,7 +92,7 @@ class Method(pl.LightningModule):
         self.weight_decay, self.weighting, self.eval_epochs = weight_decay, weighting, eval_epochs
         self.batch_norm, self.backend, self.chunk_size = batch_norm, backend, chunk_size
         self.clock = Clock()
-        self.metrics = nn.ModuleDict()
+        self.accuracies = nn.ModuleDict()
 
     def build(self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0) -> None:
         """Make the network and one row per client of what they keep, once.
@@ -117,8 +115,15 @@ class Method(pl.LightningModule):
         self.engine = Engine(self.network, self.backend)
         body, head = self.network.cut(self.head_layers)
         if self.keeps in ("head", "body") and not body:
-            raise PflError(f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} is one layer")
-        self.parts: dict[Part, frozenset[str]] = {"nothing": frozenset(), "head": head, "body": body, "all": body | head}
+            raise PflError(
+                f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} is one layer"
+            )
+        self.parts: dict[Part, frozenset[str]] = {
+            "nothing": frozenset(),
+            "head": head,
+            "body": body,
+            "all": body | head,
+        }
         statistics = frozenset(name for name, _ in self.network.named_buffers())
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
@@ -177,12 +182,12 @@ class Method(pl.LightningModule):
 
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
-        assert batch.index == self.clock.rounds, "the loader and the method disagree on the round"
+        assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
         weights = client_weights(batch.examples.counts, self.weighting).to(self.device, self.network_dtype)
         mean: Tree = {}
         loss = weights.new_zeros(())
         for start, cohort in batch.examples.split(self.clients_at_once):
-            trained, losses = self.local(cohort, self.received(cohort.ids), (batch.seed, "train", batch.index))
+            trained, losses = self.local(cohort, self.received(cohort.ids), (batch.seed, "train", batch.round_index))
             share = weights[start : start + len(cohort)]
             for name, part in mix(share, select(trained.own, self.shared)).items():
                 mean[name] = mean[name] + part if name in mean else part
@@ -194,7 +199,7 @@ class Method(pl.LightningModule):
 
     def server_step(self, mean: Tree) -> None:
         """Let the server optimizer step along the pseudo-gradient ``shared - mean``; statistics become the mean."""
-        optimizer = self.optimizers()
+        optimizer = self.server
         optimizer.zero_grad()
         for name, parameter in self.network.named_parameters():
             if name in mean:
@@ -255,20 +260,30 @@ class Method(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and judged model."""
-        data = self.trainer.datamodule
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
         self.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
         for split in data.held_out_splits:
             for model in self.judged_models:
-                self.metrics[f"{split}/{model}"] = ClientAccuracy(data.num_clients)
+                self.accuracies[f"{split}/{model}"] = ClientAccuracy(data.num_clients)
+
+    @property
+    def server(self) -> LightningOptimizer:
+        """The server's optimizer, the only one that Lightning knows."""
+        return cast(LightningOptimizer, self.optimizers())
+
+    @property
+    def metrics(self) -> dict[str, ClientAccuracy]:
+        """The clients' accuracies of the current evaluation, by ``split/model``."""
+        return cast(dict[str, ClientAccuracy], dict(self.accuracies.items()))
 
     def configure_optimizers(self) -> Optimizer:
-        """The server's optimizer, the only one that Lightning knows."""
+        """Make the server's optimizer."""
         return self.server_optimizer(self.network.parameters())
 
     def on_train_start(self) -> None:
         """Apply the learning rate of this run; restoring a checkpoint has put back the old one."""
-        for group in self.optimizers().param_groups:
-            group["lr"] = self.optimizers().defaults["lr"]
+        for group in self.server.param_groups:
+            group["lr"] = self.server.defaults["lr"]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the clock, and what it takes to build the method again."""
@@ -282,27 +297,6 @@ class Method(pl.LightningModule):
         """Restore the clock; build the network where no data set has."""
         self.clock = Clock(**checkpoint["clock"])
         self.build(**checkpoint["shape"])
-
-
-def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
-    """Load a method of the right class, ready to judge clients or to be trained on.
-
-    Args:
-        path: The checkpoint.
-        arguments: Constructor arguments that the checkpoint lacks, ``network`` and ``server_optimizer`` where they are
-            not the default; for a checkpoint of ``pfl fit`` none.
-    """
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    if "config" in checkpoint:
-        parser = ArgumentParser()
-        parser.add_subclass_arguments(Method, "model")
-        method = parser.instantiate_classes(parser.parse_object({"model": checkpoint["config"]["model"]})).model
-    else:
-        module, _, name = checkpoint["method"].rpartition(".")
-        method = getattr(importlib.import_module(module), name)(**{**checkpoint["hyper_parameters"], **arguments})
-    method.on_load_checkpoint(checkpoint)
-    method.load_state_dict(checkpoint["state_dict"])
-    return method
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 from torch import nn
@@ -18,7 +19,7 @@ class MLP(Network):
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: Sequence[int] = (512, 256, 64)) -> None:
         widths = [prod(input_shape), *hidden]
         layers: dict[str, nn.Module] = {"flatten": nn.Flatten()}
-        for number, (inputs, outputs) in enumerate(zip(widths[:-1], widths[1:], strict=True), start=1):
+        for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):
             layers[f"fc{number}"] = nn.Linear(inputs, outputs)
             layers[f"relu{number}"] = nn.ReLU()
         layers[f"fc{len(widths)}"] = nn.Linear(widths[-1], num_classes)

@@ -106,9 +106,7 @@ class DynamicExponential(Speeds):
         seed: Seed of the times alone.
     """
 
-    def __init__(
-        self, low: PositiveFloat = 0.01, high: PositiveFloat = 1.0, seed: NonNegativeInt = 0
-    ) -> None:
+    def __init__(self, low: PositiveFloat = 0.01, high: PositiveFloat = 1.0, seed: NonNegativeInt = 0) -> None:
         super().__init__(seed)
         self.low, self.high = low, high
 

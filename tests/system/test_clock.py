@@ -95,7 +95,8 @@ def test_mean_times_with_dynamic_speeds(pool, doubling, full):
 
 
 @pytest.mark.parametrize(
-    ("fastest", "clients", "seconds"), [(20, 20, 3.59774), (100, 100, 5.187378), (10, 100, 0.104807), (50, 100, 0.688172)]
+    ("fastest", "clients", "seconds"),
+    [(20, 20, 3.59774), (100, 100, 5.187378), (10, 100, 0.104807), (50, 100, 0.688172)],
 )
 def test_expected_round_time_is_a_difference_of_harmonic_numbers(fastest, clients, seconds):
     # E[T_(n) of N] = H_N - H_(N-n) for unit exponentials, spec 13.5

@@ -66,7 +66,7 @@ def test_dynamic_times_are_new_in_each_round():
 
 
 def test_dynamic_times_are_exponential_with_each_clients_own_mean():
-    # an exponential's standard deviation is its mean; 4,000 rounds leave 1.6 % error of the mean and 2.2 % of the deviation
+    # an exponential's deviation is its mean; 4,000 rounds leave an error of 1.6 % in the mean, 2.2 % in the deviation
     speeds = DynamicExponential(low=0.2, high=3.0, seed=2)
     times = np.stack([speeds.times(index, 30) for index in range(4000)])
     means = RandomState(2).uniform(0.2, 3.0, 30)

@@ -20,7 +20,9 @@ class Digits(FederatedDataModule):
         digits = load_digits()
         images = torch.from_numpy(digits.images / 16 * 255).round().to(torch.uint8)[:, None]
         targets = torch.from_numpy(digits.target).long()
-        train, test = train_test_split(torch.arange(len(targets)).numpy(), test_size=0.25, stratify=targets, random_state=0)
+        train, test = train_test_split(
+            torch.arange(len(targets)).numpy(), test_size=0.25, stratify=targets, random_state=0
+        )
         return LabelledData(images[train], targets[train]), LabelledData(images[test], targets[test])
 
     def transform(self) -> ImageTransform:

@@ -1,0 +1,29 @@
+import importlib
+from os import PathLike
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser
+
+from pfl_lightning.methods.base import Method
+
+
+def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
+    """Load a method of the right class, ready to judge clients or to be trained on.
+
+    Args:
+        path: The checkpoint.
+        arguments: Constructor arguments that the checkpoint lacks, ``network`` and ``server_optimizer`` where they are
+            not the default; for a checkpoint of ``pfl fit`` none.
+    """
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    if "config" in checkpoint:
+        parser = ArgumentParser()
+        parser.add_subclass_arguments(Method, "model")
+        method = parser.instantiate(parser.parse_object({"model": checkpoint["config"]["model"]})).model
+    else:
+        module, _, name = checkpoint["method"].rpartition(".")
+        method = getattr(importlib.import_module(module), name)(**{**checkpoint["hyper_parameters"], **arguments})
+    method.on_load_checkpoint(checkpoint)
+    method.load_state_dict(checkpoint["state_dict"])
+    return method

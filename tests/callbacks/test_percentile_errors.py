@@ -1,0 +1,29 @@
+import csv
+
+import numpy as np
+import pytest
+from lightning.pytorch.loggers import CSVLogger
+
+from pfl_lightning.callbacks import PercentileErrors
+from pfl_lightning.methods import FedRep
+from pfl_lightning.models import MLP
+
+
+def test_percentiles_agree_with_the_table_of_clients(ragged_data, fit, tmp_path):
+    method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=1)
+    logger = CSVLogger(tmp_path / "logs")
+    trainer = fit(method, ragged_data(), 2, callbacks=[PercentileErrors(percentiles=(10, 50))], logger=logger)
+    with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["round"] for row in rows} == {"0", "2"}
+    for split, model in (("val", "refitted"), ("val", "stored"), ("test", "refitted"), ("test", "stored")):
+        mine = [row for row in rows if (row["round"], row["split"], row["model"]) == ("2", split, model)]
+        # the smallest of the six clients has no sample to spare for validation
+        assert [int(row["client"]) for row in mine] == list(range(split == "val", 6))
+        accuracy = np.array([int(row["correct"]) / int(row["samples"]) for row in mine])
+        logged = {
+            name: trainer.callback_metrics[f"{split}/{model}/accuracy/{name}"] for name in ("mean", "worst", "p10")
+        }
+        assert logged["mean"] == pytest.approx(accuracy.mean())
+        assert logged["worst"] == pytest.approx(accuracy.min())
+        assert logged["p10"] == pytest.approx(np.percentile(accuracy, 10))

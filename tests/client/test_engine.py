@@ -1,0 +1,208 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad
+from torch.nn import functional as F
+
+from pfl_lightning.client import Engine, Phase, Samples
+from pfl_lightning.client.layers import frozen_layers
+from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import MLP, LeNet5, Network
+from pfl_lightning.seeding import permutations, random_bits
+from pfl_lightning.tree import Params
+
+COUNTS = (11, 7, 7, 3, 1)
+KEY = (1, "train", 0)
+
+
+class Shift:
+    """Adds noise that depends on the random bits: a stand-in for augmentation."""
+
+    random = True
+
+    def __call__(self, raw, bits=None):
+        return raw if bits is None else raw + (bits % 1000)[:, None, None, None] / 1000
+
+
+class Identity:
+    random = False
+
+    def __call__(self, raw, bits=None):
+        return raw
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+
+
+def examples_of(transform=None, counts=COUNTS):
+    total = sum(counts)
+    samples = Samples(torch.randn(total, 1, 16, 16), torch.randint(3, (total,)), transform or Identity())
+    parts = np.split(np.arange(total), np.cumsum(counts)[:-1])
+    return ClientTable(samples, parts).examples(torch.arange(len(counts)))
+
+
+def params_of(network, own=()):
+    tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+    params = Params(tensors, {}).owned(own, len(COUNTS))
+    for name in own:
+        params.own[name] += 0.1 * torch.randn_like(params.own[name])
+    return params
+
+
+def by_torch(network, examples, params, phase, client):
+    """The same phase for one client by torch.optim.SGD, in the engine's batch order."""
+    tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
+    moving = {name: tensors[name].requires_grad_() for name in phase.moves}
+    weights, biases = ([t for t in moving.values() if (t.ndim > 1) == wanted] for wanted in (True, False))
+    groups = [{"params": weights, "weight_decay": phase.weight_decay}, {"params": biases, "weight_decay": 0}]
+    optimizer = torch.optim.SGD([group for group in groups if group["params"]], phase.lr, phase.momentum)
+    count = int(examples.counts[client])
+    ids, counts, longest = examples.ids[client : client + 1], examples.counts[client : client + 1], examples.longest
+    every = torch.arange(count)[None]
+    for epoch in range(phase.epochs):
+        bits = random_bits((*KEY, "augment", epoch), ids, longest)[:, :count]
+        inputs = examples.rows(client, client + 1).gather(every, bits)[0]
+        targets = examples.rows(client, client + 1).targets(every)[0]
+        order = permutations((*KEY, "order", epoch), ids, counts, longest)[0, :count]
+        for batch in order.split(phase.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(functional_call(network, tensors, inputs[batch]), targets[batch]).backward()
+            optimizer.step()
+    return {name: tensor.detach() for name, tensor in moving.items()}
+
+
+def names(network, part):
+    body, head = network.cut(1)
+    return {"head": head, "body": body, "all": body | head}[part]
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
+@pytest.mark.parametrize("part", ["head", "body", "all"])
+@pytest.mark.parametrize("transform", [Identity(), Shift()], ids=["fixed", "augmented"])
+@pytest.mark.parametrize("own", ["nothing", "all"])
+@pytest.mark.parametrize("make", [partial(MLP, hidden=(6, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
+def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform, own, make):
+    network, examples = make((1, 16, 16), 3), examples_of(transform)
+    params = params_of(network, names(network, "all") if own == "all" else ())
+    phase = Phase(names(network, part), epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
+    trained, losses = Engine(network, backend).train(examples, params, phase, KEY)
+    assert losses.shape == (len(COUNTS),)
+    for client in range(len(COUNTS)):
+        reference = by_torch(network, examples, params, phase, client)
+        for name, tensor in reference.items():
+            update = (tensor - params.client(client)[name]).abs().max()
+            assert update > 1e-4
+            assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
+
+
+def test_training_leaves_its_arguments_and_the_network_alone():
+    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(4,))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    before = {name: tensor.clone() for name, tensor in params.shared.items()}
+    trained, _ = Engine(network).train(examples, params, Phase(names(network, "all"), 1, 2, lr=0.1), KEY)
+    assert all(torch.equal(params.shared[name], tensor) for name, tensor in before.items())
+    assert all(torch.equal(network.state_dict()[name], tensor) for name, tensor in before.items())
+    assert not any(torch.equal(trained.own[name][0], tensor) for name, tensor in before.items())
+
+
+def test_the_loss_is_the_mean_over_a_clients_samples():
+    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of()
+    params = params_of(network)
+    phase = Phase(names(network, "all"), 1, batch_size=100, lr=0.1)
+    _, losses = Engine(network).train(examples, params, phase, KEY)
+    for client, count in enumerate(COUNTS):
+        mine = torch.arange(count)[None]
+        rows = examples.rows(client, client + 1)
+        expected = F.cross_entropy(functional_call(network, params.shared, rows.gather(mine)[0]), rows.targets(mine)[0])
+        torch.testing.assert_close(losses[client], expected.detach())
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_score_counts_each_clients_correct_predictions(backend):
+    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    for case in (params, params.owned(params.shared, 3)):
+        correct, losses = Engine(network, backend).score(examples, case)
+        for client, count in enumerate((5, 3, 0)):
+            rows, mine = examples.rows(client, client + 1), torch.arange(count)[None]
+            logits = functional_call(network, params.shared, rows.gather(mine)[0]) if count else torch.zeros(0, 3)
+            targets = rows.targets(mine)[0]
+            assert correct[client] == (logits.argmax(1) == targets).sum()
+            torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
+def test_each_maps_a_function_of_one_client(backend):
+    """The gradient of every client's loss, here a rule that is no phase."""
+    network = MLP((4,), 3, hidden=(5,))
+    params = params_of(network, [name for name in network.state_dict() if name.startswith("fc2")])
+    inputs, targets = torch.randn(len(COUNTS), 6, 4), torch.randint(3, (len(COUNTS), 6))
+
+    def gradient(tree, x, y):
+        return grad(lambda tensors: F.cross_entropy(functional_call(network, tensors, x), y))(tree)
+
+    result = Engine(network, backend).each(gradient, params, inputs, targets)
+    for client in range(len(COUNTS)):
+        expected = gradient(params.client(client), inputs[client], targets[client])
+        for name, tensor in expected.items():
+            torch.testing.assert_close(result[name][client], tensor)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_dropout_is_repeatable_and_active(backend):
+    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
+    phase = Phase(names(network, "head"), 1, 4, lr=0.1)
+
+    def heads(key):
+        return Engine(network, backend).train(examples, params_of(network), phase, key)[0].own["fc3.weight"]
+
+    assert torch.equal(heads(KEY), heads(KEY))
+    network.dropout.p = 0.0
+    without = heads(KEY)
+    network.dropout.p = 0.5
+    assert not torch.allclose(heads(KEY), without)
+
+
+def test_the_frozen_layers_end_before_what_moves_and_before_dropout():
+    plain, dropping = LeNet5((1, 16, 16), 3), LeNet5((1, 16, 16), 3, dropout=0.5)
+    layers = [name for name, _ in dropping.named_children()]
+    assert layers[frozen_layers(dropping, names(dropping, "head"))] == "dropout"
+    assert frozen_layers(plain, names(plain, "head")) == len(plain) - 1
+    assert frozen_layers(plain, names(plain, "body")) == 0
+    assert frozen_layers(plain, names(plain, "all")) == 0
+
+
+class Normed(Network):
+    def __init__(self, input_shape, num_classes):
+        super().__init__(
+            {"flatten": nn.Flatten(), "fc1": nn.Linear(256, 6), "norm": nn.BatchNorm1d(6), "fc2": nn.Linear(6, 3)}
+        )
+
+
+def test_batched_refuses_batch_norm_and_auto_avoids_it():
+    network = Normed((1, 16, 16), 3)
+    with pytest.raises(PflError, match="BatchNorm"):
+        Engine(network, "batched")
+    examples = examples_of(counts=(8, 6, 4))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    phase = Phase(names(network, "all"), epochs=1, batch_size=2, lr=0.1)
+    one, other = (Engine(network, b).train(examples, params, phase, KEY)[0].own for b in ("auto", "sequential"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_batch_norm_statistics_move_with_their_layer_only():
+    network, examples = Normed((1, 16, 16), 3), examples_of(counts=(8, 6, 4))
+    params = Params({name: tensor.detach().clone() for name, tensor in network.state_dict().items()}, {})
+    engine = Engine(network)
+    body, _ = engine.train(examples, params, Phase(names(network, "body"), 1, 2, lr=0.1), KEY)
+    assert body.own["norm.num_batches_tracked"].tolist() == [4, 3, 2]
+    assert not torch.equal(body.own["norm.running_mean"][0], params.shared["norm.running_mean"])
+    head, _ = engine.train(examples, params, Phase(names(network, "head"), 1, 2, lr=0.1), KEY)
+    assert torch.equal(head.shared["norm.running_mean"], params.shared["norm.running_mean"])

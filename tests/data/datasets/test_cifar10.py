@@ -1,0 +1,46 @@
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_lightning.data import CIFAR10
+
+
+@pytest.fixture(scope="module")
+def splits(real_data):
+    with pytest.warns(UserWarning, match="10,000 training and 2,000 test samples instead of 50,000 and 10,000"):
+        return CIFAR10(root=str(real_data / "cifar10")).load()
+
+
+def test_real_subset_has_its_counts(splits):
+    # the subset's own description: 5 x 2,000 training and 2,000 test images, balanced
+    for split, count in zip(splits, (1000, 200), strict=True):
+        assert split.inputs.shape == (10 * count, 3, 32, 32)
+        assert split.targets.bincount().tolist() == [count] * 10
+
+
+def test_real_pixels_are_in_place(splits, real_data):
+    # official training image 2 is a white truck (class 9): its red row begins 255, 253, 253
+    content = pickle.loads((real_data / "cifar10/cifar-10-batches-py/data_batch_1").read_bytes(), encoding="latin1")
+    place = content["filenames"].index("official_train_00002_truck.png")
+    assert splits[0].targets[place] == 9
+    assert splits[0].inputs[place, 0, 0, :3].tolist() == [255, 253, 253]
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_black_is_normalised_with_the_papers_constants(augment):
+    # SRPFL, section 6.2; cropping pads with black
+    transform = CIFAR10(augment=augment).transform()
+    black = transform(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([0]))
+    expected = [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]
+    np.testing.assert_allclose(black, np.broadcast_to(np.reshape(expected, (3, 1, 1)), (1, 3, 32, 32)), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("augment", "crops"), [(True, 2 * 9 * 9), (False, 1)])
+def test_training_images_are_cropped_by_up_to_four_pixels_and_mirrored(augment, crops):
+    transform = CIFAR10(augment=augment).transform()
+    image = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    outputs = transform(image.expand(400, -1, -1, -1), torch.arange(400))
+    assert transform.random == augment
+    assert len(outputs.flatten(1).unique(dim=0)) == crops

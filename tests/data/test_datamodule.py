@@ -1,0 +1,214 @@
+from itertools import chain
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_lightning.data import IID, Dirichlet, FederatedDataModule
+from pfl_lightning.data.datamodule import LabelledData, held_out_size
+from pfl_lightning.data.rounds import JudgementLoader
+from pfl_lightning.data.transforms import ImageTransform
+from pfl_lightning.errors import PflError
+from pfl_lightning.system import DynamicExponential, FixedExponential, Participation
+
+TRAIN, TEST, CLIENTS = 160, 40, 8
+
+
+class Numbered(FederatedDataModule):
+    """200 images of one pixel; the pixel is the number of the sample, its class that number modulo 4."""
+
+    num_classes = 4
+    input_shape = (1, 1, 1)
+    loaded = 0
+
+    def __init__(self, **kwargs):
+        given = {"num_clients": CLIENTS, "participation": Participation(), "partition": Dirichlet(1.0, 5), **kwargs}
+        super().__init__(**given)
+
+    def load(self):
+        self.loaded += 1
+        inputs = torch.arange(TRAIN + TEST, dtype=torch.uint8)[:, None, None, None]
+        targets = torch.arange(TRAIN + TEST) % 4
+        return LabelledData(inputs[:TRAIN], targets[:TRAIN]), LabelledData(inputs[TRAIN:], targets[TRAIN:])
+
+    def transform(self):
+        return ImageTransform([0.0], [1.0])
+
+
+def ready(**kwargs):
+    module = Numbered(**kwargs)
+    module.setup()
+    return module
+
+
+def numbers(inputs):
+    return (inputs.flatten() * 255).round().int().tolist()
+
+
+def samples(examples):
+    """The samples of each client, by its id."""
+    rows = zip(examples.ids.tolist(), examples.index.tolist(), examples.counts.tolist(), strict=True)
+    return {client: row[:count] for client, row, count in rows}
+
+
+def split(module, name):
+    return samples(module.tables[name].examples(torch.arange(module.num_clients)))
+
+
+def fields(step):
+    return step.index, step.seed, samples(step.examples), step.times.tolist(), step.communication_time
+
+
+def test_splits_share_out_every_sample_once():
+    module = ready(val_fraction=0.25)
+    train, val, test = (split(module, name) for name in ("train", "val", "test"))
+    assert sorted(chain(*train.values(), *val.values())) == list(range(TRAIN))
+    assert sorted(chain(*test.values())) == list(range(TRAIN, TRAIN + TEST))
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
+def test_validation_share_is_taken_from_every_client(fraction):
+    module, whole = ready(val_fraction=fraction), split(ready(val_fraction=0.0), "train")
+    train, val = split(module, "train"), split(module, "val")
+    for client, own in whole.items():
+        assert sorted(train[client] + val[client]) == sorted(own)
+        assert len(val[client]) == held_out_size(len(own), fraction)
+
+
+def test_validation_share_is_random():
+    # the samples of an IID client are sorted by class before
+    module = ready(partition=IID(), val_fraction=0.5, num_clients=1)
+    (val,) = split(module, "val").values()
+    # hypergeometric, 80 of 160 with 40 in each class: mean 20, standard deviation 2.75
+    np.testing.assert_allclose(np.bincount(np.array(val) % 4), 20, atol=10)
+
+
+@pytest.mark.parametrize(
+    ("count", "fraction", "size"),
+    [(10, 0.1, 1), (100, 0.25, 25), (5, 0.01, 1), (1, 0.5, 0), (2, 0.9, 1), (3, 0.99, 2), (7, 0.0, 0)],
+)
+def test_held_out_size_leaves_at_least_one_to_train_on(count, fraction, size):
+    assert held_out_size(count, fraction) == size
+
+
+def test_split_follows_the_partition_seed_alone():
+    first, again, other = (
+        split(ready(partition_seed=partition_seed, seed=seed), "train")
+        for partition_seed, seed in ((0, 1), (0, 2), (1, 1))
+    )
+    assert first == again
+    assert first != other
+
+
+def test_data_is_loaded_once():
+    module = ready()
+    module.setup("fit")
+    assert module.loaded == 1
+
+
+def test_splits_to_judge_on():
+    assert ready(val_fraction=0.1).held_out_splits == ["val", "test"]
+    assert ready(val_fraction=0.0).held_out_splits == ["test"]
+
+
+def test_pool_larger_than_the_population_is_refused():
+    with pytest.raises(PflError, match=r"data\.participation\.pool_size: 9 .* 1 to 8"):
+        ready(participation=Participation(9))
+
+
+def test_modules_do_not_share_their_default_participation():
+    modules = [FederatedDataModule(), FederatedDataModule()]
+    modules[0].participation.resize(3)
+    assert modules[1].participation.cohort_size is None
+
+
+@pytest.mark.parametrize("cohort", [None, 3])
+def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
+    module = ready(participation=Participation(5), speeds=DynamicExponential(), communication_time=2.5, seed=7)
+    module.participation.resize(cohort)
+    step, train = module.make_round(4), split(module, "train")
+    ids, _ = module.participation.cohort(7, 4, CLIENTS, module.speeds)
+    counts = step.examples.counts.tolist()
+    assert sorted(step.examples.ids.tolist()) == sorted(ids)
+    assert counts == sorted(counts, reverse=True)
+    assert samples(step.examples) == {client: train[client] for client in ids}
+    np.testing.assert_array_equal(step.times, module.speeds.times(4, CLIENTS)[step.examples.ids])
+    assert (step.index, step.seed, step.communication_time) == (4, 7, 2.5)
+
+
+def test_round_is_a_pure_function_of_its_index():
+    def module():
+        return ready(participation=Participation(5), speeds=DynamicExponential())
+
+    used = module()
+    for index in (0, 5, 1):
+        used.make_round(index)
+    assert fields(used.make_round(3)) == fields(module().make_round(3))
+    assert fields(used.make_round(3)) != fields(used.make_round(4))
+
+
+def test_seed_changes_who_takes_part():
+    steps = [ready(participation=Participation(4), seed=seed).make_round(0) for seed in range(8)]
+    assert len({frozenset(step.examples.ids.tolist()) for step in steps}) > 1
+
+
+def test_one_step_is_one_round():
+    module = ready(participation=Participation(5))
+    module.trainer = SimpleNamespace(max_steps=3)
+    assert [fields(step) for step in module.train_dataloader()] == [
+        fields(module.make_round(index)) for index in range(3)
+    ]
+
+
+@pytest.mark.parametrize("rounds", [0, -1])
+def test_number_of_rounds_must_be_known(rounds):
+    module = ready()
+    module.trainer = SimpleNamespace(max_steps=rounds)
+    with pytest.raises(PflError, match=rf"trainer\.max_steps: {rounds} "):
+        module.train_dataloader()
+
+
+@pytest.mark.parametrize("at_once", [3, 1024])
+def test_judgements_hold_every_client_with_all_its_splits(at_once):
+    module = ready(val_fraction=0.25)
+    steps = list(JudgementLoader(module.make_judgement, CLIENTS, at_once))
+    counts = torch.cat([step.train.counts for step in steps]).tolist()
+    assert counts == sorted(counts, reverse=True)
+    for name, parts in {
+        "train": [step.train for step in steps],
+        "val": [step.held_out["val"] for step in steps],
+        "test": [step.held_out["test"] for step in steps],
+    }.items():
+        held = [pair for part in parts for pair in samples(part).items()]
+        assert sorted(held) == sorted(split(module, name).items())
+    for step in steps:
+        assert step.train.ids.equal(step.held_out["val"].ids)
+
+
+@pytest.mark.parametrize("loader", [Numbered.val_dataloader, Numbered.test_dataloader])
+def test_evaluation_judges_all_clients(loader):
+    ids = torch.cat([step.train.ids for step in loader(ready())])
+    assert sorted(ids.tolist()) == list(range(CLIENTS))
+
+
+@pytest.mark.parametrize("name", ["train", "val", "test"])
+@pytest.mark.parametrize("client", [0, 5])
+def test_client_loader_has_the_samples_of_one_client(name, client):
+    module = ready(val_fraction=0.25)
+    batches = list(module.client_dataloader(client, name, batch_size=4))
+    assert all(len(inputs) == len(targets) <= 4 for inputs, targets in batches)
+    found = [number for inputs, _ in batches for number in numbers(inputs)]
+    assert sorted(found) == sorted(split(module, name)[client])
+    assert [number % 4 for number in found] == [label for _, targets in batches for label in targets.tolist()]
+
+
+def test_client_loader_of_a_client_without_validation_samples_is_empty():
+    module = ready(num_clients=40, partition=Dirichlet(0.1, 1), val_fraction=0.1)
+    alone = int(module.tables["val"].counts.argmin())
+    assert module.tables["val"].counts[alone] == 0
+    assert list(module.client_dataloader(alone, "val")) == []
+
+
+def test_default_speeds_are_those_of_the_papers_law():
+    np.testing.assert_array_equal(ready().speeds.times(0, 8), FixedExponential(mean=1.0, seed=0).times(0, 8))

@@ -1,0 +1,128 @@
+"""What every method must do; a new method is one more row of METHODS."""
+
+import inspect
+from functools import partial
+
+import pytest
+import torch
+from torch.optim import SGD
+
+from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.methods import FedAvg, FedRep, Local, Method, load_method
+from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
+from pfl_lightning.system import Participation
+
+METHODS = {
+    "FedAvg": FedAvg,
+    "FedAvgM": partial(FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
+    "FedRep": partial(FedRep, head_epochs=2, epochs=2),
+    "Local": Local,
+}
+NETWORKS = {
+    "mlp": partial(MLP, hidden=(8, 5)),
+    "logistic": LogisticRegression,
+    "lenet": partial(LeNet5, channels=(3, 4), hidden=(8, 5)),
+    "convnet": partial(ConvNet, channels=(3, 4)),
+}
+
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+
+
+def tensors(method: Method) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in method.state_dict().items()}
+
+
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return max(float((one[name] - other[name]).abs().max()) for name in one)
+
+
+@every_method
+def test_resume_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = make(network=NETWORKS["mlp"], batch_size=4)
+        data = ragged_data(participation=Participation(pool_size=4))
+        doubling = StageDoubling(n0=1, rounds_per_stage=2)
+        return method, fit(method, data, rounds, folder, ckpt_path, [doubling])
+
+    straight, trainer = run(6, "straight")
+    run(3, "resumed")
+    resumed, resumed_trainer = run(6, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
+    assert distance(tensors(straight), tensors(resumed)) == 0
+    assert straight.clock == resumed.clock
+    assert trainer.callback_metrics == resumed_trainer.callback_metrics
+    momenta = [t.optimizers[0].state_dict()["state"] for t in (trainer, resumed_trainer)]
+    assert repr(momenta[0]) == repr(momenta[1])
+
+
+@every_method
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(make, ragged_data, fit):
+    results = []
+    for number, seed in enumerate((1, 1, 2)):
+        method = make(network=NETWORKS["mlp"], batch_size=4)
+        fit(method, ragged_data(seed=seed), 2, str(number))
+        results.append(tensors(method))
+    assert distance(results[0], results[1]) == 0
+    assert distance(results[0], results[2]) > 1e-3
+
+
+@every_method
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_data, fit):
+    if network is LogisticRegression and make is METHODS["FedRep"]:
+        pytest.skip("FedRep needs a body")
+    torch.set_default_dtype(torch.float64)
+
+    def run(backend, chunk_size=None, **changes):
+        method = make(network=network, batch_size=4, backend=backend, chunk_size=chunk_size, **changes)
+        data = ragged_data()
+        method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+        start = tensors(method)
+        fit(method, data, 1, f"{backend}-{chunk_size}-{changes}")
+        return start, tensors(method)
+
+    start, reference = run("sequential")
+    update = distance(start, reference)
+    assert update > 1e-3
+    for backend, chunk_size in (("batched", None), ("batched", 2), ("auto", 4), ("sequential", 3)):
+        assert distance(reference, run(backend, chunk_size)[1]) < 1e-10 * update
+    assert distance(reference, run("batched", momentum=0.9)[1]) > 1e-3 * update, "the comparison must be able to fail"
+
+
+@every_method
+def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fit):
+    data = ragged_data(participation=Participation(pool_size=2))
+    method = make(network=NETWORKS["mlp"], batch_size=4)
+    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    before = {name: method.clients.get_buffer(name).clone() for name in method.clients.names}
+    fit(method, data, 1)
+    chosen = data.make_round(0).examples.ids
+    for name, rows in before.items():
+        moved = (rows != method.clients.get_buffer(name)).flatten(1).any(1)
+        assert set(moved.nonzero().flatten().tolist()) == set(chosen.tolist()), name
+
+
+@every_method
+def test_unequal_clients_give_finite_results_for_everyone(make, ragged_data, fit):
+    method = make(network=NETWORKS["mlp"])
+    trainer = fit(method, ragged_data(num_clients=7), 2)
+    assert all(torch.isfinite(tensor).all() for tensor in tensors(method).values())
+    accuracies = [value for name, value in trainer.callback_metrics.items() if "accuracy" in name]
+    assert len(accuracies) == 8 * len(method.judged_models)
+    assert torch.isfinite(torch.stack(accuracies)).all()
+
+
+@every_method
+def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_data, fit, tmp_path):
+    method = make(network=NETWORKS["mlp"])
+    fit(method, ragged_data(), 2)
+    loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=NETWORKS["mlp"])
+    assert type(loaded) is type(method)
+    assert distance(tensors(method), tensors(loaded)) == 0
+    assert loaded.hparams == method.hparams
+
+
+@pytest.mark.parametrize("method", {getattr(make, "func", make) for make in METHODS.values()})
+def test_a_method_does_not_change_a_default_of_the_base(method):
+    base = inspect.signature(Method).parameters
+    for name, parameter in inspect.signature(method).parameters.items():
+        assert name not in base or parameter.default == base[name].default

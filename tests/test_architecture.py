@@ -1,0 +1,58 @@
+"""Imports point one way: a module may import its own room and the rooms below it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import pfl_lightning
+
+PACKAGE = Path(pfl_lightning.__file__).parent
+LEVELS = [
+    {"errors", "seeding", "tree"},
+    {"models", "system", "server", "client", "metrics"},  # strangers to each other
+    {"data"},
+    {"methods"},
+    {"callbacks"},
+    {"runs", "complaints"},
+    {"cli"},
+    {"__main__"},
+]
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+    rooms = {room_of(path) for path in MODULES}
+    return {name.split(".")[1] for name in names if name.startswith("pfl_lightning.")} & rooms
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if path.parent != PACKAGE or path.stem != "__init__"], ids=str
+)
+def test_imports_point_down(path):
+    room = room_of(path)
+    level = next(number for number, rooms in enumerate(LEVELS) if room in rooms)
+    allowed = {room}.union(*LEVELS[:level])
+    assert imported_rooms(path) <= allowed
+
+
+def test_the_command_line_imports_no_method():
+    tree = ast.parse((PACKAGE / "cli.py").read_text())
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {module for module in modules if module and module.startswith("pfl_lightning.methods.")} == set()
+    assert "FedRep" not in (PACKAGE / "cli.py").read_text()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_files_stay_small(path):
+    assert len(path.read_text().splitlines()) <= 300

@@ -1,0 +1,288 @@
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pfl_lightning.cli import main
+
+ROOT = Path(__file__).parents[1]
+SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8]", "--trainer.enable_progress_bar", "false"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def fails(*args: str) -> tuple[int, str]:
+    """Exit code and the only line on stderr."""
+    process = subprocess.run([sys.executable, "-m", "pfl_lightning", *args], capture_output=True, text=True)
+    (line,) = process.stderr.splitlines()
+    return process.returncode, line
+
+
+def refused(capsys, *args: str) -> tuple[int, str]:
+    """The same within this process, which is faster."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert not list(Path().rglob("*")), "a refused command leaves nothing behind"
+    return stop.value.code, line
+
+
+def fit(*args: str) -> None:
+    main(["fit", "--model", "FedRep", *SMALL, "--trainer.val_check_interval", "2", *args])
+
+
+def metrics(run: str = "runs/FedRep-Digits/version_0") -> list[dict[str, str]]:
+    with (Path(run) / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def state(run: str = "runs/FedRep-Digits/version_0") -> dict[str, torch.Tensor]:
+    return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def test_a_run_folder_holds_all_there_is_to_know(capsys):
+    fit("--trainer.max_steps", "3")
+    run = Path("runs/FedRep-Digits/version_0")
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.ckpt", "previous.ckpt", "best.ckpt"}
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["model"]["class_path"].endswith("FedRep")
+    assert "ckpt_path" not in config
+    rows = metrics()
+    assert [row["round"] for row in rows] == ["0", "1", "2", "3"]
+    assert list(rows[0])[:3] == ["round", "time/compute", "time/total"]
+    assert [bool(row["test/refitted/accuracy/mean"]) for row in rows] == [True, False, True, True]
+    with (run / "clients.csv").open() as file:
+        assert sum(1 for _ in file) == 1 + 3 * 2 * 2 * 20  # evaluations x splits x models x clients
+    board = EventAccumulator(str(run)).Reload()
+    assert [event.step for event in board.Scalars("train/loss")] == [1, 2, 3]
+    assert [event.step for event in board.Scalars("val/stored/accuracy/p10")] == [0, 2, 3]
+    told = capsys.readouterr().out
+    assert "refitted" in told
+    assert "tensorboard --logdir runs/FedRep-Digits/version_0" in told
+
+
+def test_a_new_start_takes_a_new_folder_and_last_continues_the_newest(capsys):
+    fit("--trainer.max_steps", "2")
+    fit("--trainer.max_steps", "2")
+    fit("--trainer.max_steps", "4", "--ckpt_path", "last")
+    assert len(metrics("runs/FedRep-Digits/version_0")) == 3
+    assert [row["round"] for row in metrics("runs/FedRep-Digits/version_1")] == list("01234")
+    assert not Path("runs/FedRep-Digits/version_2").exists()
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(capsys):
+    doubling = [
+        "--trainer.callbacks+=StageDoubling",
+        "--trainer.callbacks.n0=2",
+        "--trainer.callbacks.rounds_per_stage=2",
+    ]
+    fit("--trainer.max_steps", "6", "--trainer.default_root_dir", "straight", *doubling)
+    fit("--trainer.max_steps", "2", *doubling)
+    fit("--trainer.max_steps", "6", "--ckpt_path", "last", *doubling)
+    straight = state("straight/FedRep-Digits/version_0")
+    assert all(torch.equal(tensor, straight[name]) for name, tensor in state().items())
+    assert metrics() == metrics("straight/FedRep-Digits/version_0")
+    assert [row["system/cohort"] for row in metrics()][1:] == ["2.0", "2.0", "4.0", "4.0", "8.0", "8.0"]
+    clients = [Path(root, "FedRep-Digits/version_0/clients.csv").read_text() for root in ("runs", "straight")]
+    assert clients[0] == clients[1]
+
+
+def test_changes_at_a_resume_are_honoured_or_refused(capsys):
+    fit("--trainer.max_steps", "2")
+    capsys.readouterr()
+    for change, line in (
+        (["--model.epochs", "2"], "pfl: error: model.epochs: 1 in the checkpoint, 2 now"),
+        (["--data.num_clients", "10"], "pfl: error: data.num_clients: 20 in the checkpoint, 10 now"),
+        (["--seed_everything", "5"], "pfl: error: seed_everything: 1 in the checkpoint, 5 now"),
+        (["--data.speeds", "UniformTime"], "pfl: error: data.speeds"),
+        (["--model.backend", "sequential"], "pfl: error: model.backend: auto in the checkpoint, sequential now"),
+        (["--trainer.callbacks+=StageDoubling"], "pfl: error: StageDoubling"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            fit("--trainer.max_steps", "4", "--ckpt_path", "last", *change)
+        assert stop.value.code == 1
+        assert capsys.readouterr().err.startswith(line)
+    before = state()
+    fit("--trainer.max_steps", "4", "--ckpt_path", "last", "--model.server_optimizer.lr", "1e-30")
+    assert "model.server_optimizer.lr: 1.0 in the checkpoint, 1e-30 from now on" in capsys.readouterr().err
+    after = state()
+    assert torch.equal(before["network.fc1.weight"], after["network.fc1.weight"])
+    assert not torch.equal(before["clients.fc2.weight"], after["clients.fc2.weight"])
+
+
+def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
+    fit("--trainer.max_steps", "2")
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
+    final = metrics()[-1]
+    for subcommand, split in (("test", "test"), ("validate", "val")):
+        capsys.readouterr()
+        main([subcommand, "--model", "FedRep", *SMALL, "--ckpt_path", "last"])
+        told = capsys.readouterr().out
+        assert f"{split} accuracy (%) after round 2" in told
+        assert f"{100 * float(final[f'{split}/refitted/accuracy/mean']):.1f}" in told
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "line"),
+    [
+        (["fit", "--model", "FedRepp"], 2, "model: no such class: FedRepp; did you mean FedRep?; allowed: FedAvg"),
+        (["fit", "--data", "CIFAR11"], 2, "data: no such class: CIFAR11; did you mean CIFAR10?"),
+        (
+            ["fit", "--model", "FedRep", "--model.head_epoch", "3"],
+            2,
+            "model.head_epoch: FedRep has no such option; did you",
+        ),
+        (
+            ["fit", "--model.network", "LeNet5", "--model.network.chanels", "[1,2]"],
+            2,
+            "model.network.chanels: LeNet5 has no",
+        ),
+        (
+            ["fit", "--trainer.max_step", "3"],
+            2,
+            "--trainer.max_step: no such option; did you mean --trainer.max_steps?",
+        ),
+        (["fit", "--model.lr", "fast"], 2, "model.lr: 'fast' is not possible; allowed: a number"),
+        (["fit", "--model.lr", "-1"], 2, "model.lr: -1 is not possible; allowed: a number v with v>0"),
+        (["fit", "--trainer.max_steps", "many"], 2, "trainer.max_steps: many is not possible; allowed: int"),
+        (["fit", "--model.backend", "gpu"], 2, "model.backend: gpu is not possible; allowed: 'auto', 'sequential'"),
+        (["fit", "--data.val_fraction", "1"], 2, "data.val_fraction: 1 is not possible; allowed: a number v"),
+        (
+            ["fit", "--trainer.callbacks+=StageDubling"],
+            2,
+            "trainer.callbacks: no such class: StageDubling; did you mean",
+        ),
+        (
+            ["fit", "--trainer.callbacks+=StageDoubling", "--trainer.callbacks.n0=0"],
+            2,
+            "trainer.callbacks.n0: 0 is not",
+        ),
+        (["fit", "--config", "nope.yaml"], 2, "config: File does not exist"),
+        (["fot"], 2, "argument subcommand: invalid choice: 'fot' (choose from"),
+        (
+            ["fit", "--data.partition.classes_per_client", "12"],
+            1,
+            "data.partition.classes_per_client: 12 is not possible",
+        ),
+        (
+            ["fit", "--data.num_clients", "5000"],
+            1,
+            "data.num_clients: 5000 is not possible with at least 1 of the 1347",
+        ),
+        (
+            ["fit", "--data.participation.pool_size", "21"],
+            1,
+            "data.participation.pool_size: 21 is not possible; allowed: 1",
+        ),
+        (["fit", "--model.network", "LeNet5"], 1, "model.network: LeNet5 takes images of at least 16 x 16"),
+        (["fit", "--model.head_layers", "4"], 1, "model.head_layers: 4 is not possible; allowed: 1 to 3"),
+        (
+            ["fit", "--model", "FedRep", "--model.network", "LogisticRegression"],
+            1,
+            "model.network: FedRep needs a body",
+        ),
+        (["fit", "--trainer.max_steps", "-1"], 1, "trainer.max_steps: -1 is not possible; allowed: a number of rounds"),
+        (["fit", "--seed_everything", "true"], 1, "seed_everything: true is not possible; allowed: a whole number"),
+        (
+            ["fit", "--ckpt_path", "nope.ckpt"],
+            1,
+            "ckpt_path: no such file: 'nope.ckpt'; allowed: a checkpoint, or last",
+        ),
+        (["fit", "--ckpt_path", "last"], 1, "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has a readable"),
+        (["test"], 1, "ckpt_path: test needs one; allowed: a checkpoint, or last"),
+    ],
+)
+def test_a_wrong_command_gets_one_clear_line(args, code, line, capsys):
+    given_code, given_line = refused(capsys, *args)
+    assert given_code == code
+    assert given_line.startswith(f"pfl: error: {line}"), given_line
+
+
+def test_a_traceback_is_there_for_who_asks(monkeypatch):
+    monkeypatch.setenv("PFL_DEBUG", "1")
+    process = subprocess.run(
+        [sys.executable, "-m", "pfl_lightning", "fit", "--model.head_layers", "4"], capture_output=True, text=True
+    )
+    assert "Traceback" in process.stderr
+
+
+def test_the_exit_code_and_the_line_are_the_same_from_a_shell():
+    code, line = fails("fit", "--ckpt_path", "last")
+    assert code == 1
+    assert line.startswith("pfl: error: ckpt_path: last, but no run")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_config_files_compose_in_either_order(order, capsys):
+    files = [f"--config={ROOT}/configs/{name}.yaml" for name in ("methods/fedrep", "data/cifar10", "models/lenet5")][
+        ::order
+    ]
+    with pytest.raises(SystemExit):
+        main(["fit", *files, "--print_config"])
+    config = yaml.safe_load(capsys.readouterr().out)
+    model = config["model"]
+    assert model["class_path"].endswith("FedRep")
+    assert model["init_args"]["network"]["class_path"].endswith("LeNet5")
+    assert model["init_args"]["head_epochs"] == 10
+    assert config["data"]["class_path"].endswith("CIFAR10")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/methods").glob("*.yaml")))
+def test_every_method_config_runs(name, capsys):
+    main(["fit", f"--config={ROOT}/configs/methods/{name}.yaml", *SMALL, "--trainer.max_steps", "1"])
+    assert "after round 1" in capsys.readouterr().out
+
+
+def start(*args: str) -> subprocess.Popen:
+    """A process of its own, which does not ignore SIGINT as a child in the background may."""
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import pfl_lightning.cli as cli; cli.main()"
+    command = [sys.executable, "-c", code, "fit", "--model", "FedRep", *SMALL, *args]
+    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def wait_for_round(number: int, run: Path = Path("runs/FedRep-Digits/version_0"), seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (run / "metrics.csv").is_file() and (rows := metrics(str(run))) and int(rows[-1]["round"]) >= number:
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"round {number} did not come")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_killed_process_resumes_exactly(number, capfd):
+    every = ["--trainer.val_check_interval", "4", "--trainer.max_steps", "40"]
+    process = start(*every)
+    wait_for_round(13)
+    os.kill(process.pid, number)
+    assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
+    assert Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt").is_file()
+    assert start(*every, "--ckpt_path", "last").wait(120) == 0
+    assert start(*every, "--trainer.default_root_dir", "straight").wait(120) == 0
+    assert metrics() == metrics("straight/FedRep-Digits/version_0")
+    straight = state("straight/FedRep-Digits/version_0")
+    assert all(torch.equal(tensor, straight[name]) for name, tensor in state().items())
+
+
+def test_a_truncated_newest_checkpoint_is_skipped_with_a_warning(capsys):
+    fit("--trainer.max_steps", "4")
+    last = Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt")
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match="is not complete; falling back"):
+        fit("--trainer.max_steps", "6", "--ckpt_path", "last")
+    fit("--trainer.max_steps", "6", "--trainer.default_root_dir", "straight")
+    assert metrics() == metrics("straight/FedRep-Digits/version_0")

@@ -1,0 +1,118 @@
+import copy
+
+import pytest
+import torch
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.runs import find_resume, refuse_changes, start_folder
+
+SETTINGS = {
+    "seed_everything": 1,
+    "model": {
+        "class_path": "FedRep",
+        "init_args": {"lr": 0.1, "epochs": 1, "server_optimizer": {"init_args": {"lr": 1.0}}},
+    },
+    "data": {"class_path": "Digits", "init_args": {"root": "data", "num_clients": 20}},
+    "trainer": {
+        "max_steps": 5,
+        "precision": None,
+        "callbacks": [{"class_path": "pfl_lightning.callbacks.StageDoubling", "init_args": {"n0": 5}}],
+    },
+}
+
+
+def changed(*path, value):
+    settings = copy.deepcopy(SETTINGS)
+    inner = settings
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    return settings
+
+
+def save(folder, **content):
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"method": "FedRep", **content}, folder / "last.ckpt")
+    return folder / "last.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (("model", "init_args", "lr"), 0.2, "model.lr: 0.1 in the checkpoint, 0.2 from now on"),
+        (("model", "init_args", "server_optimizer", "init_args", "lr"), 0.5, "model.server_optimizer.lr: 1.0"),
+        (("data", "init_args", "root"), "elsewhere", "data.root"),
+    ],
+)
+def test_rates_and_places_may_change(path, value, line):
+    (said,) = refuse_changes(SETTINGS, changed(*path, value=value))
+    assert said.startswith(line)
+
+
+@pytest.mark.parametrize("key", ["max_steps", "val_check_interval"])
+def test_lengths_change_without_a_word(key):
+    assert refuse_changes(SETTINGS, changed("trainer", key, value=99)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (("seed_everything",), 2, "seed_everything: 1 in the checkpoint, 2 now"),
+        (("model", "class_path"), "FedAvg", "model: FedRep in the checkpoint, FedAvg now"),
+        (("model", "init_args", "epochs"), 3, "model.epochs: 1 in the checkpoint, 3 now"),
+        (("data", "init_args", "num_clients"), 10, "data.num_clients: 20 in the checkpoint, 10 now"),
+        (("trainer", "precision"), "64-true", "trainer.precision: None in the checkpoint, 64-true now"),
+        (("trainer", "callbacks"), None, "StageDoubling.n0: 5 in the checkpoint, None now"),
+    ],
+)
+def test_what_makes_a_run_may_not_change(path, value, line):
+    with pytest.raises(PflError) as refused:
+        refuse_changes(SETTINGS, changed(*path, value=value))
+    assert str(refused.value).startswith(line)
+
+
+def test_a_new_run_takes_the_next_number(tmp_path):
+    (tmp_path / "version_7").mkdir()
+    (tmp_path / "version_x").mkdir()
+    assert [start_folder(tmp_path).name for _ in range(2)] == ["version_8", "version_9"]
+    assert start_folder(tmp_path / "new").name == "version_0"
+
+
+def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
+    for number in (2, 10):
+        save(tmp_path / f"version_{number}" / "checkpoints", global_step=number)
+    (tmp_path / "version_11").mkdir()
+    resume = find_resume("last", tmp_path)
+    assert resume.folder == tmp_path / "version_10"
+    assert resume.content["global_step"] == 10
+
+
+def test_a_truncated_checkpoint_falls_back_with_a_warning(tmp_path):
+    folder = tmp_path / "version_0" / "checkpoints"
+    last = save(folder, global_step=1).rename(folder / "previous.ckpt")
+    last = save(folder, global_step=2)
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="not complete; falling back"):
+        resume = find_resume("last", tmp_path)
+    assert (resume.content["global_step"], resume.folder) == (1, tmp_path / "version_0")
+
+
+def test_an_older_checkpoint_starts_a_run_of_its_own(tmp_path):
+    folder = tmp_path / "version_0" / "checkpoints"
+    assert find_resume(str(save(folder)), tmp_path).folder == tmp_path / "version_0"
+    best = save(folder).rename(folder / "best.ckpt")
+    assert find_resume(str(best), tmp_path).folder is None
+
+
+@pytest.mark.parametrize("content", [None, b"not a checkpoint"])
+def test_a_missing_or_unreadable_checkpoint_is_an_error(content, tmp_path):
+    path = tmp_path / "x.ckpt"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(PflError, match=r"ckpt_path: .*x\.ckpt"):
+        find_resume(str(path), tmp_path)
+
+
+def test_last_without_any_run_is_an_error(tmp_path):
+    with pytest.raises(PflError, match="ckpt_path: last, but no run"):
+        find_resume("last", tmp_path)
