@@ -206,10 +206,10 @@ def one_seed(seed: bool | int) -> int:
     """The seed of the data set for Lightning's ``seed_everything``, which would also take true and false.
 
     Raises:
-        PflError: If it is no number.
+        ValueError: If it is no number.
     """
     if isinstance(seed, bool):
-        raise PflError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
+        raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
     return seed
 
 

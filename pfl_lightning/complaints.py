@@ -33,6 +33,8 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
     """
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{_nearest(wrong[1], options)}"
+    if wrong := re.match(r"Call to compute_fn of link .* failed: (.*)", message):
+        return wrong[1]
     keys, lines = [], []
     for line in (part.strip(" -") for part in message.splitlines()):
         while opened := _KEY.match(line):

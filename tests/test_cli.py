@@ -159,7 +159,7 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
         (["fit", "--model.lr", "-1"], 2, "model.lr: -1 is not possible; allowed: a number v with v>0"),
         (["fit", "--trainer.max_steps", "many"], 2, "trainer.max_steps: many is not possible; allowed: int"),
         (["fit", "--model.backend", "gpu"], 2, "model.backend: gpu is not possible; allowed: 'auto', 'sequential'"),
-        (["fit", "--data.val_fraction", "1"], 2, "data.val_fraction: 1 is not possible; allowed: a number v"),
+        (["fit", "--data.val_fraction", "1.5"], 2, "data.val_fraction: 1.5 is not possible; allowed: a number v"),
         (
             ["fit", "--trainer.callbacks+=StageDubling"],
             2,
@@ -195,7 +195,7 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
             "model.network: FedRep needs a body",
         ),
         (["fit", "--trainer.max_steps", "-1"], 1, "trainer.max_steps: -1 is not possible; allowed: a number of rounds"),
-        (["fit", "--seed_everything", "true"], 1, "seed_everything: true is not possible; allowed: a whole number"),
+        (["fit", "--seed_everything", "true"], 2, "seed_everything: true is not possible; allowed: a whole number"),
         (
             ["fit", "--ckpt_path", "nope.ckpt"],
             1,
@@ -248,7 +248,8 @@ def test_every_method_config_runs(name, capsys):
 
 def start(*args: str) -> subprocess.Popen:
     """A process of its own, which does not ignore SIGINT as a child in the background may."""
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import pfl_lightning.cli as cli; cli.main()"
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from pfl_lightning.cli import main; main()"
     command = [sys.executable, "-c", code, "fit", "--model", "FedRep", *SMALL, *args]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
@@ -278,11 +279,12 @@ def test_a_killed_process_resumes_exactly(number, capfd):
     assert all(torch.equal(tensor, straight[name]) for name, tensor in state().items())
 
 
+@pytest.mark.filterwarnings("default:.*is not complete")
 def test_a_truncated_newest_checkpoint_is_skipped_with_a_warning(capsys):
     fit("--trainer.max_steps", "4")
     last = Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt")
     last.write_bytes(last.read_bytes()[:1000])
-    with pytest.warns(UserWarning, match="is not complete; falling back"):
-        fit("--trainer.max_steps", "6", "--ckpt_path", "last")
+    fit("--trainer.max_steps", "6", "--ckpt_path", "last")
+    assert "is not complete; falling back" in capsys.readouterr().err
     fit("--trainer.max_steps", "6", "--trainer.default_root_dir", "straight")
     assert metrics() == metrics("straight/FedRep-Digits/version_0")

@@ -37,6 +37,7 @@ class RoundCheckpoint(Checkpoint):
         self.best_score = -torch.inf
         self.best_round = 0
         self._signal: int | None = None
+        self._saved = False
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -53,16 +54,21 @@ class RoundCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take over the signals, after Lightning has registered its own handlers."""
-        self._signal = None
+        self._signal, self._saved = None, False
         if threading.current_thread() is threading.main_thread():
             self._handlers = {
                 number: signal.signal(number, self._stop_later) for number in (signal.SIGINT, signal.SIGTERM)
             }
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Stop after this round, unless its evaluation is still to come."""
+        """Save before a stop, unless the round's evaluation is still to come."""
         if self._signal is not None and not self._evaluation_follows(trainer):
             self._save(trainer)
+            self._saved = True
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Stop here, behind the saved round, whose values Lightning has logged by now."""
+        if self._saved:
             self._stop(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

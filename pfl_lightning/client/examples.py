@@ -48,7 +48,7 @@ class Examples:
     Attributes:
         samples: Where the samples lie.
         ids: Client ids, ``[clients]``.
-        index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; 0 beyond its count.
+        index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; any rows beyond its count.
         counts: Number of examples of each client, ``[clients]``, always on the CPU: it steers the loops.
     """
 

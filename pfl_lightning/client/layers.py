@@ -8,14 +8,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 
+Kinds = type[nn.Module] | tuple[type[nn.Module], ...]
+
 BATCH_NORM = _BatchNorm
 DROPOUT = _DropoutNd
 SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNNBase)  # slower than a loop over clients
 
 
-def has_layers(
-    network: nn.Module, kinds: type[nn.Module] | tuple[type[nn.Module], ...], names: Collection[str] | None = None
-) -> bool:
+def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None = None) -> bool:
     """Whether the network has layers of these kinds (among those that hold a tensor of ``names``, where given)."""
     return any(
         isinstance(module, kinds) and (names is None or _holds(path, module, names))

@@ -85,6 +85,7 @@ class FederatedDataModule(pl.LightningDataModule):
         """
         if self.tables:
             return
+        self.participation.check(self.num_clients)
         train, test = self.load()
         rng = numpy_generator(self.partition_seed, "partition")
         labels = [split.targets.numpy() for split in (train, test)]
@@ -100,7 +101,6 @@ class FederatedDataModule(pl.LightningDataModule):
             "test": ClientTable(samples, [part + len(train.targets) for part in test_parts]),
         }
         self._by_count = self.tables["train"].counts.argsort(descending=True, stable=True)
-        self.participation.check(self.num_clients)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.

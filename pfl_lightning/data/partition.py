@@ -79,7 +79,7 @@ class ClassShards(Partition):
     """Every client gets shards of a few different classes (SRPFL, section 6.1).
 
     Each class is cut into equal shards, as many as it has clients; all classes have the same number of clients, or
-    differ by one where the numbers do not divide. Clients in random order take the classes with the most shards left.
+    differ by one where the numbers do not divide. Clients in random order take the classes that the fewest have taken.
 
     Args:
         classes_per_client: Number of different classes that a client holds.
@@ -105,13 +105,10 @@ class ClassShards(Partition):
                 f"data.partition.classes_per_client: {wanted} leaves classes without a client when there are "
                 f"{num_clients} clients; allowed: {-(-classes // num_clients)} to {classes}"
             )
-        left = np.full(classes, wanted * num_clients // classes)
-        left[rng.permutation(classes)[: wanted * num_clients % classes]] += 1
         holds = np.zeros((classes, num_clients))
         for client in rng.permutation(num_clients):
-            chosen = np.lexsort((rng.random(classes), -left))[:wanted]
+            chosen = np.lexsort((rng.random(classes), holds.sum(1)))[:wanted]
             holds[chosen, client] = 1
-            left[chosen] -= 1
         return holds / holds.sum(1, keepdims=True)
 
 
@@ -145,6 +142,7 @@ class Dirichlet(Partition):
         sizes = np.zeros(num_clients)
         for label, size in enumerate(class_sizes):
             hungry = sizes < class_sizes.sum() / num_clients
+            hungry |= not hungry.any()  # what follows are classes without samples
             proportions = rng.dirichlet(np.full(num_clients, self.alpha)) * hungry
             if not proportions.sum():  # a tiny alpha can put all its weight on one full client
                 proportions = hungry / 1.0

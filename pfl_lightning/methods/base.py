@@ -210,7 +210,7 @@ class Method(pl.LightningModule):
                 statistic.copy_(mean[name])
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
-        """Log a round at the number of rounds completed."""
+        """Log what a round did."""
         self.log_clock()
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)

@@ -31,8 +31,8 @@ class ClientScores(NamedTuple):
 class ClientAccuracy(Metric):
     """Accuracy of every client, in one state per quantity with one entry per client.
 
-    Formula: correct_i / samples_i for client i; range [0, 1]. ``compute`` gives its mean, sample-weighted mean, standard
-    deviation and worst value over the clients that have samples.
+    Formula: correct_i / samples_i for client i; range [0, 1]. ``compute`` gives its mean, sample-weighted mean,
+    standard deviation and worst value over the clients that have samples.
 
     Args:
         num_clients: Number of clients.

@@ -7,8 +7,8 @@ from pfl_lightning.models.network import Network
 class LeNet5(Network):
     """LeNet-5 as SRPFL uses it (section 7); the defaults are its CIFAR-10 network.
 
-    Two unpadded 5x5 convolutions, each with ReLU and 2x2 max-pooling, then three linear layers. Its CIFAR-100 network is
-    ``channels: [64, 128]``, ``hidden: [256, 128]``, ``dropout: 0.6`` (once, before the last layer).
+    Two unpadded 5x5 convolutions, each with ReLU and 2x2 max-pooling, then three linear layers. Its CIFAR-100 network
+    is ``channels: [64, 128]``, ``hidden: [256, 128]``, ``dropout: 0.6`` (once, before the last layer).
 
     Args:
         input_shape: Channels, height and width; at least 16 x 16.

@@ -23,7 +23,7 @@ class Numbered(FederatedDataModule):
     loaded = 0
 
     def __init__(self, **kwargs):
-        given = {"num_clients": CLIENTS, "participation": Participation(), "partition": Dirichlet(1.0, 5), **kwargs}
+        given = {"num_clients": CLIENTS, "partition": Dirichlet(1.0, 5), **kwargs}
         super().__init__(**given)
 
     def load(self):
@@ -57,7 +57,7 @@ def split(module, name):
 
 
 def fields(step):
-    return step.index, step.seed, samples(step.examples), step.times.tolist(), step.communication_time
+    return step.round_index, step.seed, samples(step.examples), step.times.tolist(), step.communication_time
 
 
 def test_splits_share_out_every_sample_once():
@@ -86,7 +86,7 @@ def test_validation_share_is_random():
 
 @pytest.mark.parametrize(
     ("count", "fraction", "size"),
-    [(10, 0.1, 1), (100, 0.25, 25), (5, 0.01, 1), (1, 0.5, 0), (2, 0.9, 1), (3, 0.99, 2), (7, 0.0, 0)],
+    [(10, 0.1, 1), (100, 0.25, 25), (5, 0.01, 1), (1, 0.5, 0), (2, 0.9, 1), (3, 0.99, 2), (4, 1.0, 3), (7, 0.0, 0)],
 )
 def test_held_out_size_leaves_at_least_one_to_train_on(count, fraction, size):
     assert held_out_size(count, fraction) == size
@@ -134,7 +134,7 @@ def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
     assert counts == sorted(counts, reverse=True)
     assert samples(step.examples) == {client: train[client] for client in ids}
     np.testing.assert_array_equal(step.times, module.speeds.times(4, CLIENTS)[step.examples.ids])
-    assert (step.index, step.seed, step.communication_time) == (4, 7, 2.5)
+    assert (step.round_index, step.seed, step.communication_time) == (4, 7, 2.5)
 
 
 def test_round_is_a_pure_function_of_its_index():

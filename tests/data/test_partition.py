@@ -90,6 +90,12 @@ def test_cut_is_within_one_sample_of_the_shares(weights, seed):
     assert not counts[shares == 0].any()
 
 
+def test_samples_of_a_class_are_shuffled():
+    halves = [IID()([np.zeros(10, int)], 1, 2, rng(seed))[0][0] for seed in range(400)]
+    # binomial(400, 1/2): standard deviation 10
+    np.testing.assert_allclose(np.bincount(np.concatenate(halves), minlength=10), 200, atol=40)
+
+
 def test_left_over_samples_go_to_all_clients_alike():
     # one sample for three clients with shares 1/2, 1/4, 1/4
     shares = np.array([[0.5, 0.25, 0.25]])
@@ -182,6 +188,13 @@ def test_missing_samples_come_from_the_largest_client_and_the_own_classes(shares
     assert labels[sample] == labels[moved]
     assert (sample >= 3) == (moved >= 3)
     assert sorted(np.concatenate(parts)) == list(range(7))
+
+
+def test_client_with_just_enough_samples_gives_none():
+    # class 1, which client 0 would take, is with client 1 only
+    parts = [np.array([], int), np.array([0]), np.array([1, 2])]
+    fill(parts, np.array([1, 0, 0]), np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]), 1)
+    assert list(map(len, parts)) == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

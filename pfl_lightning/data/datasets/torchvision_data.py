@@ -1,3 +1,4 @@
+import shutil
 import warnings
 from abc import abstractmethod
 from pathlib import Path
@@ -28,16 +29,15 @@ class TorchvisionData(FederatedDataModule):
         Raises:
             PflError: If that fails.
         """
-        expected = Path(self.root) / self.folder
-        if expected.is_dir():
+        if self._is_there():
             return
         try:
             self.source(self.root, download=True)
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            shutil.rmtree(self.path, ignore_errors=True)  # torchvision makes the folder before it downloads
             raise PflError(
-                f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{expected}'), and the download "
-                f"failed ({reason}); give the folder that torchvision calls root"
+                f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{self.path}'), and the download "
+                f"failed ({_reason(error)}); give the folder that torchvision calls root"
             ) from error
 
     def load(self) -> tuple[LabelledData, LabelledData]:
@@ -58,14 +58,27 @@ class TorchvisionData(FederatedDataModule):
             )
         return train, test
 
+    @property
+    def path(self) -> Path:
+        """The folder with the files."""
+        return Path(self.root) / self.folder
+
+    def _is_there(self) -> bool:
+        return self.path.is_dir() and any(self.path.iterdir())
+
     def _read(self, train: bool) -> LabelledData:
         try:
             data: Any = _unverified(self.source)(self.root, train=train)
-            return LabelledData(self.images(data), torch.as_tensor(data.targets, dtype=torch.int64))
+            images, targets = self.images(data), torch.as_tensor(data.targets, dtype=torch.int64)
         except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            folder = Path(self.root) / self.folder
-            raise PflError(f"data.root: cannot read {type(self).__name__} in '{folder}' ({reason})") from error
+            what = f"{type(self).__name__} in '{self.path}'"
+            raise PflError(f"data.root: cannot read {what} ({_reason(error)})") from error
+        if len(images) != len(targets) or not 0 <= targets.min() <= targets.max() < self.num_classes:
+            raise PflError(
+                f"data.root: {type(self).__name__} in '{self.path}' is damaged: {len(images)} images with "
+                f"{len(targets)} labels of {int(targets.min())} to {int(targets.max())}"
+            )
+        return LabelledData(images, targets)
 
     @staticmethod
     @abstractmethod
@@ -74,5 +87,9 @@ class TorchvisionData(FederatedDataModule):
 
 
 def _unverified(source: type[VisionDataset]) -> type[VisionDataset]:
-    """The same reader without its check of md5 sums, which accepts the complete official files only."""
-    return type(source.__name__, (source,), {"_check_integrity": lambda self: True})
+    """The same reader without its checks of md5 sums, which accept the complete official files only."""
+    return type(source.__name__, (source,), {"_check_integrity": lambda self: True, "_load_meta": lambda self: None})
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -149,7 +149,7 @@ def remove(path):
 
 @pytest.mark.parametrize("damage", [truncate, scramble, empty, remove])
 def test_damaged_file_is_refused(fake, damage, downloads):
-    for path in list(fake.folder.iterdir()):
+    for path in [path for path in fake.folder.iterdir() if path.name != "batches.meta"]:
         content = path.read_bytes()
         damage(path)
         with pytest.raises(PflError, match=r"data\.root: cannot read") as caught:
@@ -164,5 +164,5 @@ def test_damaged_file_is_refused(fake, damage, downloads):
 def test_images_without_labels_are_refused(fake, name):
     # the labels of the two splits are joined, so those of all later samples would be wrong
     fake.write({**fake.targets, name: fake.targets[name][:-1]})
-    with pytest.raises(PflError, match=r"data\.root: cannot read"):
+    with pytest.raises(PflError, match=r"data\.root: .* is damaged"):
         fake.source(root=str(fake.root)).load()
