@@ -183,7 +183,7 @@ class Method(pl.LightningModule):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
-        weights = client_weights(batch.examples.counts, self.weighting).to(self.device, self.network_dtype)
+        weights = client_weights(batch.examples.counts, self.weighting).to(self.device, next(self.network.parameters()).dtype)
         mean: Tree = {}
         loss = weights.new_zeros(())
         for start, cohort in batch.examples.split(self.clients_at_once):
@@ -252,11 +252,6 @@ class Method(pl.LightningModule):
     on_test_epoch_end = on_validation_epoch_end
 
     # Lightning's life cycle
-
-    @property
-    def network_dtype(self) -> torch.dtype:
-        """Type of the network's parameters."""
-        return next(self.network.parameters()).dtype
 
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and judged model."""
