@@ -1,8 +1,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
+from pfl_lightning.client.losses import sample_losses
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.sgd import Moving, sgd_step
 from pfl_lightning.tree import Params, Tree
 
 ClientFunction = Callable[..., Tree]
@@ -31,3 +35,34 @@ class Backend(ABC):
     @abstractmethod
     def tile_size(self, moving: list[Tensor]) -> int:
         """How many clients train at once, given the stacks that move, ``[clients, ...]`` each."""
+
+    def step(
+        self,
+        network: nn.Module,
+        params: Params,
+        moving: Moving,
+        inputs: Tensor,
+        targets: Tensor,
+        present: Tensor,
+        phase: Phase,
+    ) -> Tensor:
+        """One step of SGD at every client, in place; here by autograd.
+
+        Args:
+            network: What moves, and all behind it.
+            params: Exactly the tensors of this network.
+            moving: Those of them that move.
+            inputs: One batch per client, ``[clients, batch, ...]``.
+            targets: Labels, ``[clients, batch]``.
+            present: 1 for a sample, 0 for padding, ``[clients, batch]``.
+            phase: The rates.
+
+        Returns:
+            Sum of the losses of each client's samples before the step, ``[clients]``.
+        """
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in moving.tensors.items()}
+        outputs = self.forward(network, Params(params.shared, {**params.own, **leaves}), inputs)
+        losses = (sample_losses(outputs, targets) * present).sum(1)
+        grads = torch.autograd.grad((losses / present.sum(1)).sum(), list(leaves.values()))
+        sgd_step(moving, dict(zip(leaves, grads, strict=True)), phase)
+        return losses.detach()

@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from pfl_lightning.client.backend import Backend, ClientFunction
 from pfl_lightning.client.batched import Batched
@@ -16,12 +15,15 @@ from pfl_lightning.client.layers import (
     SLOW_WHEN_BATCHED_ON_CPU,
     frozen_layers,
     has_layers,
+    layout,
     part,
     set_mode,
 )
+from pfl_lightning.client.linear_stack import LinearStack
+from pfl_lightning.client.losses import sample_losses
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sequential import Sequential
-from pfl_lightning.client.sgd import sgd_step
+from pfl_lightning.client.sgd import Moving
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, permutations, random_bits, seed_of
 from pfl_lightning.tree import Params, Tree
@@ -54,13 +56,13 @@ class Engine:
                 "ragged clients; allowed: auto, sequential"
             )
 
-    def backend(self, own: Tree) -> Backend:
-        """The backend for a computation in which these stacked tensors differ between clients."""
+    def backend(self, network: nn.Module, own: Tree) -> Backend:
+        """The backend for a part of the network in which these stacked tensors differ between clients."""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        if self.name == "auto":
-            slow = self.has_batch_norm or (on_cpu and has_layers(self.network, SLOW_WHEN_BATCHED_ON_CPU, own))
-            return Sequential() if slow else Batched()
-        return Sequential() if self.name == "sequential" else Batched()
+        slow = self.has_batch_norm or (on_cpu and has_layers(self.network, SLOW_WHEN_BATCHED_ON_CPU, own))
+        if self.name == "sequential" or (self.name == "auto" and slow):
+            return Sequential()
+        return LinearStack() if LinearStack.suits(network) else Batched()
 
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
         """The general door: any pure function of one client's tensors, mapped over the cohort.
@@ -73,7 +75,7 @@ class Engine:
         Returns:
             The results, ``[cohort, ...]``.
         """
-        return self.backend(params.own).each(function, params, *arguments)
+        return self.backend(self.network, params.own).each(function, params, *arguments)
 
     def train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
         """The declarative door: one local phase at every client of the cohort.
@@ -94,7 +96,8 @@ class Engine:
     def _train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
         params = params.owned(phase.moves, len(examples))
         moving = [params.own[name] for name in sorted(phase.moves & self.trainable)]
-        backend = self.backend({name: params.own[name] for name in phase.moves})
+        network = part(self.network, frozen_layers(self.network, phase.moves))
+        backend = self.backend(network, {name: params.own[name] for name in phase.moves})
         set_mode(self.network, phase.moves)
         losses = [
             self._train_tile(backend, tile, params.rows(start, start + len(tile)), phase, key)
@@ -105,22 +108,19 @@ class Engine:
     def _train_tile(self, backend: Backend, examples: Examples, params: Params, phase: Phase, key: Key) -> Tensor:
         """Move some clients' rows of ``params.own`` in place."""
         frozen = frozen_layers(self.network, phase.moves)
-        moving = part(self.network, frozen)
-        params, leading = params.select(moving.state_dict()), params
-        names = sorted(phase.moves & self.trainable)
-        tensors = [params.own[name] for name in names]
-        velocities = [torch.zeros_like(tensor) for tensor in tensors]
-        decayed = [tensor.ndim > 2 for tensor in tensors]  # [clients, outputs, inputs]: weights; spares biases
+        network = part(self.network, frozen)
+        params, leading = params.select(network.state_dict()), params
+        moving = Moving.start(sorted(phase.moves & self.trainable), params.own, phase)
         ids, longest = examples.ids, examples.longest
         counts = examples.counts.to(ids.device)
         positions = torch.arange(longest, device=ids.device).expand(len(ids), -1)
-        present = (positions < counts[:, None]).to(tensors[0].dtype)
+        present = (positions < counts[:, None]).to(next(iter(moving.tensors.values())).dtype)
         losses = present.new_zeros(len(ids))
         for epoch in range(phase.epochs):
             if epoch == 0 or examples.samples.transform.random:
                 bits = random_bits((*key, "augment", epoch), ids, longest)
                 inputs = self._features(frozen, backend, leading, examples.gather(positions, bits))
-            if has_layers(moving, DROPOUT):
+            if has_layers(network, DROPOUT):
                 torch.manual_seed(seed_of(*key, "dropout", epoch, int(ids[0])))
             order = permutations((*key, "order", epoch), ids, counts, longest)
             shuffled, targets = _reorder(inputs, order), examples.targets(order)
@@ -128,13 +128,15 @@ class Engine:
             for start in range(0, longest, phase.batch_size):
                 active = int((examples.counts > start).sum())  # clients are sorted: those without this step lie behind
                 batch = (slice(active), slice(start, start + phase.batch_size))
-                leaves = [tensor[:active].detach().requires_grad_() for tensor in tensors]
-                own = {**params.rows(0, active).own, **dict(zip(names, leaves, strict=True))}
-                outputs = backend.forward(moving, Params(params.shared, own), shuffled[batch])
-                loss = (sample_losses(outputs, targets[batch]) * present[batch]).sum(1)
-                grads = torch.autograd.grad((loss / present[batch].sum(1)).sum(), leaves)
-                sgd_step(phase, decayed, [t[:active] for t in tensors], grads, [v[:active] for v in velocities])
-                losses[:active] += loss.detach()
+                losses[:active] += backend.step(
+                    network,
+                    params.rows(0, active),
+                    moving.rows(active),
+                    shuffled[batch],
+                    targets[batch],
+                    present[batch],
+                    phase,
+                )
         return losses / counts
 
     def _features(self, layers: int, backend: Backend, params: Params, inputs: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ class Engine:
         """Outputs for all inputs ``[clients, samples, ...]`` in large batches, across clients where they share it."""
         params = params.select(network.state_dict())
         if not params.own:
-            batches = inputs.flatten(0, 1).split(SAMPLES_AT_ONCE)
+            batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
             return torch.cat([functional_call(network, params.shared, batch) for batch in batches]).unflatten(
                 0, inputs.shape[:2]
             )
@@ -165,7 +167,7 @@ class Engine:
             The number of correct predictions and the sum of the losses of each client, ``[cohort]``.
         """
         self.network.eval()
-        backend = self.backend(params.own)
+        backend = self.backend(self.network, params.own)
         counts = examples.counts.to(examples.ids.device)
         correct, losses = torch.zeros_like(counts), torch.zeros(len(counts), device=counts.device)
         positions = torch.arange(examples.longest, device=counts.device).expand(len(counts), -1)
@@ -175,11 +177,6 @@ class Engine:
             correct += ((outputs.argmax(-1) == targets) & present).sum(1)
             losses += (sample_losses(outputs, targets) * present).sum(1)
         return correct, losses
-
-
-def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of each sample: logits ``[clients, batch, classes]`` and labels, to ``[clients, batch]``."""
-    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
 
 
 def _reorder(rows: Tensor, order: Tensor) -> Tensor:

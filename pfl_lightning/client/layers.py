@@ -3,7 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Collection
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
@@ -47,6 +48,12 @@ def set_mode(network: nn.Module, moves: Collection[str]) -> None:
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):
             module.train(_holds(path, module, moves))
+
+
+def layout(inputs: Tensor) -> Tensor:
+    """Images ``[batch, channels, height, width]`` in the layout that a CPU's convolutions prefer."""
+    is_image = inputs.ndim == 4 and inputs.device.type == "cpu"
+    return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs
 
 
 def _holds(path: str, module: nn.Module, names: Collection[str]) -> bool:

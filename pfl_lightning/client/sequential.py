@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pfl_lightning.client.backend import Backend, ClientFunction
+from pfl_lightning.client.layers import layout
 from pfl_lightning.tree import Params, Tree
 
 
@@ -23,14 +24,9 @@ class Sequential(Backend):
 
     def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
         """One call per client."""
-        outputs = [functional_call(network, params.client(row), _layout(batch)) for row, batch in enumerate(inputs)]
+        outputs = [functional_call(network, params.client(row), layout(batch)) for row, batch in enumerate(inputs)]
         return torch.stack(outputs)
 
     def tile_size(self, moving: list[Tensor]) -> int:
         """One client."""
         return 1
-
-
-def _layout(inputs: Tensor) -> Tensor:
-    is_image = inputs.ndim == 4 and inputs.device.type == "cpu"
-    return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs

@@ -183,7 +183,9 @@ class Method(pl.LightningModule):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
-        weights = client_weights(batch.examples.counts, self.weighting).to(self.device, next(self.network.parameters()).dtype)
+        weights = client_weights(batch.examples.counts, self.weighting).to(
+            self.device, next(self.network.parameters()).dtype
+        )
         mean: Tree = {}
         loss = weights.new_zeros(())
         for start, cohort in batch.examples.split(self.clients_at_once):
