@@ -6,14 +6,17 @@ import sys
 import time
 from pathlib import Path
 
+import fakes
 import pytest
 import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from pfl_lightning import data, models
 from pfl_lightning.cli import main
 
 ROOT = Path(__file__).parents[1]
+SOURCES = {"digits": data.Digits, "mnist": data.MNIST, "fashion_mnist": data.FashionMNIST, "cifar10": data.CIFAR10}
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8]", "--trainer.enable_progress_bar", "false"]
 
 
@@ -244,6 +247,51 @@ def test_config_files_compose_in_either_order(order, capsys):
 def test_every_method_config_runs(name, capsys):
     main(["fit", f"--config={ROOT}/configs/methods/{name}.yaml", *SMALL, "--trainer.max_steps", "1"])
     assert "after round 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml")))
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+def test_every_data_config_runs_on_its_layout(name, capsys):
+    source = SOURCES[name]
+    if hasattr(source, "folder"):
+        folder = Path("files") / source.folder
+        folder.mkdir(parents=True)
+        fakes.write(source, folder, *fakes.random_images(source, {"train": 400, "test": 100}))
+    config = ROOT / f"configs/data/{name}.yaml"
+    main(["fit", f"--config={config}", "--data.root=files", "--trainer.max_steps=1", "--model.eval_epochs=1"])
+    assert "after round 1" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+@pytest.mark.parametrize("name", ["cifar10", "fashion_mnist", "mnist"])
+def test_every_data_config_runs_on_the_real_files(name, real_data, capsys):
+    config, root = ROOT / f"configs/data/{name}.yaml", real_data / name
+    main(["fit", f"--config={config}", "--model=Local", f"--data.root={root}", "--trainer.max_steps=1"])
+    final = metrics(next(str(path) for path in Path("runs").glob("*/version_0")))[-1]
+    assert float(final["test/stored/accuracy/mean"]) > 0.25
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/models").glob("*.yaml")))
+def test_every_model_config_builds_its_network(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", f"--config={ROOT}/configs/models/{name}.yaml", "--print_config"])
+    assert stop.value.code in (0, None)
+    config = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["network"]
+    kind = vars(models)[config["class_path"].rpartition(".")[2]]
+    kind((1, 28, 28), 10, **config["init_args"])
+
+
+@pytest.mark.slow
+def test_the_quickstart_learns_and_beats_fedavg(capsys):
+    config = f"--config={ROOT}/configs/quickstart.yaml"
+    main(["fit", config])
+    main(["fit", config, "--model", "FedAvg", "--trainer.callbacks", "null"])
+    personal, common = (metrics(f"runs/{method}-Digits/version_0")[-1] for method in ("FedRep", "FedAvg"))
+    for name in ("mean", "worst"):
+        accuracies = [float(personal[f"test/refitted/accuracy/{name}"]), float(common[f"test/global/accuracy/{name}"])]
+        assert accuracies[0] > accuracies[1] + 0.01
+    assert float(personal["time/total"]) < float(common["time/total"])
 
 
 def start(*args: str) -> subprocess.Popen:

@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 from pfl_lightning.client.backend import Backend, ClientFunction
 from pfl_lightning.tree import Params, Tree
 
-TILE_BYTES = 16 << 20  # parameters that move together on a CPU; with more of them a step is slower
+TILE_BYTES = 10 << 20  # parameters that move together on a CPU; with more of them a step is slower
 
 
 class Batched(Backend):

@@ -1,10 +1,10 @@
 """What holds for all data sets that torchvision reads, on tiny folders in their real layout."""
 
 import pickle
-import struct
 from typing import Any, NamedTuple
 from urllib.error import URLError
 
+import fakes
 import numpy as np
 import pytest
 import torch
@@ -15,12 +15,6 @@ from pfl_lightning.errors import PflError
 
 SOURCES = [CIFAR10, MNIST, FashionMNIST]
 COUNTS = {"train": 25, "test": 12}
-# the official file, a Python 2 pickle of the class names: torchvision compares its md5 sum
-CIFAR10_META = (
-    b"\x80\x02}q\x01(U\x13num_cases_per_batchq\x02M\x10'U\x0blabel_namesq\x03]q\x04(U\x08airplaneq\x05U\nautomobileq\x06"
-    b"U\x04birdq\x07U\x03catq\x08U\x04deerq\tU\x03dogq\nU\x04frogq\x0bU\x05horseq\x0cU\x04shipq\rU\x05truckq\x0eeU\x07"
-    b"num_visq\x0fM\x00\x0cu."
-)
 
 
 class Fake(NamedTuple):
@@ -34,42 +28,14 @@ class Fake(NamedTuple):
         return self.root / self.source.folder
 
     def write(self, targets):
-        write = write_cifar10 if self.source is CIFAR10 else write_mnist
-        write(self.folder, self.images, targets)
-
-
-def write_cifar10(folder, images, targets):
-    def write(name, rows):
-        entry = {"data": images[name][rows].reshape(-1, 3072), "labels": targets[name][rows].tolist()}
-        return pickle.dumps(entry, protocol=2)
-
-    for number in range(5):
-        (folder / f"data_batch_{number + 1}").write_bytes(write("train", slice(5 * number, 5 * number + 5)))
-    (folder / "test_batch").write_bytes(write("test", slice(None)))
-    (folder / "batches.meta").write_bytes(CIFAR10_META)
-
-
-def write_idx(path, array):
-    path.write_bytes(
-        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
-    )
-
-
-def write_mnist(folder, images, targets):
-    for name, prefix in (("train", "train"), ("test", "t10k")):
-        write_idx(folder / f"{prefix}-images-idx3-ubyte", images[name][:, 0])
-        write_idx(folder / f"{prefix}-labels-idx1-ubyte", targets[name])
+        fakes.write(self.source, self.folder, self.images, targets)
 
 
 @pytest.fixture(params=SOURCES)
 def fake(request, tmp_path):
-    random = np.random.default_rng(0)
-    shape = request.param.input_shape
-    images = {name: random.integers(0, 256, (count, *shape), dtype=np.uint8) for name, count in COUNTS.items()}
-    targets = {name: random.integers(0, 10, count) for name, count in COUNTS.items()}
-    fake = Fake(request.param, tmp_path, images, targets)
+    fake = Fake(request.param, tmp_path, *fakes.random_images(request.param, COUNTS))
     fake.folder.mkdir(parents=True)
-    fake.write(targets)
+    fake.write(fake.targets)
     return fake
 
 
@@ -107,7 +73,7 @@ def test_official_sizes_load_without_a_warning(fake, monkeypatch):
 
 @pytest.mark.parametrize("fake", [CIFAR10], indirect=True)
 def test_class_names_need_not_be_the_official_file(fake):
-    names = pickle.loads(CIFAR10_META, encoding="latin1")
+    names = pickle.loads(fakes.CIFAR10_META, encoding="latin1")
     (fake.folder / "batches.meta").write_bytes(pickle.dumps(names))
     with pytest.warns(UserWarning, match="25 training and 12 test samples"):
         fake.source(root=str(fake.root)).load()
