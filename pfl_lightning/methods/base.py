@@ -234,11 +234,7 @@ class Method(pl.LightningModule):
                     metric.update(examples.ids, examples.counts.to(self.device), correct, losses)
 
     def on_validation_epoch_start(self) -> None:
-        """Stop a run that has diverged before its state is judged and saved.
-
-        Raises:
-            PflError: If the training loss is not finite.
-        """
+        """Stop a run that has diverged, with a PflError, before its state is judged and saved."""
         loss = self.trainer.callback_metrics.get("train/loss")
         if loss is not None and not torch.isfinite(loss):
             raise PflError(f"training diverged by round {self.clock.rounds}; try a smaller model.lr than {self.lr}")
@@ -297,5 +293,5 @@ class Method(pl.LightningModule):
 
 
 def _plain(value: Any) -> Any:
-    """Numbers without the command line's range checks, whose classes a safe checkpoint cannot hold."""
+    """A number without the command line's range check, whose class a safe checkpoint cannot hold."""
     return next((kind(value) for kind in (bool, int, float) if isinstance(value, kind)), value)
