@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 
 import lightning.pytorch as pl
 import yaml
+from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -43,6 +45,22 @@ CHOICES: dict[str, dict[str, type]] = {
         ("speeds", system, Speeds),
         ("callbacks", callbacks, pl.Callback),
     )
+}
+
+
+# trainer options that would not do here what they say
+POSSIBLE: dict[str, tuple[Any, ...]] = {
+    "devices": (1, "1"),
+    "num_nodes": (1,),
+    "max_epochs": (-1,),
+    "limit_train_batches": (None,),
+    "limit_val_batches": (None,),
+    "limit_test_batches": (None,),
+    "overfit_batches": (0.0,),
+    "accumulate_grad_batches": (1,),
+    "gradient_clip_val": (None,),
+    "enable_checkpointing": (None, True),
+    "precision": (None, "32-true", "64-true", "bf16-true"),
 }
 
 
@@ -93,6 +111,8 @@ class PflCLI(LightningCLI):
 
     def validate(self, **kwargs: Any) -> None:
         """Judge a checkpoint on the validation share; ``RunSummary`` prints the table."""
+        if "val" not in self.datamodule.held_out_splits:
+            raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         self.trainer.validate(**kwargs, verbose=False)
 
     def test(self, **kwargs: Any) -> None:
@@ -112,10 +132,7 @@ class PflCLI(LightningCLI):
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint before anything is built, and refuse what a resumed run cannot change."""
         config = self.config[self.subcommand]
-        if config.trainer.max_steps < 1:
-            raise PflError(
-                f"trainer.max_steps: {config.trainer.max_steps} is not possible; allowed: a number of rounds"
-            )
+        check_trainer(config.trainer)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
                 raise PflError(f"ckpt_path: {self.subcommand} needs one; allowed: a checkpoint, or last")
@@ -123,6 +140,9 @@ class PflCLI(LightningCLI):
         self.resume = find_resume(config.ckpt_path, self.runs_folder)
         config.ckpt_path = str(self.resume.checkpoint)
         settings = yaml.safe_load(self._parser(self.subcommand).dump(config))
+        done = self.resume.content["global_step"]
+        if self.subcommand == "fit" and config.trainer.max_steps <= done:
+            raise PflError(f"trainer.max_steps: {config.trainer.max_steps}, but {done} rounds are done; allowed: more")
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 
@@ -142,17 +162,18 @@ class PflCLI(LightningCLI):
         given = self.config_init[self.subcommand].trainer
         if self.subcommand != "fit":
             kwargs["logger"] = False
-        elif given.logger in (None, True) and not given.fast_dev_run:
-            kwargs["logger"] = self.loggers()
+        elif not given.fast_dev_run:
+            folder = (self.resume and self.resume.folder) or start_folder(self.runs_folder)
+            kwargs["default_root_dir"] = folder
+            if given.logger in (None, True):
+                kwargs["logger"] = self.loggers(folder)
         kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)
 
-    def loggers(self) -> list[Any]:
+    def loggers(self, folder: Path) -> list[Any]:
         """TensorBoard and ``metrics.csv``, in a new run folder or in that of the run that is resumed."""
-        folder = self.resume.folder if self.resume else None
-        folder = folder or start_folder(self.runs_folder)
         purge = self.resume.content["global_step"] + 1 if self.resume else None
         board = TensorBoardLogger(
             folder.parent.parent, folder.parent.name, folder.name, default_hp_metric=False, purge_step=purge
@@ -170,6 +191,7 @@ def main(args: list[str] | None = None) -> None:
         SystemExit: With code 2 for a wrong command line, 1 for what is found wrong later, 130 or 143 after a signal.
     """
     keep_quiet()
+    sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
         PflCLI(
             Method,
@@ -185,6 +207,7 @@ def main(args: list[str] | None = None) -> None:
             trainer_defaults={
                 "max_steps": 100,
                 "max_epochs": -1,
+                "devices": 1,
                 "val_check_interval": 10,
                 "check_val_every_n_epoch": None,
                 "log_every_n_steps": 1,
@@ -195,11 +218,30 @@ def main(args: list[str] | None = None) -> None:
             },
             args=args,
         )
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
     except (PflError, ValueError, MisconfigurationException, OSError) as error:
         if debugging():
             raise
-        complain(str(error))
+        complain(str(error) if isinstance(error, PflError) else f"{error} (PFL_DEBUG=1 shows where)")
         raise SystemExit(1) from None
+
+
+def check_trainer(trainer: Namespace) -> None:
+    """Refuse what the trainer cannot do with communication rounds.
+
+    Raises:
+        PflError: If it shall do so.
+    """
+    if trainer.max_steps < 1:
+        raise PflError(f"trainer.max_steps: {trainer.max_steps} is not possible; allowed: a number of rounds")
+    for option, possible in POSSIBLE.items():
+        if trainer[option] not in possible:
+            allowed = ", ".join("null" if value is None else str(value) for value in possible)
+            raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
+    names = [callback.class_path.rpartition(".")[2] for callback in trainer.callbacks or []]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise PflError(f"trainer.callbacks: {twice.pop()} is there twice; allowed: once (null empties the list)")
 
 
 def one_seed(seed: bool | int) -> int:

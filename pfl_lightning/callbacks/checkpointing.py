@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
@@ -49,7 +50,13 @@ class RoundCheckpoint(Checkpoint):
         self.best_score, self.best_round = state_dict["best_score"], state_dict["best_round"]
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Name the folder."""
+        """Name the folder.
+
+        Raises:
+            PflError: If test results shall choose the best checkpoint.
+        """
+        if self.monitor is not None and self.monitor.startswith("test/"):
+            raise PflError(f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name in val/")
         self.folder = Path(trainer.log_dir or trainer.default_root_dir) / "checkpoints"
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -77,6 +84,9 @@ class RoundCheckpoint(Checkpoint):
             return
         assert isinstance(pl_module, Method)
         monitor = self.monitor or f"val/{pl_module.judged_models[0]}/accuracy/mean"
+        if self.monitor is not None and monitor not in trainer.callback_metrics:
+            known = ", ".join(name for name in trainer.callback_metrics if name.startswith("val/"))
+            raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
         score = float(trainer.callback_metrics.get(monitor, -torch.inf))
         if is_best := score > self.best_score:
             self.best_score, self.best_round = score, trainer.global_step
@@ -97,7 +107,7 @@ class RoundCheckpoint(Checkpoint):
 
     def _stop_later(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
-            raise KeyboardInterrupt
+            raise Stopped(128 + number)
         self._signal = number
         sys.stderr.write(
             f"\npfl: {signal.Signals(number).name}: finishing this round, then saving; again to stop at once\n"

@@ -2,7 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from jsonargparse.typing import ClosedUnitInterval, restricted_number_type
+from jsonargparse.typing import OpenUnitInterval, restricted_number_type
 
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.methods import Method
@@ -19,14 +19,14 @@ class PercentileErrors(pl.Callback):
 
     Args:
         percentiles: Which percentiles.
-        tail: Share of the samples in the tail, more than 0.
+        tail: Share of the samples in the tail.
         table: Whether to write ``clients.csv``.
     """
 
     def __init__(
         self,
         percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),  # type: ignore[valid-type]
-        tail: ClosedUnitInterval = 0.1,
+        tail: OpenUnitInterval = 0.1,
         table: bool = True,
     ) -> None:
         self.percentiles, self.tail, self.table = percentiles, tail, table

@@ -3,6 +3,8 @@ from typing import Any
 import lightning.pytorch as pl
 from jsonargparse.typing import PositiveInt
 
+from pfl_lightning.errors import PflError
+
 
 class StageDoubling(pl.Callback):
     """Lets the fastest ``n0`` clients of the pool train first, and doubles their number stage by stage.
@@ -13,9 +15,14 @@ class StageDoubling(pl.Callback):
     Args:
         n0: Participants in the first stage.
         rounds_per_stage: Length of every stage, or of each of the first ones (the last number repeats).
+
+    Raises:
+        PflError: If there is no length at all.
     """
 
     def __init__(self, n0: PositiveInt = 10, rounds_per_stage: PositiveInt | list[PositiveInt] = 10) -> None:
+        if rounds_per_stage == []:
+            raise PflError("StageDoubling.rounds_per_stage: [] is not possible; allowed: a number, or some numbers")
         self.n0 = n0
         self.rounds_per_stage = [rounds_per_stage] if isinstance(rounds_per_stage, int) else rounds_per_stage
 

@@ -1,7 +1,7 @@
 """Many clients at once through ``vmap``; on a CPU in tiles that fit a cache.
 
-Applies to every network without BatchNorm, whose statistics would count the padding of ragged clients. Dropout masks
-differ from the sequential backend's, since one random stream serves a whole tile.
+Applies to every network without BatchNorm, whose statistics would count the padding of ragged clients. With dropout
+the masks depend on which clients share a tile, and so on the chunk, since one random stream serves all of them.
 """
 
 from torch import Tensor, nn

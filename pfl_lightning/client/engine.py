@@ -38,7 +38,7 @@ class Engine:
     Args:
         network: What all clients compute; its own tensors are never read or written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, since a choice by timing would let two runs of
-            one command differ. It takes the batched backend, except for networks with BatchNorm, and on a CPU for
+            one command differ. It takes the batched backend, except for BatchNorm and dropout, and on a CPU for
             convolutions and recurrent layers that are the clients' own.
 
     Raises:
@@ -59,8 +59,9 @@ class Engine:
     def backend(self, network: nn.Module, own: Tree) -> Backend:
         """The backend for a part of the network in which these stacked tensors differ between clients."""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        slow = self.has_batch_norm or (on_cpu and has_layers(self.network, SLOW_WHEN_BATCHED_ON_CPU, own))
-        if self.name == "sequential" or (self.name == "auto" and slow):
+        unsuited = self.has_batch_norm or has_layers(network, DROPOUT)
+        slow = on_cpu and has_layers(self.network, SLOW_WHEN_BATCHED_ON_CPU, own)
+        if self.name == "sequential" or (self.name == "auto" and (unsuited or slow)):
             return Sequential()
         return LinearStack() if LinearStack.suits(network) else Batched()
 

@@ -17,9 +17,8 @@ class Sequential(Backend):
 
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
         """Call the function once per client."""
-        results = [
-            function(params.client(row), *(argument[row] for argument in arguments)) for row in range(len(arguments[0]))
-        ]
+        clients = len(next(iter([*params.own.values(), *arguments])))
+        results = [function(params.client(row), *(argument[row] for argument in arguments)) for row in range(clients)]
         return {name: torch.stack([result[name] for result in results]) for name in results[0]}
 
     def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:

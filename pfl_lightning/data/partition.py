@@ -61,10 +61,13 @@ class Partition(ABC):
                     f"{name} samples for each client; allowed: 1 to {len(labels) // least}"
                 )
         shares = self.shares(np.bincount(splits[0], minlength=num_classes), num_clients, rng)
-        cuts = [cut(labels, shares, rng) for labels in splits]
-        for number, (labels, parts) in enumerate(zip(splits, cuts, strict=True)):
-            fill(parts, labels, shares, self.min_size if number == 0 else 1)
-        return cuts
+        parts: list[Parts] = []
+        for number, labels in enumerate(splits):
+            parts.append(cut(labels, shares, rng))
+            fill(parts[-1], labels, shares, self.min_size if number == 0 else 1)
+            if number == 0:
+                shares = _held_shares(shares, labels, parts[0])
+        return parts
 
 
 class IID(Partition):
@@ -181,13 +184,28 @@ def fill(parts: Parts, labels: Labels, shares: Shares, least: int) -> None:
         shares: Share of each class, ``[classes, clients]``.
         least: Samples that every client shall have.
     """
-    for client in [number for number, part in enumerate(parts) if len(part) < least]:
-        while len(parts[client]) < least:
-            donors = [number for number, part in enumerate(parts) if len(part) > least]
-            _, _, donor, place = max(
-                (shares[labels[sample], client], len(parts[donor]), donor, place)
-                for donor in donors
-                for place, sample in enumerate(parts[donor])
-            )
+    sizes = np.array([len(part) for part in parts])
+    for client in np.flatnonzero(sizes < least):
+        while sizes[client] < least:
+            donor, place = _find_sample(parts, labels, shares[:, client], sizes * (sizes > least))
             parts[client] = np.append(parts[client], parts[donor][place])
             parts[donor] = np.delete(parts[donor], place)
+            sizes[client] += 1
+            sizes[donor] -= 1
+
+
+def _find_sample(parts: Parts, labels: Labels, wanted: Shares, sizes: NDArray[np.int64]) -> tuple[int, int]:
+    """The largest donor's sample of the class that is wanted most, and where it is; donors have a size."""
+    for label in np.argsort(-wanted, kind="stable"):
+        for donor in np.argsort(-sizes, kind="stable"):
+            places = np.flatnonzero(labels[parts[donor]] == label) if sizes[donor] else np.zeros(0, dtype=np.int64)
+            if len(places):
+                return int(donor), int(places[0])
+    raise AssertionError("no client has a sample to spare")
+
+
+def _held_shares(shares: Shares, labels: Labels, parts: Parts) -> Shares:
+    """The shares without those of classes of which a client got no sample; a class that nobody has stays as it is."""
+    held = np.stack([np.bincount(labels[part], minlength=len(shares)) > 0 for part in parts], axis=1)
+    kept = np.where(held.any(1, keepdims=True), shares * held, shares)
+    return kept / kept.sum(1, keepdims=True)

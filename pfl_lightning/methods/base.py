@@ -48,7 +48,7 @@ class Method(pl.LightningModule):
         head_layers: How many layers with parameters form the head, counted from the end.
         epochs: Local passes over a client's training samples in a round.
         batch_size: Samples in a local batch.
-        lr: Local learning rate.
+        lr: Local learning rate; the default is that of SRPFL's code, since FedRep can diverge with the paper's 0.1.
         momentum: Local momentum; it starts at zero in every phase; by default ``usual_momentum`` of the method.
         weight_decay: Local L2 penalty on weights, not on biases.
         weighting: Weight of an upload: by its client's training ``samples``, or ``uniform``.
@@ -57,7 +57,7 @@ class Method(pl.LightningModule):
             clients keep their own (``local``).
         server_optimizer: Takes the server's step along the mean change of the clients; SGD with rate 1 sets the mean.
         backend: How clients are computed: ``auto`` chooses by a fixed rule, ``sequential`` is the reference.
-        chunk_size: Clients in memory at once; by default as many as take 1 GiB.
+        chunk_size: Clients in memory at once; by default as many as have 1 GiB of parameters.
     """
 
     keeps: ClassVar[Part] = "nothing"
@@ -73,7 +73,7 @@ class Method(pl.LightningModule):
         head_layers: PositiveInt = 1,
         epochs: PositiveInt = 1,
         batch_size: PositiveInt = 10,
-        lr: PositiveFloat = 0.1,
+        lr: PositiveFloat = 0.01,
         momentum: ClosedUnitInterval | None = None,
         weight_decay: NonNegativeFloat = 1e-4,
         weighting: Weighting = "samples",

@@ -10,6 +10,8 @@ from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveFloa
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from pfl_lightning.errors import PflError
+
 Times = NDArray[np.float64]
 
 
@@ -104,10 +106,15 @@ class DynamicExponential(Speeds):
         low: Smallest mean time, in simulated seconds.
         high: Largest mean time, in simulated seconds.
         seed: Seed of the times alone.
+
+    Raises:
+        PflError: If the smallest mean is larger than the largest.
     """
 
     def __init__(self, low: PositiveFloat = 0.01, high: PositiveFloat = 1.0, seed: NonNegativeInt = 0) -> None:
         super().__init__(seed)
+        if low > high:
+            raise PflError(f"data.speeds.low: {low} is not possible; allowed: up to data.speeds.high, {high}")
         self.low, self.high = low, high
 
     def times(self, round_index: int, num_clients: int) -> Times:

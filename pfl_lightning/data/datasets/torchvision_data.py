@@ -72,7 +72,7 @@ class TorchvisionData(FederatedDataModule):
             images, targets = self.images(data), torch.as_tensor(data.targets, dtype=torch.int64)
         except Exception as error:
             what = f"{type(self).__name__} in '{self.path}'"
-            raise PflError(f"data.root: cannot read {what} ({_reason(error)})") from error
+            raise PflError(f"data.root: cannot read {what}; delete it to load it anew ({_reason(error)})") from error
         if len(images) != len(targets) or not 0 <= targets.min() <= targets.max() < self.num_classes:
             raise PflError(
                 f"data.root: {type(self).__name__} in '{self.path}' is damaged: {len(images)} images with "
