@@ -68,4 +68,4 @@ def main(runs: list[Path], figure: Path, title: str = "") -> None:
 
 
 if __name__ == "__main__":
-    auto_cli(main)
+    auto_cli(main, as_positional=False)
