@@ -25,13 +25,7 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
     Returns:
         Tensors, ``[receivers, ...]``, or ``[...]`` for a single receiver.
     """
-    return {name: _mix(matrix, stack.to(matrix.dtype)) for name, stack in tree.items()}
-
-
-def _mix(matrix: Tensor, stack: Tensor) -> Tensor:
-    if stack.ndim == 3 and stack.mT.is_contiguous():  # as the clients' matrices lie in memory: saves a copy of all
-        return torch.tensordot(matrix, stack.mT, dims=1).mT
-    return torch.tensordot(matrix, stack, dims=1)
+    return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
 class Params(NamedTuple):
@@ -61,19 +55,12 @@ class Params(NamedTuple):
     def owned(self, names: Iterable[str], clients: int) -> "Params":
         """Give every client a copy of its own of the named tensors; rows that are its own already are copied too."""
         wanted = set(names)
-        copies = {n: _copy(t.expand(clients, *t.shape)) for n, t in self.shared.items() if n in wanted}
-        rows = {n: _copy(t) if n in wanted else t for n, t in self.own.items()}
+        # clone, not contiguous: expanding to one client is contiguous already and would alias the shared tensor
+        copies = {n: t.expand(clients, *t.shape).clone() for n, t in self.shared.items() if n in wanted}
+        rows = {n: t.clone() if n in wanted else t for n, t in self.own.items()}
         return Params({n: t for n, t in self.shared.items() if n not in wanted}, {**rows, **copies})
 
 
 def _row(stack: Tensor, row: int) -> Tensor:
     # squeeze is a view in both directions; the gradient of an index is a zero-filled stack
     return stack.squeeze(0) if len(stack) == 1 else stack[row]
-
-
-def _copy(stack: Tensor) -> Tensor:
-    """A copy that aliases nothing, with matrices ``[clients, outputs, inputs]`` input-major in memory."""
-    contiguous = torch.contiguous_format  # else a copy keeps the layout, and an expanded single client may be aliased
-    if stack.ndim == 3:
-        return stack.mT.clone(memory_format=contiguous).mT
-    return stack.clone(memory_format=contiguous)

@@ -1,5 +1,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,20 @@ from pfl_lightning.client.sgd import Moving, sgd_step
 from pfl_lightning.tree import Params, Tree
 
 ClientFunction = Callable[..., Tree]
+
+
+class Batch(NamedTuple):
+    """One batch per client.
+
+    Attributes:
+        inputs: ``[clients, batch, ...]``.
+        targets: Labels, ``[clients, batch]``.
+        present: 1 for a sample, 0 for padding, ``[clients, batch]``.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    present: Tensor
 
 
 class Backend(ABC):
@@ -36,33 +51,22 @@ class Backend(ABC):
     def tile_size(self, moving: list[Tensor]) -> int:
         """How many clients train at once, given the stacks that move, ``[clients, ...]`` each."""
 
-    def step(
-        self,
-        network: nn.Module,
-        params: Params,
-        moving: Moving,
-        inputs: Tensor,
-        targets: Tensor,
-        present: Tensor,
-        phase: Phase,
-    ) -> Tensor:
+    def step(self, network: nn.Module, params: Params, moving: Moving, batch: Batch, phase: Phase) -> Tensor:
         """One step of SGD at every client, in place; here by autograd.
 
         Args:
             network: What moves, and all behind it.
             params: Exactly the tensors of this network.
             moving: Those of them that move.
-            inputs: One batch per client, ``[clients, batch, ...]``.
-            targets: Labels, ``[clients, batch]``.
-            present: 1 for a sample, 0 for padding, ``[clients, batch]``.
+            batch: The samples of each client.
             phase: The rates.
 
         Returns:
             Sum of the losses of each client's samples before the step, ``[clients]``.
         """
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in moving.tensors.items()}
-        outputs = self.forward(network, Params(params.shared, {**params.own, **leaves}), inputs)
-        losses = (sample_losses(outputs, targets) * present).sum(1)
-        grads = torch.autograd.grad((losses / present.sum(1)).sum(), list(leaves.values()))
+        outputs = self.forward(network, Params(params.shared, {**params.own, **leaves}), batch.inputs)
+        losses = (sample_losses(outputs, batch.targets) * batch.present).sum(1)
+        grads = torch.autograd.grad((losses / batch.present.sum(1)).sum(), list(leaves.values()))
         sgd_step(moving, dict(zip(leaves, grads, strict=True)), phase)
         return losses.detach()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pfl_lightning.client.backend import Backend, ClientFunction
+from pfl_lightning.client.backend import Backend, Batch, ClientFunction
 from pfl_lightning.client.batched import Batched
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
@@ -128,14 +128,12 @@ class Engine:
             losses.zero_()
             for start in range(0, longest, phase.batch_size):
                 active = int((examples.counts > start).sum())  # clients are sorted: those without this step lie behind
-                batch = (slice(active), slice(start, start + phase.batch_size))
+                taken = (slice(active), slice(start, start + phase.batch_size))
                 losses[:active] += backend.step(
                     network,
                     params.rows(0, active),
                     moving.rows(active),
-                    shuffled[batch],
-                    targets[batch],
-                    present[batch],
+                    Batch(shuffled[taken], targets[taken], present[taken]),
                     phase,
                 )
         return losses / counts

@@ -1,13 +1,13 @@
 """Many clients at once through a stack of linear layers, with a backward pass written by hand.
 
 Applies where all layers from the first one that moves are ``Flatten``, ``Linear`` and ``ReLU``. A weight's gradient is
-never stored: one ``baddbmm`` adds it to the momentum, or to the weight itself. Matrices lie input-major in memory
-(``Params.owned`` sees to it), which is how all three products of a layer read them in order.
+never stored: one ``baddbmm`` adds it to the momentum, or to the weight itself.
 """
 
 import torch
 from torch import Tensor, nn
 
+from pfl_lightning.client.backend import Batch
 from pfl_lightning.client.batched import Batched
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sgd import Moving, decay_of
@@ -26,19 +26,10 @@ class LinearStack(Batched):
         )
 
     @torch.no_grad()
-    def step(
-        self,
-        network: nn.Module,
-        params: Params,
-        moving: Moving,
-        inputs: Tensor,
-        targets: Tensor,
-        present: Tensor,
-        phase: Phase,
-    ) -> Tensor:
+    def step(self, network: nn.Module, params: Params, moving: Moving, batch: Batch, phase: Phase) -> Tensor:
         """One step of SGD at every client, in place."""
         tensors = {**params.shared, **params.own}
-        hidden = inputs
+        hidden, (_, targets, present) = batch.inputs, batch
         entered: dict[str, Tensor] = {}  # what each layer received
         for name, layer in network.named_children():
             entered[name] = hidden
@@ -89,14 +80,14 @@ def _forward(layer: nn.Module, hidden: Tensor, weight: Tensor | None, bias: Tens
 
 
 def _move_weight(moving: Moving, name: str, received: Tensor, grad: Tensor, phase: Phase) -> None:
-    """Step along the gradient ``received^T grad``, ``[clients, inputs, outputs]``, without storing it."""
+    """Step along the gradient ``grad^T received``, ``[clients, outputs, inputs]``, without storing it."""
     weight = moving.tensors[name]
     decay = decay_of(weight, phase)
     if not phase.momentum:
-        weight.mT.baddbmm_(received.mT, grad, beta=1 - phase.lr * decay, alpha=-phase.lr)
+        weight.baddbmm_(grad.mT, received, beta=1 - phase.lr * decay, alpha=-phase.lr)
         return
     velocity = moving.velocities[name]
-    velocity.mT.baddbmm_(received.mT, grad, beta=phase.momentum)
+    velocity.baddbmm_(grad.mT, received, beta=phase.momentum)
     if decay:
         velocity.add_(weight, alpha=decay)
     weight.sub_(velocity, alpha=phase.lr)
