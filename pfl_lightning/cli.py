@@ -223,7 +223,8 @@ def main(args: list[str] | None = None) -> None:
     except (PflError, ValueError, MisconfigurationException, OSError) as error:
         if debugging():
             raise
-        complain(str(error) if isinstance(error, PflError) else f"{error} (PFL_DEBUG=1 shows where)")
+        known = isinstance(error, PflError)
+        complain(str(error) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows where)")
         raise SystemExit(1) from None
 
 

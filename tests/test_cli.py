@@ -205,6 +205,16 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
             "ckpt_path: no such file: 'nope.ckpt'; allowed: a checkpoint, or last",
         ),
         (["fit", "--ckpt_path", "last"], 1, "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has a readable"),
+        (["fit", "--trainer.devices", "2"], 1, "trainer.devices: 2 is not possible; allowed: 1"),
+        (
+            ["fit", "--trainer.precision", "16-mixed"],
+            1,
+            "trainer.precision: 16-mixed is not possible; allowed: null, 32",
+        ),
+        (["fit", "--trainer.max_epochs", "3"], 1, "trainer.max_epochs: 3 is not possible; allowed: -1"),
+        (["fit", "--trainer.limit_val_batches", "0"], 1, "trainer.limit_val_batches: 0 is not possible; allowed: null"),
+        (["fit", *(2 * ["--trainer.callbacks+=StageDoubling"])], 1, "trainer.callbacks: StageDoubling is there twice"),
+        (["fit", "--data.speeds=DynamicExponential", "--data.speeds.low=2"], 1, "data.speeds.low: 2.0 is not possible"),
         (["test"], 1, "ckpt_path: test needs one; allowed: a checkpoint, or last"),
     ],
 )
@@ -226,6 +236,51 @@ def test_the_exit_code_and_the_line_are_the_same_from_a_shell():
     code, line = fails("fit", "--ckpt_path", "last")
     assert code == 1
     assert line.startswith("pfl: error: ckpt_path: last, but no run")
+
+
+@pytest.mark.parametrize(
+    ("monitor", "line"),
+    [
+        ("test/global/accuracy/mean", "would select on test data; allowed: a name in val/"),
+        ("val/globl/accuracy/mean", "is not logged; allowed: val/global/accuracy"),
+    ],
+)
+def test_a_best_checkpoint_is_chosen_by_a_logged_validation_value(monitor, line, capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", *SMALL, "--trainer.max_steps=1", f"--checkpoint.monitor={monitor}"])
+    assert line in capsys.readouterr().err
+
+
+def test_a_resume_with_nothing_left_to_do_is_an_error(capsys):
+    fit("--trainer.max_steps", "2")
+    before = Path("runs/FedRep-Digits/version_0/config.yaml").read_text()
+    with pytest.raises(SystemExit):
+        fit("--trainer.max_steps", "2", "--ckpt_path", "last")
+    assert "trainer.max_steps: 2, but 2 rounds are done; allowed: more" in capsys.readouterr().err
+    assert Path("runs/FedRep-Digits/version_0/config.yaml").read_text() == before
+
+
+def test_validate_needs_a_validation_share(capsys):
+    fit("--trainer.max_steps=1", "--data.val_fraction=0")
+    with pytest.raises(SystemExit):
+        main(["validate", "--model=FedRep", *SMALL, "--data.val_fraction=0", "--ckpt_path=last"])
+    assert "data.val_fraction: 0 leaves nothing to validate on" in capsys.readouterr().err
+
+
+def test_without_a_logger_a_run_still_has_a_folder_of_its_own(capsys):
+    for _ in range(2):
+        fit("--trainer.max_steps=1", "--trainer.logger=false")
+    assert Path("runs/FedRep-Digits/version_1/checkpoints/last.ckpt").is_file()
+    fit("--trainer.max_steps=2", "--trainer.logger=false", "--ckpt_path=last")
+    assert not Path("runs/FedRep-Digits/version_2").exists()
+
+
+def test_a_method_in_the_working_folder_runs_by_its_name():
+    Path("mine.py").write_text("from pfl_lightning.methods import FedRep\n\n\nclass Mine(FedRep):\n    pass\n")
+    code = "import sys; sys.path.remove(''); from pfl_lightning.cli import main; main()"  # as the console script starts
+    command = [sys.executable, "-c", code, "fit", "--model", "mine.Mine", *SMALL, "--trainer.max_steps=1"]
+    assert "after round 1" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert Path("runs/Mine-Digits/version_0/checkpoints/last.ckpt").is_file()
 
 
 @pytest.mark.parametrize("order", [1, -1])

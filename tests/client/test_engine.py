@@ -156,6 +156,14 @@ def test_each_maps_a_function_of_one_client(backend):
 
 
 @pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_each_takes_no_argument_but_the_tensors(backend):
+    network = MLP((4,), 3, hidden=(5,))
+    params = params_of(network, ["fc2.bias"])
+    norms = Engine(network, backend).each(lambda tree: {"norm": tree["fc2.bias"].norm()}, params)["norm"]
+    torch.testing.assert_close(norms, params.own["fc2.bias"].norm(dim=1))
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
 def test_dropout_is_repeatable_and_active(backend):
     network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
     phase = Phase(names(network, "head"), 1, 4, lr=0.1)
@@ -168,6 +176,16 @@ def test_dropout_is_repeatable_and_active(backend):
     without = heads(KEY)
     network.dropout.p = 0.5
     assert not torch.allclose(heads(KEY), without)
+
+
+def test_auto_makes_dropout_independent_of_the_chunk():
+    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
+    params, phase = params_of(network), Phase(names(network, "head"), 1, 4, lr=0.1)
+    whole, _ = Engine(network).train(examples, params, phase, KEY)
+    for start, chunk in examples.split(2):
+        part, _ = Engine(network).train(chunk, params, phase, KEY)
+        for name in phase.moves:
+            torch.testing.assert_close(part.own[name], whole.own[name][start : start + 2])
 
 
 def test_the_frozen_layers_end_before_what_moves_and_before_dropout():
