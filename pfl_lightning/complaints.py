@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 _NOISE = re.compile(
     r"^(Does not validate against|Subtypes:|Errors:|Given value|Expected a <class 'NoneType'>|"
-    r"Expected a dot import path|Subclass types expect|a class path|a dict with|$)"
+    r"Expected a dot import path|Not a valid subclass|Subclass types expect|a class path|a dict with|$)"
 )
 _KEY = re.compile(r'^Parser key "(.+?)":\s*(.*)$')
 _CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'(?:\w+\.)*(\w+)'")

@@ -275,6 +275,12 @@ def test_without_a_logger_a_run_still_has_a_folder_of_its_own(capsys):
     assert not Path("runs/FedRep-Digits/version_2").exists()
 
 
+def test_a_trial_run_leaves_nothing_behind(capsys):
+    fit("--trainer.fast_dev_run=true")
+    assert "after round 1" in capsys.readouterr().out
+    assert not list(Path().rglob("*"))
+
+
 def test_a_method_in_the_working_folder_runs_by_its_name():
     Path("mine.py").write_text("from pfl_lightning.methods import FedRep\n\n\nclass Mine(FedRep):\n    pass\n")
     code = "import sys; sys.path.remove(''); from pfl_lightning.cli import main; main()"  # as the console script starts

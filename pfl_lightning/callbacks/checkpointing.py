@@ -80,7 +80,8 @@ class RoundCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the round that was evaluated."""
-        if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
+        is_trial = trainer.sanity_checking or trainer.fast_dev_run  # type: ignore[attr-defined]
+        if trainer.state.fn != TrainerFn.FITTING or is_trial:
             return
         assert isinstance(pl_module, Method)
         monitor = self.monitor or f"val/{pl_module.judged_models[0]}/accuracy/mean"
