@@ -74,8 +74,16 @@ class PflParser(LightningArgumentParser):
         """Print what is wrong, and where help is."""
         if not self.exit_on_error or debugging():
             super().error(message, ex)
-        complain(explain(message, self._option_string_actions, CHOICES))
+        complain(explain(message, self.options(), CHOICES))
         raise SystemExit(2)
+
+    def options(self) -> list[str]:
+        """Every option that this parser or one of its subcommands knows, such as ``--trainer.max_steps``."""
+        subparsers = [action.choices.values() for action in self._actions if isinstance(action.choices, dict)]
+        return [
+            *self._option_string_actions,
+            *(name for parsers in subparsers for p in parsers for name in p.options()),
+        ]
 
 
 class SavedConfig(SaveConfigCallback):

@@ -33,6 +33,12 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
     """
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{_nearest(wrong[1], options)}"
+    if wrong := re.search(r"does not accept option '([\w.]+)'", message):  # a key in a file
+        keys = [option.removeprefix("--") for option in options]
+        sections = {key.partition(".")[0] for key in keys}
+        section = wrong[1].partition(".")[0]
+        near = _nearest(wrong[1], keys) if section in sections else _nearest(section, sections)
+        return f"{wrong[1]}: no such option{near}"
     if wrong := re.match(r"Call to compute_fn of link .* failed: (.*)", message):
         return wrong[1]
     keys, lines = [], []

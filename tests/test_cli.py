@@ -224,6 +224,31 @@ def test_a_wrong_command_gets_one_clear_line(args, code, line, capsys):
     assert given_line.startswith(f"pfl: error: {line}"), given_line
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("modell: {class_path: FedRep}", "modell.class_path: no such option; did you mean model?"),
+        ("trainer: {max_step: 3}", "trainer.max_step: no such option; did you mean trainer.max_steps?"),
+        (
+            "data: {class_path: Digits, init_args: {speed: 1}}",
+            "data.speed: Digits has no such option; did you mean speeds?",
+        ),
+        (
+            "data: {class_path: Digits, init_args: {num_clients: many}}",
+            "data.num_clients: 'many' is not possible; allowed",
+        ),
+        ("model: [", "Problems parsing config"),
+    ],
+)
+def test_a_wrong_file_gets_one_clear_line(text, line, capsys):
+    Path("wrong.yaml").write_text(text)
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--config=wrong.yaml"])
+    assert stop.value.code == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"pfl: error: {line}"), told
+
+
 def test_a_traceback_is_there_for_who_asks(monkeypatch):
     monkeypatch.setenv("PFL_DEBUG", "1")
     process = subprocess.run(
