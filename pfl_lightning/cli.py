@@ -21,6 +21,7 @@ from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, Percentil
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.complaints import explain
 from pfl_lightning.data import FederatedDataModule, Partition
+from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
@@ -242,8 +243,7 @@ def check_trainer(trainer: Namespace) -> None:
     Raises:
         PflError: If it shall do so.
     """
-    if trainer.max_steps < 1:
-        raise PflError(f"trainer.max_steps: {trainer.max_steps} is not possible; allowed: a number of rounds")
+    check_rounds(trainer.max_steps)
     for option, possible in POSSIBLE.items():
         if trainer[option] not in possible:
             allowed = ", ".join("null" if value is None else str(value) for value in possible)

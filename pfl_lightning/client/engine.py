@@ -78,6 +78,8 @@ class Engine:
         """
         return self.backend(self.network, params.own).each(function, params, *arguments)
 
+    @torch.inference_mode(False)  # evaluation refits heads
+    @torch.enable_grad()
     def train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
         """The declarative door: one local phase at every client of the cohort.
 
@@ -91,26 +93,24 @@ class Engine:
             The tensors after the phase, those that moved now under ``own``, and each client's mean training loss over
             the last epoch, ``[cohort]``.
         """
-        with torch.inference_mode(False), torch.enable_grad():  # evaluation refits heads
-            return self._train(examples, params, phase, key)
-
-    def _train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
         params = params.owned(phase.moves, len(examples))
         moving = [params.own[name] for name in sorted(phase.moves & self.trainable)]
-        network = part(self.network, frozen_layers(self.network, phase.moves))
-        backend = self.backend(network, {name: params.own[name] for name in phase.moves})
+        frozen = frozen_layers(self.network, phase.moves)
+        backend = self.backend(part(self.network, frozen), {name: params.own[name] for name in phase.moves})
         set_mode(self.network, phase.moves)
         losses = [
-            self._train_tile(backend, tile, params.rows(start, start + len(tile)), phase, key)
+            self._train_tile(backend, frozen, tile, params.rows(start, start + len(tile)), phase, key)
             for start, tile in examples.split(backend.tile_size(moving))
         ]
         return params, torch.cat(losses)
 
-    def _train_tile(self, backend: Backend, examples: Examples, params: Params, phase: Phase, key: Key) -> Tensor:
-        """Move some clients' rows of ``params.own`` in place."""
-        frozen = frozen_layers(self.network, phase.moves)
+    def _train_tile(
+        self, backend: Backend, frozen: int, examples: Examples, params: Params, phase: Phase, key: Key
+    ) -> Tensor:
+        """Move some clients' rows of ``params.own`` in place; the first ``frozen`` layers stay as they are."""
         network = part(self.network, frozen)
         params, leading = params.select(network.state_dict()), params
+        has_dropout = has_layers(network, DROPOUT)
         moving = Moving.start(sorted(phase.moves & self.trainable), params.own, phase)
         ids, longest = examples.ids, examples.longest
         counts = examples.counts.to(ids.device)
@@ -121,7 +121,7 @@ class Engine:
             if epoch == 0 or examples.samples.transform.random:
                 bits = random_bits((*key, "augment", epoch), ids, longest)
                 inputs = self._features(frozen, backend, leading, examples.gather(positions, bits))
-            if has_layers(network, DROPOUT):
+            if has_dropout:
                 torch.manual_seed(seed_of(*key, "dropout", epoch, int(ids[0])))
             order = permutations((*key, "order", epoch), ids, counts, longest)
             shuffled, targets = _reorder(inputs, order), examples.targets(order)

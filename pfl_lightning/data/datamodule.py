@@ -13,7 +13,6 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.partition import ClassShards, Partition
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
-from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.system import FixedExponential, Participation, Speeds
 
@@ -109,8 +108,6 @@ class FederatedDataModule(pl.LightningDataModule):
             PflError: If the trainer does not say how many rounds.
         """
         assert self.trainer is not None
-        if self.trainer.max_steps < 1:
-            raise PflError(f"trainer.max_steps: {self.trainer.max_steps} is not possible; allowed: a number of rounds")
         return RoundLoader(self.make_round, self.trainer.max_steps)
 
     def val_dataloader(self) -> JudgementLoader:

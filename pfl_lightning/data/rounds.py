@@ -2,6 +2,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from pfl_lightning.client import Examples
+from pfl_lightning.errors import PflError
 from pfl_lightning.system.speeds import Times
 
 
@@ -37,6 +38,16 @@ class Judgement(NamedTuple):
     held_out: dict[str, Examples]
 
 
+def check_rounds(rounds: int) -> None:
+    """Refuse a trainer that is not told how many rounds there are.
+
+    Raises:
+        PflError: If it is not.
+    """
+    if rounds < 1:
+        raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: a number of rounds")
+
+
 class RoundLoader:
     """Yields rounds, and continues behind the last one that was yielded before a checkpoint.
 
@@ -45,9 +56,13 @@ class RoundLoader:
     Args:
         make_round: Makes the round with this index.
         rounds: Number of rounds in all.
+
+    Raises:
+        PflError: If that is not a number of rounds.
     """
 
     def __init__(self, make_round: Callable[[int], Round], rounds: int) -> None:
+        check_rounds(rounds)
         self.make_round, self.rounds, self.done = make_round, rounds, 0
 
     def __len__(self) -> int:
