@@ -246,7 +246,7 @@ def check_trainer(trainer: Namespace) -> None:
     check_rounds(trainer.max_steps)
     for option, possible in POSSIBLE.items():
         if trainer[option] not in possible:
-            allowed = ", ".join("null" if value is None else str(value) for value in possible)
+            allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
     names = [callback.class_path.rpartition(".")[2] for callback in trainer.callbacks or []]
     if twice := {name for name in names if names.count(name) > 1}:
