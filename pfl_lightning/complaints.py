@@ -58,6 +58,8 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         owner = (_CLASS.findall(message) or ["it"])[-1]
         near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
         return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
+    if "Expected an instantiatable class" in text:
+        return f"{key}: name the class too; allowed: {', '.join(sorted(known))}"
     if wrong := re.search(r"Expected a path but (\S+) either", text):
         allowed = ", ".join(sorted(known)) or "the import path of a class, such as torch.optim.SGD"
         return f"{key}: no such class: {wrong[1]}{_nearest(wrong[1], known)}; allowed: {allowed}"

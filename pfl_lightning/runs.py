@@ -11,7 +11,7 @@ from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
 from pfl_lightning.errors import PflError
 
 COMPARED = ("seed_everything", "model", "data", "trainer.precision")
-HONOURED = ("lr", "root")  # ends of keys that may change at a resume
+HONOURED = ("lr", "root", "new_clients")  # ends of keys that may change at a resume
 
 
 class Resume(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule, Partition
-from pfl_lightning.data.datamodule import LabelledData
+from pfl_lightning.data.labelled import LabelledData
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
@@ -36,7 +36,7 @@ def real_data(tmp_path_factory) -> Path:
     if not (archives / "unpack").is_file():
         pytest.skip("the archives of the real data sets are absent")
     folder = tmp_path_factory.getbasetemp().parent / "real-data"
-    subprocess.run([archives / "unpack", folder, "cifar10", "mnist", "fashion_mnist"], check=True)
+    subprocess.run([archives / "unpack", folder], check=True)
     return folder
 
 
@@ -52,12 +52,9 @@ class Plain:
 class RaggedPartition(Partition):
     """Clients with 1, 4, 9, 16, ... samples, without regard to their classes."""
 
-    def __call__(self, splits, num_classes, num_clients, rng):
-        sizes = np.arange(1, num_clients + 1) ** 2
-        return [np.split(rng.permutation(len(labels))[: sizes.sum()], sizes.cumsum()[:-1]) for labels in splits]
-
-    def shares(self, class_sizes, num_clients, rng):
-        raise NotImplementedError
+    def split(self, splits, num_classes, population, rng):
+        sizes = np.arange(1, population.num_clients + 1) ** 2
+        return [np.split(rng.permutation(len(split.labels))[: sizes.sum()], sizes.cumsum()[:-1]) for split in splits]
 
 
 class RaggedData(FederatedDataModule):

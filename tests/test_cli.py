@@ -1,4 +1,5 @@
 import csv
+import inspect
 import os
 import signal
 import subprocess
@@ -12,11 +13,12 @@ import torch
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pfl_lightning import data, models
+from pfl_lightning import models
 from pfl_lightning.cli import main
 
 ROOT = Path(__file__).parents[1]
-SOURCES = {"digits": data.Digits, "mnist": data.MNIST, "fashion_mnist": data.FashionMNIST, "cifar10": data.CIFAR10}
+# input shapes of the networks in configs/models that do not take images of 32 x 32 pixels
+SHAPES = {"char-gru": (20, 53), "lstm50": (20, 50), "tweet-lstm": (40, 100), "linear-representation": (20,)}
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8]", "--trainer.enable_progress_bar", "false"]
 
 
@@ -138,6 +140,23 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
+def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
+    learned = ["--model=FedRep", *SMALL, "--model.lr=0.1"]
+    main(["fit", *learned, "--trainer.max_steps=30", "--trainer.val_check_interval=30"])
+    capsys.readouterr()
+    main(["test", *learned, "--ckpt_path=last", "--data.new_clients=40"])
+    told = capsys.readouterr().out
+    assert "New clients' test accuracy (%) after round 30" in told
+    rows = [line.replace("│", " ").split() for line in told.splitlines()]
+    means = {row[0]: float(row[1]) for row in rows if row[:1] in (["stored"], ["refitted"])}
+    # 3 of 10 classes per client: a head that nobody has trained guesses among 10, a refitted one knows its 3
+    assert means["stored"] < 30
+    assert means["refitted"] > 70
+    with pytest.raises(SystemExit):
+        main(["fit", *learned, "--data.new_clients=40"])
+    assert "data.new_clients: new clients do not train" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "code", "line"),
     [
@@ -174,9 +193,15 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
             "trainer.callbacks.n0: 0 is not",
         ),
         (["fit", "--config", "nope.yaml"], 2, "config: File does not exist"),
+        (["fit", "--data.partition.alpha", "1"], 2, "data.partition: name the class too; allowed: ClassShards, Con"),
+        (["data"], 2, "data: nothing is not possible; allowed: prepare, describe"),
+        (["data", "prepare", "CIFAR11"], 2, "argument name: invalid choice: 'CIFAR11' (choose from"),
+        (["data", "describe", "--data.num_client", "3"], 2, "data.num_client: Digits has no such option; did you mean"),
+        (["data", "describe", "--data.num_clients", "5000"], 1, "data.num_clients: 5000 is not possible"),
+        (["data", "describe", "--figure", "a.xyz"], 1, "figure: a.xyz is not possible; allowed endings: avif, eps"),
         (["fot"], 2, "argument subcommand: invalid choice: 'fot' (choose from"),
         (
-            ["fit", "--data.partition.classes_per_client", "12"],
+            ["fit", "--data.partition", "ClassShards", "--data.partition.classes_per_client", "12"],
             1,
             "data.partition.classes_per_client: 12 is not possible",
         ),
@@ -338,14 +363,37 @@ def test_every_method_config_runs(name, capsys):
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml")))
 @pytest.mark.filterwarnings("ignore:.*is not the official data set")
 def test_every_data_config_runs_on_its_layout(name, capsys):
-    source = SOURCES[name]
-    if hasattr(source, "folder"):
-        folder = Path("files") / source.folder
-        folder.mkdir(parents=True)
-        fakes.write(source, folder, *fakes.random_images(source, {"train": 400, "test": 100}))
+    fakes.WRITERS[name](Path("files"))
     config = ROOT / f"configs/data/{name}.yaml"
     main(["fit", f"--config={config}", "--data.root=files", "--trainer.max_steps=1", "--model.eval_epochs=1"])
     assert "after round 1" in capsys.readouterr().out
+
+
+# the real files: what is not at hand is replaced, what would take minutes is cut short
+REAL = {
+    "cifar10": [],
+    "cifar100": [],
+    "cinic10": [],
+    "fashion_mnist": [],
+    "femnist": [],
+    "mnist": [],
+    "sent140": ["--data.glove_dim=50", "--data.glove_root=GLOVE", "--model.network.embedding_dim=50"],
+    "shakespeare": ["--model.batch_size=100", "--data.participation.pool_size=4"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+@pytest.mark.parametrize("name", REAL)
+def test_every_data_config_runs_fedavg_on_the_real_files(name, real_data, capsys):
+    options = [option.replace("GLOVE", str(real_data / "glove")) for option in REAL[name]]
+    config = f"--config={ROOT}/configs/data/{name}.yaml"
+    main(["fit", config, f"--data.root={real_data / name}", "--trainer.max_steps=1", "--model.eval_epochs=0", *options])
+    (run,) = Path("runs").glob("FedAvg-*/version_0")
+    first, last = (float(row["test/global/accuracy/mean"]) for row in metrics(str(run)))
+    assert 0 <= first <= 1
+    assert 0 <= last <= 1
+    assert float(metrics(str(run))[-1]["train/loss"]) > 0
 
 
 @pytest.mark.slow
@@ -366,7 +414,18 @@ def test_every_model_config_builds_its_network(name, capsys):
     assert stop.value.code in (0, None)
     config = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["network"]
     kind = vars(models)[config["class_path"].rpartition(".")[2]]
-    kind((1, 28, 28), 10, **config["init_args"])
+    kind(SHAPES.get(name, (1, 32, 32)), 10, **config["init_args"])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_a_config_states_every_option_of_its_network(path):
+    # of files that compose, what an earlier one says of an option of the same name would hold for the later network
+    model = yaml.safe_load(path.read_text()).get("model", {})
+    network = model.get("init_args", {}).get("network")
+    if network is None:
+        return
+    options = list(inspect.signature(vars(models)[network["class_path"]]).parameters)[2:]
+    assert list(network.get("init_args", {})) == options
 
 
 @pytest.mark.slow

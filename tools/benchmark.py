@@ -29,7 +29,7 @@ from torch.optim import SGD
 from pfl_lightning.client import BackendName, Samples
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.clients import ClientTable
-from pfl_lightning.data.datamodule import LabelledData
+from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.methods import FedAvg, FedRep, Method
 from pfl_lightning.models import MLP, LeNet5, Network
@@ -89,7 +89,9 @@ class RandomImages(FederatedDataModule):
         self.workload = workload
         # images are dealt out in order, over and over until every client has its samples
         parts = np.resize(np.arange(workload.cohort * workload.samples), (clients, workload.samples))
-        self.tables = {"train": ClientTable(Samples(*self.load()[0], self.transform()), list(parts))}
+        images = self.load()[0]
+        samples = Samples(images.inputs, images.targets, self.transform())
+        self.tables = {"train": ClientTable(samples, list(parts))}
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Images to train on, and none to test on."""

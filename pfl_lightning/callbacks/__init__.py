@@ -1,6 +1,7 @@
 from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.metrics_table import MetricsTable
+from pfl_lightning.callbacks.partition_figure import PartitionFigure
 from pfl_lightning.callbacks.percentile_errors import PercentileErrors
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.stage_doubling import StageDoubling
@@ -9,6 +10,7 @@ from pfl_lightning.callbacks.summary import RunSummary
 __all__ = [
     "EvaluateStartAndEnd",
     "MetricsTable",
+    "PartitionFigure",
     "PercentileErrors",
     "RoundCheckpoint",
     "RoundProgressBar",

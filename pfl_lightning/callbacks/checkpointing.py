@@ -3,6 +3,7 @@ import shutil
 import signal
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -29,8 +30,9 @@ class RoundCheckpoint(Checkpoint):
     it and end the run with code 130 or 143; a second signal ends it at once.
 
     Args:
-        monitor: Logged value that chooses the best checkpoint, the larger the better; by default the mean accuracy on
-            the validation share of the method's first judged model; there is no best checkpoint without such a share.
+        monitor: Logged value that chooses the best checkpoint, the larger the better (the smaller, of a loss); by
+            default the mean score on the validation share of the method's first judged model; there is no best
+            checkpoint without such a share.
     """
 
     def __init__(self, monitor: str | None = None) -> None:
@@ -84,11 +86,12 @@ class RoundCheckpoint(Checkpoint):
         if trainer.state.fn != TrainerFn.FITTING or is_trial:
             return
         assert isinstance(pl_module, Method)
-        monitor = self.monitor or f"val/{pl_module.judged_models[0]}/accuracy/mean"
+        monitor = self.monitor or self._usual_monitor(pl_module)
         if self.monitor is not None and monitor not in trainer.callback_metrics:
             known = ", ".join(name for name in trainer.callback_metrics if name.startswith("val/"))
             raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        score = float(trainer.callback_metrics.get(monitor, -torch.inf))
+        sign = -1 if "/loss/" in monitor else 1
+        score = sign * float(trainer.callback_metrics.get(monitor, -sign * torch.inf))
         if is_best := score > self.best_score:
             self.best_score, self.best_round = score, trainer.global_step
         self._save(trainer)
@@ -105,6 +108,11 @@ class RoundCheckpoint(Checkpoint):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Give the signals back."""
         self._restore_handlers()
+
+    @staticmethod
+    def _usual_monitor(method: Method) -> str:
+        model = method.judged_models[0]
+        return f"val/{model}/{method.metrics[f'test/{model}'].quantity}/mean"
 
     def _stop_later(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
@@ -129,7 +137,7 @@ class RoundCheckpoint(Checkpoint):
         if trainer.is_global_zero:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            if last.is_file():
+            if zipfile.is_zipfile(last):  # a truncated one must not push out the one before it
                 os.replace(last, self.folder / PREVIOUS)
             os.replace(temporary, last)
         trainer.strategy.barrier("checkpoint")

@@ -12,10 +12,11 @@ Percentile = restricted_number_type("Percentile", int, [(">=", 0), ("<=", 100)],
 
 
 class PercentileErrors(pl.Callback):
-    """Logs percentiles of the clients' accuracies at each evaluation, and writes every client's to ``clients.csv``.
+    """Logs percentiles of the clients' scores at each evaluation, and writes every client's to ``clients.csv``.
 
-    Percentiles are plain and weighted by samples. ``superquantile`` is the mean accuracy of the worst clients that hold
-    a share ``tail`` of the samples (one minus Delta-FL's superquantile of the errors).
+    A score is the accuracy, or the loss where there are no classes. Percentiles are plain and weighted by samples.
+    ``superquantile`` is the mean score of the worst clients that hold a share ``tail`` of the samples; of accuracies it
+    is one minus Delta-FL's superquantile of the errors.
 
     Args:
         percentiles: Which percentiles.
@@ -44,9 +45,11 @@ class PercentileErrors(pl.Callback):
         for name, metric in pl_module.metrics.items():
             with metric.sync_context():
                 scores = metric.scores()
-            summary = client_percentiles(scores.accuracy, scores.samples, self.percentiles)
-            summary["superquantile"] = 1 - superquantile(1 - scores.accuracy, scores.samples, self.tail)
-            pl_module.log_dict({f"{name}/accuracy/{key}": value.float() for key, value in summary.items()})
+            values = metric.values(scores)
+            summary = client_percentiles(values, scores.samples, self.percentiles)
+            sign = -1 if metric.higher_is_better else 1
+            summary["superquantile"] = sign * superquantile(sign * values, scores.samples, self.tail)
+            pl_module.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary.items()})
             split, model = name.split("/")
             columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
             rows += [

@@ -14,7 +14,7 @@ class RunSummary(pl.Callback):
     """
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the test accuracies after the last round."""
+        """Print the test scores after the last round."""
         if not trainer.is_global_zero:
             return
         console = Console()
@@ -27,19 +27,23 @@ class RunSummary(pl.Callback):
             console.print(f"Watch it:       tensorboard --logdir {trainer.log_dir}", soft_wrap=True)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the test accuracies of a checkpoint."""
+        """Print the test scores of a checkpoint."""
         Console().print(self._table(trainer, pl_module, "test"))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the validation accuracies of a checkpoint."""
+        """Print the validation scores of a checkpoint."""
         if trainer.state.fn == "validate":
             Console().print(self._table(trainer, pl_module, "val"))
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
         assert isinstance(pl_module, Method)
-        title = f"Clients' {split} accuracy (%) after round {pl_module.clock.rounds}"
+        quantity = pl_module.metrics[f"{split}/{pl_module.judged_models[0]}"].quantity
+        percent, digits = (" (%)", 1) if quantity == "accuracy" else ("", 4)
+        judged = "New clients" if trainer.datamodule.new_clients else "Clients"  # type: ignore[attr-defined]
+        title = f"{judged}' {split} {quantity}{percent} after round {pl_module.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in pl_module.judged_models:
-            values = [trainer.callback_metrics.get(f"{split}/{model}/accuracy/{column}") for column in COLUMNS]
-            table.add_row(model, *("" if value is None else f"{100 * float(value):.1f}" for value in values))
+            values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity}/{column}") for column in COLUMNS]
+            scale = 100 if percent else 1
+            table.add_row(model, *("" if value is None else f"{scale * float(value):.{digits}f}" for value in values))
         return table

@@ -20,7 +20,7 @@ from pfl_lightning.client.layers import (
     set_mode,
 )
 from pfl_lightning.client.linear_stack import LinearStack
-from pfl_lightning.client.losses import sample_losses
+from pfl_lightning.client.losses import hits, sample_losses
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sequential import Sequential
 from pfl_lightning.client.sgd import Moving
@@ -39,7 +39,7 @@ class Engine:
         network: What all clients compute; its own tensors are never read or written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, since a choice by timing would let two runs of
             one command differ. It takes the batched backend, except for BatchNorm and dropout, and on a CPU for
-            convolutions and recurrent layers that are the clients' own.
+            convolutions and torch's fused recurrent layers that are the clients' own.
 
     Raises:
         PflError: If the backend cannot run this network.
@@ -173,7 +173,7 @@ class Engine:
         for batch in positions.split(max(1, SAMPLES_AT_ONCE // len(counts)), dim=1):
             outputs = self._forward_all(self.network, backend, params, examples.gather(batch))
             targets, present = examples.targets(batch), batch < counts[:, None]
-            correct += ((outputs.argmax(-1) == targets) & present).sum(1)
+            correct += (hits(outputs, targets) & present).sum(1)
             losses += (sample_losses(outputs, targets) * present).sum(1)
         return correct, losses
 

@@ -13,7 +13,7 @@ Kinds = type[nn.Module] | tuple[type[nn.Module], ...]
 
 BATCH_NORM = _BatchNorm
 DROPOUT = _DropoutNd
-SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNNBase)  # slower than a loop over clients
+SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop over clients; our own are not
 
 
 def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None = None) -> bool:

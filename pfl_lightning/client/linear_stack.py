@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pfl_lightning.client.backend import Batch
 from pfl_lightning.client.batched import Batched
+from pfl_lightning.client.losses import losses_and_gradients
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sgd import Moving, decay_of
 from pfl_lightning.tree import Params
@@ -34,13 +35,10 @@ class LinearStack(Batched):
         for name, layer in network.named_children():
             entered[name] = hidden
             hidden = _forward(layer, hidden, tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias"))
-        log_likelihood = hidden.log_softmax(-1)
-        losses = -(log_likelihood.gather(-1, targets[..., None])[..., 0] * present).sum(1)
-        grad = log_likelihood.exp_()
-        grad.scatter_add_(-1, targets[..., None], grad.new_full((), -1).expand(*targets.shape, 1))
+        losses, grad = losses_and_gradients(hidden, targets)
         grad *= (present / present.sum(1, keepdim=True))[..., None]
         self._backward(network, tensors, entered, moving, grad, phase)
-        return losses
+        return (losses * present).sum(1)
 
     def _backward(
         self,

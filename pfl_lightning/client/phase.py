@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Phase:
-    """The declarative door: one local phase of mini-batch SGD on cross-entropy; what it does not name stays as it is.
+    """The declarative door: one local phase of mini-batch SGD; what it does not name stays as it is.
 
     Each epoch passes over the client's examples in a new order, the short last batch included. The momentum starts at
     zero in every phase. BatchNorm layers that do not move use and keep their running statistics.

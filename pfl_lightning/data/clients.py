@@ -25,6 +25,14 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self.counts)
 
+    def class_counts(self, num_classes: int) -> NDArray[np.int64]:
+        """Samples of each class at each client, ``[clients, classes]``; a regression has one class."""
+        targets = self.samples.targets[self.flat[:-1]]
+        classes = torch.zeros_like(self.flat[:-1]) if targets.is_floating_point() else targets.long()
+        holders = torch.arange(len(self)).repeat_interleave(self.counts)
+        counts = torch.bincount(holders * num_classes + classes, minlength=len(self) * num_classes)
+        return counts.view(len(self), num_classes).numpy()
+
     def examples(self, ids: torch.Tensor) -> Examples:
         """The examples of some clients, ``[clients]``, in this order."""
         counts = self.counts[ids]

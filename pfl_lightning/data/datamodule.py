@@ -1,29 +1,28 @@
 from abc import abstractmethod
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from jsonargparse import lazy_instance
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveInt
+from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, OpenUnitInterval, PositiveInt
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
-from pfl_lightning.data.partition import ClassShards, Partition
+from pfl_lightning.data.holdout import hold_out, hold_out_clients
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions import ClassShards, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
+from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.system import FixedExponential, Participation, Speeds
 
 Split = Literal["train", "val", "test"]
-
-
-class LabelledData(NamedTuple):
-    """One split of a data set: raw inputs ``[samples, ...]`` and labels ``[samples]``."""
-
-    inputs: Tensor
-    targets: Tensor
 
 
 class FederatedDataModule(pl.LightningDataModule):
@@ -32,41 +31,56 @@ class FederatedDataModule(pl.LightningDataModule):
     Args:
         root: Folder with the data set's files; what torchvision calls root.
         num_clients: Number of clients in all, M.
-        partition: How the samples are split among the clients.
+        partition: How the samples are split among the clients; by default 3 classes for each (``ClassShards``), or
+            one user for each where the data set has users (``NaturalUsers``).
         participation: Who takes part in a round; by default everyone.
         speeds: How long each client computes.
         communication_time: Simulated seconds that the communication of a round takes (SRPFL's C.T.).
         val_fraction: Share of each client's training samples that is held out for model selection, but
             never the last one; 0 for none.
+        test_fraction: Share of each client's samples that is its test split, cut at random from all that it holds; by
+            default the data set's own test split is shared out, where it has one.
+        test_clients: Share of the clients that never train: all that they hold is for testing, and the others have no
+            test samples (Delta-FL's disjoint devices); 0 for none.
+        new_clients: Judge so many clients that never took part instead of the others: the same partition, drawn anew
+            from the same samples (DePRL, section 4). For ``pfl test``; 0 to judge those that took part.
         partition_seed: Seed of the split alone; it does not follow ``seed_everything``.
         seed: Seed of sampling and batch orders; on the command line it follows ``seed_everything``.
     """
 
-    num_classes: ClassVar[int]
-    input_shape: ClassVar[tuple[int, ...]]
+    num_classes: int
+    input_shape: tuple[int, ...]
+    regression: ClassVar[bool] = False  # whether targets are numbers
+    usual_partition: ClassVar[type[Partition]] = ClassShards
+    usual_test_fraction: ClassVar[float] = 0.25  # where the data set has no test split of its own
 
     def __init__(
         self,
         root: str = "data",
         num_clients: PositiveInt = 20,
-        partition: Partition = lazy_instance(ClassShards),
+        partition: Partition | None = None,
         participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
         communication_time: NonNegativeFloat = 0.0,
         val_fraction: ClosedUnitInterval = 0.1,
+        test_fraction: OpenUnitInterval | None = None,
+        test_clients: ClosedUnitInterval = 0.0,
+        new_clients: NonNegativeInt = 0,
         partition_seed: NonNegativeInt = 0,
         seed: NonNegativeInt = 1,
     ) -> None:
         super().__init__()
-        self.root, self.num_clients, self.partition = root, num_clients, partition
+        self.root, self.num_clients = root, num_clients
+        self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has a state, so no two data modules share it
         self.speeds, self.communication_time = speeds, communication_time
-        self.val_fraction, self.partition_seed, self.seed = val_fraction, partition_seed, seed
+        self.val_fraction, self.test_fraction, self.test_clients = val_fraction, test_fraction, test_clients
+        self.new_clients, self.partition_seed, self.seed = new_clients, partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
 
     @abstractmethod
-    def load(self) -> tuple[LabelledData, LabelledData]:
-        """Read the training and the test split.
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
+        """Read the training and the test split, or all samples and None where they are not split.
 
         Raises:
             PflError: If the files are missing or cannot be read.
@@ -74,32 +88,61 @@ class FederatedDataModule(pl.LightningDataModule):
 
     @abstractmethod
     def transform(self) -> Transform:
-        """What makes network inputs of raw ones."""
+        """What makes network inputs of raw ones; called after ``load``."""
+
+    def pretrained(self) -> Mapping[str, Tensor]:
+        """Tensors that a network starts with, by their names in it, such as ``embedding.weight``; after ``load``."""
+        return {}
+
+    @property
+    def training_clients(self) -> int:
+        """How many clients train; they have the lowest ids."""
+        return int(self.judged_clients * (1 - self.test_clients) + 1e-9)
+
+    @property
+    def judged_clients(self) -> int:
+        """How many clients are judged: all, or all new ones."""
+        return self.new_clients or self.num_clients
 
     def setup(self, stage: str | None = None) -> None:
         """Load the data and split it among the clients, once.
 
         Raises:
-            PflError: If the files cannot be read or the partition is impossible.
+            PflError: If the files cannot be read, the partition is impossible, or new clients shall train.
         """
+        if self.new_clients and stage == "fit":
+            raise PflError("data.new_clients: new clients do not train; allowed: 0, or pfl test with a checkpoint")
         if self.tables:
             return
-        self.participation.check(self.num_clients)
+        if self.test_clients and self.test_fraction is not None:
+            raise PflError("data.test_fraction: not possible with data.test_clients; allowed: one of the two")
+        if not self.training_clients:
+            raise PflError(f"data.test_clients: {self.test_clients} leaves nobody to train; allowed: less")
+        if not self.new_clients:
+            self.participation.check(self.training_clients)
         train, test = self.load()
-        rng = numpy_generator(self.partition_seed, "partition")
-        labels = [split.targets.numpy() for split in (train, test)]
-        parts, test_parts = self.partition(labels, self.num_classes, self.num_clients, rng)
-        samples = Samples(
-            torch.cat([train.inputs, test.inputs]), torch.cat([train.targets, test.targets]), self.transform()
-        )
-        shuffled = [rng.permutation(part) for part in parts]
-        held_out = [held_out_size(len(part), self.val_fraction) for part in parts]
-        self.tables = {
-            "train": ClientTable(samples, [part[size:] for part, size in zip(shuffled, held_out, strict=True)]),
-            "val": ClientTable(samples, [part[:size] for part, size in zip(shuffled, held_out, strict=True)]),
-            "test": ClientTable(samples, [part + len(train.targets) for part in test_parts]),
-        }
+        parts = self.assign(train, test)
+        samples = train.join(test)
+        resident = Samples(samples.inputs, samples.targets, self.transform())
+        self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
         self._by_count = self.tables["train"].counts.argsort(descending=True, stable=True)
+
+    def assign(self, train: LabelledData, test: LabelledData | None) -> dict[Split, Parts]:
+        """Who holds which samples, as indices into the training samples with the test samples behind them."""
+        rng = numpy_generator(self.partition_seed, "new clients" if self.new_clients else "partition")
+        population = Population(self.judged_clients, self.speeds.times(0, self.judged_clients))
+        if test is not None and self.test_fraction is None and not self.test_clients:
+            splits = [train.labels(), test.labels()]
+            parts, test_parts = self.partition(splits, self.num_classes, population, rng)
+            test_parts = [part + len(train.targets) for part in test_parts]
+        else:
+            (parts,) = self.partition([train.join(test).labels()], self.num_classes, population, rng)
+            if self.test_clients:
+                parts, test_parts = hold_out_clients(parts, self.training_clients)
+            else:
+                parts, test_parts = hold_out(parts, self.test_fraction or self.usual_test_fraction, rng)
+        parts, val_parts = hold_out(parts, self.val_fraction, rng)
+        return {"train": parts, "val": val_parts, "test": test_parts}
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.
@@ -111,14 +154,14 @@ class FederatedDataModule(pl.LightningDataModule):
         return RoundLoader(self.make_round, self.trainer.max_steps)
 
     def val_dataloader(self) -> JudgementLoader:
-        """All clients."""
-        return JudgementLoader(self.make_judgement, self.num_clients)
+        """All clients that are judged."""
+        return JudgementLoader(self.make_judgement, self.judged_clients)
 
     test_dataloader = val_dataloader
 
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of it, the seeds and the size of the cohort."""
-        chosen, times = self.participation.cohort(self.seed, index, self.num_clients, self.speeds)
+        chosen, times = self.participation.cohort(self.seed, index, self.training_clients, self.speeds)
         ids = torch.tensor(chosen)
         order = self.tables["train"].counts[ids].argsort(descending=True, stable=True)
         examples = self.tables["train"].examples(ids[order])
@@ -135,6 +178,10 @@ class FederatedDataModule(pl.LightningDataModule):
         """``val``, where a share is held out, and ``test``."""
         return ["val", "test"] if self.val_fraction > 0 else ["test"]
 
+    def class_counts(self) -> dict[str, NDArray[np.int64]]:
+        """Samples of each class at each client, by split, ``[clients, classes]``; after ``setup``."""
+        return {split: table.class_counts(self.num_classes) for split, table in self.tables.items()}
+
     def client_dataloader(self, client: int, split: Split = "train", batch_size: int = 10) -> DataLoader:
         """One client's data as an ordinary loader, to look at or to train something else on.
 
@@ -147,8 +194,3 @@ class FederatedDataModule(pl.LightningDataModule):
         every = torch.arange(examples.longest)[None]
         dataset = TensorDataset(examples.gather(every)[0], examples.targets(every)[0])
         return DataLoader(dataset, batch_size, shuffle=split == "train")
-
-
-def held_out_size(samples: int, fraction: float) -> int:
-    """How many of a client's samples are held out: its share, at least 1, but never the last one."""
-    return min(max(1, round(samples * fraction)), samples - 1) if fraction > 0 else 0

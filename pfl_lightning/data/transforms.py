@@ -4,18 +4,56 @@ import torch
 from torch import Tensor
 
 
+class Numbers:
+    """Inputs that are numbers already: only their type changes."""
+
+    random = False
+
+    def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
+        """The same in torch's default float type."""
+        return raw.to(torch.get_default_dtype())
+
+
+class Tokens:
+    """Inputs that are tokens, stored in a small integer type."""
+
+    random = False
+
+    def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
+        """The same as int64."""
+        return raw.long()
+
+
+class TokenVectors:
+    """Tokens that a network receives as fixed vectors.
+
+    Args:
+        vectors: One row per token, ``[vocabulary, dimensions]``.
+    """
+
+    random = False
+
+    def __init__(self, vectors: Tensor) -> None:
+        self.vectors = vectors
+
+    def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
+        """Vectors ``[batch, length, dimensions]`` of tokens ``[batch, length]``, in torch's default float type."""
+        self.vectors = self.vectors.to(raw.device, torch.get_default_dtype())
+        return self.vectors[raw.long()]
+
+
 class ImageTransform:
     """Normalises uint8 images and, where random bits are given, crops and flips them at random; all on their device.
 
     Args:
-        mean: Mean of each channel, of pixels in [0, 1].
-        std: Standard deviation of each channel.
+        mean: Mean of each channel, of pixels in [0, 1]; or of each pixel, ``[channels, height, width]``.
+        std: Standard deviation, likewise.
         padding: Black pixels added on each side before a random crop to the original size; 0 for no augmentation.
             Where there is a crop, half of the images are mirrored too.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], padding: int = 0) -> None:
-        self.mean, self.std, self.padding = torch.tensor(mean), torch.tensor(std), padding
+    def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, padding: int = 0) -> None:
+        self.mean, self.std, self.padding = _per_pixel(mean), _per_pixel(std), padding
         self.random = padding > 0
 
     def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
@@ -30,7 +68,7 @@ class ImageTransform:
         """
         if bits is not None and self.random:
             raw = self._augment(raw, bits)
-        mean, std = (each.to(raw.device, torch.get_default_dtype())[:, None, None] for each in (self.mean, self.std))
+        mean, std = (each.to(raw.device, torch.get_default_dtype()) for each in (self.mean, self.std))
         return raw.to(mean.dtype).div_(255).sub_(mean).div_(std)
 
     def _augment(self, images: Tensor, bits: Tensor) -> Tensor:
@@ -42,3 +80,7 @@ class ImageTransform:
         padded = torch.nn.functional.pad(images, (self.padding,) * 4)
         batch = torch.arange(len(images), device=images.device)[:, None, None]
         return padded.permute(0, 2, 3, 1)[batch, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _per_pixel(values: Sequence[float] | Tensor) -> Tensor:
+    return values if isinstance(values, Tensor) else torch.tensor(values)[:, None, None]

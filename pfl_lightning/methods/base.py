@@ -1,5 +1,6 @@
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
 import lightning.pytorch as pl
@@ -13,15 +14,14 @@ from pfl_lightning.client import BackendName, Engine, Examples, Phase
 from pfl_lightning.data import Judgement, Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.metrics import ClientAccuracy
-from pfl_lightning.models import MLP, Network
-from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.methods.hyperparameters import plain_values
+from pfl_lightning.metrics import ClientAccuracy, ClientLoss, ClientScore
+from pfl_lightning.models import MLP, Network, NetworkFactory, Part, start_network
+from pfl_lightning.seeding import Key
 from pfl_lightning.server import Weighting, client_weights
 from pfl_lightning.system import Clock
 from pfl_lightning.tree import Params, Tree, mix, select
 
-NetworkFactory = Callable[[tuple[int, ...], int], Network]
-Part = Literal["nothing", "head", "body", "all"]
 STACK_BYTES = 1 << 30  # what the tensors of the clients that train at once may take, unless chunk_size is given
 
 
@@ -92,9 +92,16 @@ class Method(pl.LightningModule):
         self.weight_decay, self.weighting, self.eval_epochs = weight_decay, weighting, eval_epochs
         self.batch_norm, self.backend, self.chunk_size = batch_norm, backend, chunk_size
         self.clock = Clock()
-        self.accuracies = nn.ModuleDict()
+        self.scores = nn.ModuleDict()
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0) -> None:
+    def build(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        num_clients: int,
+        seed: int = 0,
+        pretrained: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> None:
         """Make the network and one row per client of what they keep, once.
 
         Args:
@@ -102,6 +109,7 @@ class Method(pl.LightningModule):
             num_classes: Number of classes.
             num_clients: Number of clients.
             seed: Seed of the initial network.
+            pretrained: Tensors that it starts with, by name.
 
         Raises:
             PflError: If the network does not suit the inputs, the method or the backend.
@@ -109,21 +117,13 @@ class Method(pl.LightningModule):
         if hasattr(self, "clients"):
             return
         self.shape = {"input_shape": input_shape, "num_classes": num_classes, "num_clients": int(num_clients)}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(seed, "network"))
-            self.network = self.make_network(input_shape, num_classes)
+        self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
         self.engine = Engine(self.network, self.backend)
-        body, head = self.network.cut(self.head_layers)
-        if self.keeps in ("head", "body") and not body:
+        self.parts = self.network.parts(self.head_layers)
+        if self.keeps in ("head", "body") and not self.parts["body"]:
             raise PflError(
                 f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} is one layer"
             )
-        self.parts: dict[Part, frozenset[str]] = {
-            "nothing": frozenset(),
-            "head": head,
-            "body": body,
-            "all": body | head,
-        }
         statistics = frozenset(name for name, _ in self.network.named_buffers())
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
@@ -240,10 +240,11 @@ class Method(pl.LightningModule):
             raise PflError(f"training diverged by round {self.clock.rounds}; try a smaller model.lr than {self.lr}")
 
     def on_validation_epoch_end(self) -> None:
-        """Log how the accuracies are spread over the clients."""
+        """Log how the scores are spread over the clients."""
         self.log_clock()
         for name, metric in self.metrics.items():
-            self.log_dict({f"{name}/accuracy/{key}": value.float() for key, value in metric.compute().items()})
+            summary = metric.compute().items()
+            self.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary})
             metric.reset()
 
     test_step = validation_step
@@ -254,10 +255,16 @@ class Method(pl.LightningModule):
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and judged model."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        self.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+        self.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
         for split in data.held_out_splits:
             for model in self.judged_models:
-                self.accuracies[f"{split}/{model}"] = ClientAccuracy(data.num_clients)
+                kind = ClientLoss if data.regression else ClientAccuracy
+                self.scores[f"{split}/{model}"] = kind(data.judged_clients)
+
+    def on_test_start(self) -> None:
+        """Give new clients the start model's kept part."""
+        if new_clients := self.trainer.datamodule.new_clients:  # type: ignore[attr-defined]
+            self.clients = ClientBank(select(self.network.state_dict(), self.kept), new_clients)
 
     @property
     def server(self) -> LightningOptimizer:
@@ -265,9 +272,9 @@ class Method(pl.LightningModule):
         return cast(LightningOptimizer, self.optimizers())
 
     @property
-    def metrics(self) -> dict[str, ClientAccuracy]:
-        """The clients' accuracies of the current evaluation, by ``split/model``."""
-        return cast(dict[str, ClientAccuracy], dict(self.accuracies.items()))
+    def metrics(self) -> dict[str, ClientScore]:
+        """The clients' scores of the current evaluation, by ``split/model``."""
+        return cast(dict[str, ClientScore], dict(self.scores.items()))
 
     def configure_optimizers(self) -> Optimizer:
         """Make the server's optimizer."""
@@ -283,15 +290,9 @@ class Method(pl.LightningModule):
         checkpoint["clock"] = asdict(self.clock)
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.shape
-        arguments = checkpoint.get("hyper_parameters", {})
-        checkpoint["hyper_parameters"] = {name: _plain(value) for name, value in arguments.items()}
+        checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the clock; build the network where no data set has."""
         self.clock = Clock(**checkpoint["clock"])
         self.build(**checkpoint["shape"])
-
-
-def _plain(value: Any) -> Any:
-    """A number without the command line's range check, whose class a safe checkpoint cannot hold."""
-    return next((kind(value) for kind in (bool, int, float) if isinstance(value, kind)), value)

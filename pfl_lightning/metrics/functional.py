@@ -49,12 +49,13 @@ def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
     return ((ordered * inside).sum() / inside.sum()).to(values.dtype)
 
 
-def client_summary(values: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """How a score, the larger the better, is spread over the clients.
+def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = True) -> dict[str, Tensor]:
+    """How a score is spread over the clients.
 
     Args:
         values: Score of each client, ``[clients]``.
         weights: Samples behind each score, ``[clients]``.
+        higher_is_better: Whether the worst score is the smallest.
 
     Returns:
         ``mean``, ``weighted_mean``, ``std`` (of the population of clients) and ``worst``, each ``[]``; nan without
@@ -66,7 +67,7 @@ def client_summary(values: Tensor, weights: Tensor) -> dict[str, Tensor]:
         "mean": values.mean(),
         "weighted_mean": (values * weights).sum() / weights.sum(),
         "std": values.std(correction=0),
-        "worst": values.min(),
+        "worst": values.min() if higher_is_better else values.max(),
     }
 
 

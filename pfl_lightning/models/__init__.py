@@ -1,6 +1,30 @@
+from pfl_lightning.models.alexnet import AlexNet
 from pfl_lightning.models.lenet import ConvNet, LeNet5
+from pfl_lightning.models.linear import LinearNetwork
 from pfl_lightning.models.logistic import LogisticRegression
 from pfl_lightning.models.mlp import MLP
-from pfl_lightning.models.network import Network
+from pfl_lightning.models.network import Network, Part
+from pfl_lightning.models.resnet import ResNet18
+from pfl_lightning.models.start import NetworkFactory, start_network
+from pfl_lightning.models.text import CharGRU, LSTMClassifier, TweetLSTM
+from pfl_lightning.models.vgg import VGG
+from pfl_lightning.models.wide_resnet import WideResNet
 
-__all__ = ["MLP", "ConvNet", "LeNet5", "LogisticRegression", "Network"]
+__all__ = [
+    "MLP",
+    "VGG",
+    "AlexNet",
+    "CharGRU",
+    "ConvNet",
+    "LSTMClassifier",
+    "LeNet5",
+    "LinearNetwork",
+    "LogisticRegression",
+    "Network",
+    "NetworkFactory",
+    "Part",
+    "ResNet18",
+    "TweetLSTM",
+    "WideResNet",
+    "start_network",
+]

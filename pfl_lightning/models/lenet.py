@@ -1,7 +1,6 @@
 from torch import nn
 
-from pfl_lightning.errors import PflError
-from pfl_lightning.models.network import Network
+from pfl_lightning.models.network import Network, check_images
 
 
 class LeNet5(Network):
@@ -75,7 +74,6 @@ def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
 
 def conv_side(network: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     """Height and width behind ``conv_layers``: each convolution takes 4 away, each pooling halves."""
-    if len(input_shape) != 3 or min(input_shape[1:]) < 16:
-        raise PflError(f"model.network: {network} takes images of at least 16 x 16; these inputs are {input_shape}")
+    check_images(network, input_shape, 16)
     height, width = (((length - 4) // 2 - 4) // 2 for length in input_shape[1:])
     return height, width

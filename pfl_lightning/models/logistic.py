@@ -2,17 +2,17 @@ from math import prod
 
 from torch import nn
 
-from pfl_lightning.models.network import Network
+from pfl_lightning.models.network import Network, outputs
 
 
 class LogisticRegression(Network):
-    """Multinomial logistic regression: one linear layer (FedMac's MLR, section 11.5; 784 to 10 has 7,850 parameters).
+    """Logistic regression: one linear layer (FedMac's MLR, section 11.5; 784 to 10 has 7,850 parameters).
 
     Args:
         input_shape: Shape of one input; it is flattened.
-        num_classes: Number of outputs.
+        num_classes: Number of classes; two of them have one output.
         bias: Whether there is a bias; Delta-FL's linear models have none.
     """
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, bias: bool = True) -> None:
-        super().__init__({"flatten": nn.Flatten(), "fc": nn.Linear(prod(input_shape), num_classes, bias=bias)})
+        super().__init__({"flatten": nn.Flatten(), "fc": nn.Linear(prod(input_shape), outputs(num_classes), bias=bias)})

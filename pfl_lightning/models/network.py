@@ -1,14 +1,18 @@
 from collections import OrderedDict
+from typing import Literal
 
 from torch import nn
 
 from pfl_lightning.errors import PflError
 
+Part = Literal["nothing", "head", "body", "all"]
+
 
 class Network(nn.Sequential):
     """A network as an ordered list of named layers; the method's ``head_layers`` cuts it into body and head.
 
-    Every subclass takes the shape of one input and the number of classes first, since the data set fills them in.
+    Every subclass takes the shape of one input and the number of classes first, since the data set fills them in. The
+    shape of tokens ``[batch, length]`` is ``(length, vocabulary)``: a token stands for a one-hot row.
     """
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
@@ -31,3 +35,20 @@ class Network(nn.Sequential):
         names = list(self.state_dict())
         head = frozenset(name for name in names if name.split(".")[0] in heads)
         return frozenset(names) - head, head
+
+    def parts(self, head_layers: int) -> dict[Part, frozenset[str]]:
+        """Names of the tensors of each part; see ``cut``."""
+        body, head = self.cut(head_layers)
+        return {"nothing": frozenset(), "head": head, "body": body, "all": body | head}
+
+
+def outputs(num_classes: int) -> int:
+    """Number of outputs of a classifier: two classes need but one, the logit of the second."""
+    return 1 if num_classes == 2 else num_classes
+
+
+def check_images(network: str, input_shape: tuple[int, ...], smallest: int) -> None:
+    """Refuse inputs that are not images of at least ``smallest`` x ``smallest`` pixels."""
+    if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+        allowed = f"images of at least {smallest} x {smallest}"
+        raise PflError(f"model.network: {network} takes {allowed}; these inputs are {input_shape}")

@@ -78,6 +78,28 @@ def by_torch(network, examples, params, phase, client):
     return {name: tensor.detach() for name, tensor in moving.items()}
 
 
+@pytest.mark.parametrize("kind", ["logistic", "regression"])
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_a_network_of_one_output_takes_labels_of_two_classes_or_numbers(kind, backend):
+    network, examples = MLP((1, 16, 16), 1, hidden=(5,)), examples_of(counts=(3,))
+    samples = examples.samples
+    samples.targets = torch.randn(3) if kind == "regression" else torch.tensor([1, 0, 1])
+    loss = nn.MSELoss() if kind == "regression" else nn.BCEWithLogitsLoss()
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    tensors = {name: tensor.clone().requires_grad_() for name, tensor in params.shared.items()}
+    outputs = functional_call(network, tensors, samples.inputs)[:, 0]
+    value = loss(outputs, samples.targets.double()) / (2 if kind == "regression" else 1)
+    value.backward()
+    engine = Engine(network, backend)
+    trained, losses = engine.train(examples, params, Phase(names(network, "all"), 1, batch_size=3, lr=0.1), KEY)
+    assert losses[0] == pytest.approx(value.item(), abs=1e-12)
+    for name, tensor in tensors.items():
+        assert (trained.own[name][0] - (tensor - 0.1 * tensor.grad)).abs().max() < 1e-12
+    correct, total = engine.score(examples, params)
+    assert total[0] == pytest.approx(3 * value.item(), abs=1e-5)
+    assert correct[0] == (0 if kind == "regression" else ((outputs > 0) == samples.targets).sum())
+
+
 def names(network, part):
     body, head = network.cut(1)
     return {"head": head, "body": body, "all": body | head}[part]

@@ -1,3 +1,4 @@
+from functools import partial
 from itertools import chain
 from types import SimpleNamespace
 
@@ -5,18 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_lightning.data import IID, Dirichlet, FederatedDataModule
-from pfl_lightning.data.datamodule import LabelledData, held_out_size
+from pfl_lightning.data import IID, ClassShards, Dirichlet, FederatedDataModule, NaturalUsers
+from pfl_lightning.data.holdout import held_out_size
+from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import JudgementLoader
 from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg, FedRep
+from pfl_lightning.models import MLP
 from pfl_lightning.system import DynamicExponential, FixedExponential, Participation
 
-TRAIN, TEST, CLIENTS = 160, 40, 8
+TRAIN, TEST, CLIENTS, USERS = 160, 40, 8, 10
 
 
 class Numbered(FederatedDataModule):
-    """200 images of one pixel; the pixel is the number of the sample, its class that number modulo 4."""
+    """200 images of one pixel, the number of the sample; its class is that number modulo 4, its user modulo 10."""
 
     num_classes = 4
     input_shape = (1, 1, 1)
@@ -29,11 +33,21 @@ class Numbered(FederatedDataModule):
     def load(self):
         self.loaded += 1
         inputs = torch.arange(TRAIN + TEST, dtype=torch.uint8)[:, None, None, None]
-        targets = torch.arange(TRAIN + TEST) % 4
-        return LabelledData(inputs[:TRAIN], targets[:TRAIN]), LabelledData(inputs[TRAIN:], targets[TRAIN:])
+        data = inputs, torch.arange(TRAIN + TEST) % 4, torch.arange(TRAIN + TEST) % USERS
+        return LabelledData(*(each[:TRAIN] for each in data)), LabelledData(*(each[TRAIN:] for each in data))
 
     def transform(self):
         return ImageTransform([0.0], [1.0])
+
+
+class Unsplit(Numbered):
+    """The same without a test split; each client is a user, unless told otherwise."""
+
+    usual_partition = NaturalUsers
+
+    def load(self):
+        train, test = super().load()
+        return train.join(test), None
 
 
 def ready(**kwargs):
@@ -84,12 +98,112 @@ def test_validation_share_is_random():
     np.testing.assert_allclose(np.bincount(np.array(val) % 4), 20, atol=10)
 
 
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_test_fraction_cuts_the_test_split_from_all_samples(fraction):
+    module = ready(test_fraction=fraction, val_fraction=0.0)
+    train, test = split(module, "train"), split(module, "test")
+    assert sorted(chain(*train.values(), *test.values())) == list(range(TRAIN + TEST))
+    assert min(chain(*test.values())) < TRAIN <= max(chain(*train.values()))
+    for client in range(CLIENTS):
+        assert len(test[client]) == held_out_size(len(train[client]) + len(test[client]), fraction)
+
+
+def test_data_without_a_test_split_gives_a_quarter_of_every_client():
+    module, same = Unsplit(val_fraction=0.0), ready(val_fraction=0.0, test_fraction=0.25)
+    module.setup()
+    assert split(module, "train") == split(same, "train")
+    assert split(module, "test") == split(same, "test")
+
+
+def test_validation_share_is_taken_from_what_the_test_fraction_leaves():
+    module, whole = ready(test_fraction=0.5, val_fraction=0.5), ready(test_fraction=0.5, val_fraction=0.0)
+    assert split(module, "test") == split(whole, "test")
+    for client, own in split(whole, "train").items():
+        assert sorted(split(module, "train")[client] + split(module, "val")[client]) == sorted(own)
+
+
+@pytest.mark.parametrize("val_fraction", [0.0, 0.5])
+def test_test_clients_hold_test_samples_alone_and_the_others_none(val_fraction):
+    module = ready(test_clients=0.25, val_fraction=val_fraction)
+    train, val, test = (split(module, name) for name in ("train", "val", "test"))
+    assert [client for client in range(CLIENTS) if train[client]] == [0, 1, 2, 3, 4, 5]
+    assert [client for client in range(CLIENTS) if test[client]] == [6, 7]
+    assert not val[6] + val[7]
+    assert sorted(chain(*train.values(), *val.values(), *test.values())) == list(range(TRAIN + TEST))
+
+
 @pytest.mark.parametrize(
-    ("count", "fraction", "size"),
-    [(10, 0.1, 1), (100, 0.25, 25), (5, 0.01, 1), (1, 0.5, 0), (2, 0.9, 1), (3, 0.99, 2), (4, 1.0, 3), (7, 0.0, 0)],
+    ("clients", "share", "training"),
+    [(8, 0.0, 8), (8, 0.25, 6), (3, 0.5, 1), (1730, 0.5, 865), (10, 0.9, 1)],  # 10 * (1 - 0.9) is 0.99999...
 )
-def test_held_out_size_leaves_at_least_one_to_train_on(count, fraction, size):
-    assert held_out_size(count, fraction) == size
+def test_training_clients_are_what_the_test_clients_leave(clients, share, training):
+    assert Numbered(num_clients=clients, test_clients=share).training_clients == training
+
+
+def test_test_clients_never_take_part_in_a_round():
+    module = ready(test_clients=0.25, participation=Participation(5))
+    ids = {client for index in range(30) for client in module.make_round(index).examples.ids.tolist()}
+    assert ids == set(range(6))
+
+
+def test_pool_larger_than_the_training_clients_is_refused():
+    with pytest.raises(PflError, match=r"data\.participation\.pool_size: 7 .* 1 to 6"):
+        ready(participation=Participation(7), test_clients=0.25)
+
+
+def test_test_clients_that_leave_nobody_to_train_are_refused():
+    with pytest.raises(PflError, match=r"^data\.test_clients: 1\.0 .* allowed: less$"):
+        ready(test_clients=1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"test_fraction": 0.3}, {"test_clients": 0.5}])
+def test_client_of_natural_users_has_the_samples_of_one_user_in_all_splits(options):
+    module = ready(partition=NaturalUsers(), num_clients=6, val_fraction=0.25, **options)
+    held = [[*chain(*(split(module, name)[client] for name in ("train", "val", "test")))] for client in range(6)]
+    users = [{number % USERS for number in own} for own in held]
+    assert list(map(len, users)) == [1] * 6
+    assert len(set.union(*users)) == 6
+    assert list(map(len, held)) == [(TRAIN + TEST) / USERS] * 6
+
+
+def test_usual_partition_is_that_of_the_data_set():
+    assert isinstance(FederatedDataModule().partition, ClassShards)
+    assert isinstance(Unsplit(partition=None).partition, NaturalUsers)
+
+
+def test_kept_classes_are_counted_from_zero():
+    data = LabelledData(torch.arange(5) * 10, torch.tensor([2, 0, 3, 1, 2]), torch.tensor([7, 8, 9, 7, 8]))
+    kept = data.keep((1, 3))
+    assert kept.inputs.tolist() == [0, 30, 40]
+    assert kept.targets.tolist() == [1, 0, 1]
+    assert kept.users.tolist() == [7, 7, 8]
+    assert LabelledData(data.inputs, data.targets).keep((1, 3)).users is None
+
+
+def test_joined_samples_stand_behind_the_first():
+    one, other = (LabelledData(torch.tensor([n]), torch.tensor([n + 1]), torch.tensor([n + 2])) for n in (10, 20))
+    assert [tensor.tolist() for tensor in one.join(other)] == [[10, 20], [11, 21], [12, 22]]
+    assert one.join(None) is one
+    assert one.join(other._replace(users=None)).users is None
+
+
+def test_partitions_see_one_class_of_a_regression():
+    data = LabelledData(torch.zeros(3, 2), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0, 1, 1]))
+    assert data.labels().labels.tolist() == [0, 0, 0]
+    assert data.labels().users.tolist() == [0, 1, 1]
+    assert LabelledData(data.inputs, torch.tensor([2, 0, 1])).labels().labels.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("method", [FedAvg, FedRep])
+@pytest.mark.parametrize("val_fraction", [0.0, 0.25])
+def test_clients_without_training_samples_are_judged(method, val_fraction, ragged_data, fit):
+    data = ragged_data(test_clients=0.5, val_fraction=val_fraction)
+    method = method(network=partial(MLP, hidden=(4,)), batch_size=4)
+    metrics = fit(method, data, 2).callback_metrics
+    assert not data.tables["train"].counts[3:].any()
+    assert {name.split("/")[0] for name in metrics} >= {"train", *data.held_out_splits}
+    assert all(torch.isfinite(value) for value in metrics.values())
+    assert all(torch.isfinite(tensor).all() for tensor in method.state_dict().values())
 
 
 def test_split_follows_the_partition_seed_alone():

@@ -1,6 +1,8 @@
 import pytest
 import torch
+from torch import nn
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP
 
 
@@ -40,3 +42,24 @@ def test_output_is_linear_layers_with_relu_between_them():
         if number < 3:
             values = values.clamp(min=0)
     torch.testing.assert_close(network(inputs), values)
+
+
+def test_harbox_network_has_dropout_behind_the_first_three_hidden_layers():
+    # DePRL, section 6, Table 6
+    network = MLP((9, 100), 5, (512, 256, 128, 64), (0.05, 0.05, 0.05))
+    layers = list(network.named_children())
+    places = [place for place, (_, layer) in enumerate(layers) if isinstance(layer, nn.Dropout)]
+    neighbours = [(layers[place - 1][0], layers[place + 1][0]) for place in places]
+    assert neighbours == [("relu1", "fc2"), ("relu2", "fc3"), ("relu3", "fc4")]
+    assert [layers[place][1].p for place in places] == [0.05, 0.05, 0.05]
+    assert sum(network.state_dict()[name].numel() for name in network.cut(1)[1]) == 64 * 5 + 5
+
+
+def test_each_dropout_has_its_own_place_and_probability():
+    layers = dict(MLP((4,), 3, (5, 6, 7), (0.0, 0.3)).named_children())
+    assert {name: layer.p for name, layer in layers.items() if isinstance(layer, nn.Dropout)} == {"dropout3": 0.3}
+
+
+def test_more_dropouts_than_hidden_layers_are_refused():
+    with pytest.raises(PflError, match=r"^model\.network: MLP .* \(1\); there are 2$"):
+        MLP((4,), 3, (5,), (0.1, 0.1))

@@ -2,7 +2,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from pfl_lightning.data.datamodule import FederatedDataModule, LabelledData
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform
 
 

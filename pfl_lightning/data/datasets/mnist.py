@@ -1,27 +1,82 @@
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
 from torch import Tensor
 from torchvision import datasets
+from torchvision.transforms.v2.functional import resize
 
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
+from pfl_lightning.data.download import Remote
+from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform
 
 
 class MNIST(TorchvisionData):
-    """MNIST: 70,000 handwritten digits of 28 x 28 pixels."""
+    """MNIST: 70,000 handwritten digits of 28 x 28 pixels, 10 classes (FedMac, section 11.1).
 
-    num_classes = 10
+    Args:
+        normalize: ``constants`` for MNIST's usual mean 0.1307 and standard deviation 0.3081, of pixels in [0, 1];
+            ``pixels`` for (x - mean) / (std + 0.001), with the mean and the standard deviation of each pixel over all
+            images, training and test, of grey values from 0 to 255 (FedMac, as in pFedMe's code).
+        size: Height and width in pixels; 32 resizes the images while they are loaded (DePRL, section 5.1).
+        kwargs: See ``FederatedDataModule``.
+    """
+
     input_shape = (1, 28, 28)
     source = datasets.MNIST
     folder = "MNIST/raw"
     official_sizes = (60_000, 10_000)
+    num_classes = official_classes = 10
 
-    @staticmethod
-    def images(data: datasets.MNIST) -> Tensor:
-        """One grey channel."""
-        return data.data[:, None]
+    def __init__(
+        self, normalize: Literal["constants", "pixels"] = "constants", size: Literal[28, 32] = 28, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.normalize = normalize
+        self.input_shape = (1, size, size)
+        self.mean: list[float] | Tensor = [0.1307]
+        self.std: list[float] | Tensor = [0.3081]
+
+    @property
+    def archives(self) -> list[Remote]:
+        """One archive for each file."""
+        return [
+            Remote(tuple(mirror + name for mirror in self.source.mirrors), name, digest)
+            for name, digest in self.source.resources
+        ]
+
+    @property
+    def archive_folder(self) -> Path:
+        """The folder with the unpacked files."""
+        return self.path
+
+    @property
+    def files(self) -> list[str]:
+        """Images and labels of both splits."""
+        return [archive.name.removesuffix(".gz") for archive in self.archives]
+
+    def images(self, data: Any) -> Tensor:
+        """One grey channel, bilinear where the size is another."""
+        images, size = data.data[:, None], list(self.input_shape[1:])
+        return images if list(images.shape[2:]) == size else resize(images, size, antialias=True)
+
+    def load(self) -> tuple[LabelledData, LabelledData]:
+        """Read both splits, and measure their pixels if they are normalised by themselves.
+
+        Raises:
+            PflError: If the files are missing or one of them cannot be read.
+        """
+        train, test = super().load()
+        if self.normalize == "pixels":
+            greys = torch.cat([train.inputs, test.inputs]).float()
+            std, mean = torch.std_mean(greys, dim=0, correction=0)
+            self.mean, self.std = mean / 255, (std + 0.001) / 255
+        return train, test
 
     def transform(self) -> ImageTransform:
-        """Normalise with MNIST's usual constants."""
-        return ImageTransform([0.1307], [0.3081])
+        """Normalise with the usual constants, or with those of each pixel."""
+        return ImageTransform(self.mean, self.std)
 
 
 class FashionMNIST(MNIST):

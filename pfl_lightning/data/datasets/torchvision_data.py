@@ -1,6 +1,6 @@
 import shutil
-import warnings
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,88 +8,137 @@ import torch
 from torch import Tensor
 from torchvision.datasets import VisionDataset
 
-from pfl_lightning.data.datamodule import FederatedDataModule, LabelledData
-from pfl_lightning.errors import PflError
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.datasets.official import warn_unless_official
+from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.errors import PflError, one_line
 
 
 class TorchvisionData(FederatedDataModule):
-    """A data set that torchvision reads, and downloads where its folder is missing.
+    """A data set that torchvision unpacks and reads; it is downloaded where none of its files is there.
 
-    A download is always verified. A folder that is there is used as it is; one warning tells if it is not the official
-    data set.
+    A download is always verified. Files that are there are used as they are; one warning tells if they are not the
+    official data set.
+
+    Attributes:
+        source: torchvision's class.
+        folder: Where it keeps the unpacked files, below its root.
+        official_sizes: Samples in the official files, training and test.
+        official_classes: Classes in them.
+        classes: Which of them are used, from the first to before the second; None for all.
     """
 
     source: ClassVar[type[VisionDataset]]
     folder: ClassVar[str]
-    official_sizes: ClassVar[tuple[int, int]]
+    official_sizes: tuple[int, int]
+    official_classes: int
+    classes: tuple[int, int] | None = None
+
+    @property
+    @abstractmethod
+    def archives(self) -> Sequence[Remote]:
+        """What is downloaded."""
+
+    @property
+    @abstractmethod
+    def archive_folder(self) -> Path:
+        """Where torchvision looks for the archives."""
+
+    @property
+    @abstractmethod
+    def files(self) -> Sequence[str]:
+        """Names of the unpacked files that are read."""
+
+    @property
+    def path(self) -> Path:
+        """The folder with the unpacked files."""
+        return Path(self.root).expanduser() / self.folder
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What torchvision's class must be told beside root and split."""
+        return {}
+
+    @abstractmethod
+    def images(self, data: Any) -> Tensor:
+        """The images that torchvision read, as uint8 ``[samples, channels, height, width]``."""
+
+    def labels(self, data: Any) -> Tensor:
+        """The labels that torchvision read, counted from 0, int64 ``[samples]``."""
+        return torch.as_tensor(data.targets, dtype=torch.int64)
+
+    def choose(self, classes: tuple[int, int] | None) -> None:
+        """Use only the classes from the first to before the second; for constructors.
+
+        Raises:
+            PflError: If there are no such classes.
+        """
+        if classes is None:
+            return
+        check_classes(classes, self.official_classes)
+        self.classes, self.num_classes = classes, classes[1] - classes[0]
 
     def prepare_data(self) -> None:
-        """Download the data set if its folder is missing.
+        """Download and unpack the data set if none of its files is there.
 
         Raises:
             PflError: If that fails.
         """
-        if self._is_there():
+        if any((self.path / name).exists() for name in self.files):
             return
         try:
-            self.source(self.root, download=True)
-        except Exception as error:
-            shutil.rmtree(self.path, ignore_errors=True)  # torchvision makes the folder before it downloads
+            for archive in self.archives:
+                fetch(archive, self.archive_folder)
+        except (PflError, OSError) as error:
             raise PflError(
-                f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{self.path}'), and the download "
-                f"failed ({_reason(error)}); give the folder that torchvision calls root"
+                f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{self.path / self.files[0]}'), and "
+                f"the download failed: {one_line(error)}; or put that file there by hand, or give the folder that "
+                "torchvision calls root"
             ) from error
+        self._unpack()
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits from the folder.
 
         Raises:
-            PflError: If the folder is missing or a file in it cannot be read.
+            PflError: If the files are missing or one of them cannot be read.
         """
         self.prepare_data()
         train, test = self._read(train=True), self._read(train=False)
-        sizes = (len(train.targets), len(test.targets))
-        if sizes != self.official_sizes:
-            official = " and ".join(f"{size:,}" for size in self.official_sizes)
-            warnings.warn(
-                f"{type(self).__name__} in '{self.root}' is not the official data set: {sizes[0]:,} training and "
-                f"{sizes[1]:,} test samples instead of {official}",
-                stacklevel=2,
-            )
-        return train, test
+        warn_unless_official(self, (train, test), self.official_sizes)
+        return (train, test) if self.classes is None else (train.keep(self.classes), test.keep(self.classes))
 
-    @property
-    def path(self) -> Path:
-        """The folder with the files."""
-        return Path(self.root) / self.folder
-
-    def _is_there(self) -> bool:
-        return self.path.is_dir() and any(self.path.iterdir())
+    def _unpack(self) -> None:
+        """Let torchvision unpack the archives; what it leaves half unpacked must not pass for the data set."""
+        before = set(self.path.glob("*"))
+        try:
+            self.source(str(self.root), download=True, **self.arguments)
+        except BaseException as error:
+            for path in set(self.path.glob("*")) - before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not isinstance(error, Exception):
+                raise
+            names = ", ".join(archive.name for archive in self.archives)
+            where = f"{names} in '{self.archive_folder}'"
+            raise PflError(f"data.root: cannot unpack {where} ({one_line(error)})") from error
 
     def _read(self, train: bool) -> LabelledData:
+        what = f"{type(self).__name__} in '{self.path}'"
         try:
-            data: Any = _unverified(self.source)(self.root, train=train)
-            images, targets = self.images(data), torch.as_tensor(data.targets, dtype=torch.int64)
+            data = _unverified(self.source)(str(self.root), train=train, **self.arguments)
+            images, targets = self.images(data), self.labels(data)
         except Exception as error:
-            what = f"{type(self).__name__} in '{self.path}'"
-            raise PflError(f"data.root: cannot read {what}; delete it to load it anew ({_reason(error)})") from error
-        if len(images) != len(targets) or not 0 <= targets.min() <= targets.max() < self.num_classes:
+            raise PflError(f"data.root: cannot read {what}; delete it to load it anew ({one_line(error)})") from error
+        unknown = targets[(targets < 0) | (targets >= self.official_classes)]
+        if len(images) != len(targets) or len(unknown) or not len(targets):
             raise PflError(
-                f"data.root: {type(self).__name__} in '{self.path}' is damaged: {len(images)} images with "
-                f"{len(targets)} labels of {int(targets.min())} to {int(targets.max())}"
+                f"data.root: {what} is damaged: {len(images)} images with {len(targets)} labels, "
+                f"{len(unknown)} of them not from 0 to {self.official_classes - 1}; delete it to load it anew"
             )
         return LabelledData(images, targets)
-
-    @staticmethod
-    @abstractmethod
-    def images(data: Any) -> Tensor:
-        """The images that torchvision read, as uint8 ``[samples, channels, height, width]``."""
 
 
 def _unverified(source: type[VisionDataset]) -> type[VisionDataset]:
     """The same reader without its checks of md5 sums, which accept the complete official files only."""
     return type(source.__name__, (source,), {"_check_integrity": lambda self: True, "_load_meta": lambda self: None})
-
-
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

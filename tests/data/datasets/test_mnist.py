@@ -1,4 +1,7 @@
+import numpy as np
 import pytest
+from fakes.torchvision_data import random_images, write
+from PIL import Image
 
 from pfl_lightning.data import MNIST, FashionMNIST
 
@@ -37,3 +40,48 @@ def test_real_subset_of_fashion_mnist_has_its_counts(real_data):
 @pytest.mark.parametrize("source", [MNIST, FashionMNIST])
 def test_grey_images_are_not_augmented(source):
     assert not source().transform().random
+
+
+@pytest.fixture(params=[MNIST, FashionMNIST])
+def fake(request, tmp_path):
+    """A class, its root, and its images."""
+    images, targets = random_images(request.param, {"train": 25, "test": 12})
+    images = {name: values // 2 for name, values in images.items()}
+    images["train"][:, :, 0], images["test"][:, :, 0] = 0, 0
+    images["train"][3, 0, 0, 5] = 100
+    write(request.param, tmp_path / request.param.folder, images, targets)
+    return request.param, str(tmp_path), images
+
+
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+def test_every_pixel_is_normalised_over_training_and_test_images(fake):
+    # FedMac, section 11.1, on grey values from 0 to 255; a row that is black but for one image has little deviation
+    source, root, images = fake
+    module = source(root=root, normalize="pixels")
+    parts = module.load()
+    greys = np.concatenate([images["train"], images["test"]]).astype(float)
+    expected = (greys - greys.mean(0)) / (greys.std(0) + 0.001)
+    assert expected[3, 0, 0, 5] == pytest.approx(6, abs=1e-3)  # 1 of 37: (1 - p) / sqrt(p (1 - p)) = sqrt(36)
+    found = np.concatenate([module.transform()(part.inputs) for part in parts])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+def test_images_are_resized_as_pillow_does(fake):
+    source, root, images = fake
+    module = source(root=root, size=32)
+    assert module.input_shape == (1, 32, 32)
+    for part, small in zip(module.load(), images.values(), strict=True):
+        expected = [
+            np.asarray(Image.fromarray(image).resize((32, 32), Image.Resampling.BILINEAR)) for image in small[:, 0]
+        ]
+        assert part.inputs.shape == (len(small), *module.input_shape)
+        np.testing.assert_allclose(part.inputs[:, 0].int(), np.stack(expected).astype(int), rtol=0, atol=1)
+
+
+def test_normalised_mnist_has_pixels_of_mean_zero(real_data):
+    module = MNIST(root=str(real_data / "mnist"), normalize="pixels")
+    train, test = module.load()
+    transform = module.transform()
+    means = (transform(train.inputs).double().sum(0) + transform(test.inputs).double().sum(0)) / 70_000
+    assert means.abs().max() < 1e-3

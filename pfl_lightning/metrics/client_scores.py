@@ -1,4 +1,5 @@
-from typing import NamedTuple
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,24 +23,19 @@ class ClientScores(NamedTuple):
     correct: Tensor
     loss: Tensor
 
-    @property
-    def accuracy(self) -> Tensor:
-        """Share of correct predictions, in [0, 1], ``[clients]``."""
-        return self.correct / self.samples
 
+class ClientScore(Metric):
+    """One number per client, in one state per quantity with one entry per client.
 
-class ClientAccuracy(Metric):
-    """Accuracy of every client, in one state per quantity with one entry per client.
-
-    Formula: correct_i / samples_i for client i; range [0, 1]. ``compute`` gives its mean, sample-weighted mean,
-    standard deviation and worst value over the clients that have samples.
+    ``compute`` gives its mean, sample-weighted mean, standard deviation and worst value over the clients that have
+    samples.
 
     Args:
         num_clients: Number of clients.
     """
 
+    quantity: ClassVar[str]
     is_differentiable = False
-    higher_is_better = True
     full_state_update = False
 
     samples: Tensor
@@ -50,6 +46,11 @@ class ClientAccuracy(Metric):
         super().__init__()
         for name, dtype in (("samples", torch.int64), ("correct", torch.int64), ("loss", torch.float32)):
             self.add_state(name, torch.zeros(num_clients, dtype=dtype), dist_reduce_fx="sum")
+
+    @staticmethod
+    @abstractmethod
+    def values(scores: ClientScores) -> Tensor:
+        """The score of each of the clients, ``[clients]``."""
 
     def update(self, ids: Tensor, samples: Tensor, correct: Tensor, loss: Tensor) -> None:
         """Add the results of some clients.
@@ -65,12 +66,36 @@ class ClientAccuracy(Metric):
         self.loss.index_add_(0, ids, loss.to(self.loss.dtype))
 
     def compute(self) -> dict[str, Tensor]:
-        """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the accuracy."""
+        """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score."""
         scores = self.scores()
-        return client_summary(scores.accuracy, scores.samples)
+        return client_summary(self.values(scores), scores.samples, bool(self.higher_is_better))
 
     def scores(self) -> ClientScores:
         """The clients that have samples; of one process only, unless the states are synchronised."""
         ids = self.samples.nonzero().squeeze(1)
         samples = self.samples[ids]
         return ClientScores(ids, samples, self.correct[ids], self.loss[ids] / samples)
+
+
+class ClientAccuracy(ClientScore):
+    """Accuracy of every client: correct_i / samples_i for client i; range [0, 1]."""
+
+    quantity = "accuracy"
+    higher_is_better = True
+
+    @staticmethod
+    def values(scores: ClientScores) -> Tensor:
+        """Share of correct predictions, ``[clients]``."""
+        return scores.correct / scores.samples
+
+
+class ClientLoss(ClientScore):
+    """Mean loss of every client's samples, for data without classes; range [0, inf)."""
+
+    quantity = "loss"
+    higher_is_better = False
+
+    @staticmethod
+    def values(scores: ClientScores) -> Tensor:
+        """Mean loss, ``[clients]``."""
+        return scores.loss

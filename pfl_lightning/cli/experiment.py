@@ -1,52 +1,35 @@
-"""The ``pfl`` command."""
+"""``pfl fit``, ``pfl validate`` and ``pfl test``."""
 
-import logging
-import os
-import signal
-import sys
-import warnings
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import lightning.pytorch as pl
 import yaml
 from jsonargparse import Namespace
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
 
 import pfl_lightning
-from pfl_lightning import callbacks, data, methods, models, system
-from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary
+from pfl_lightning.callbacks import (
+    EvaluateStartAndEnd,
+    MetricsTable,
+    PartitionFigure,
+    PercentileErrors,
+    RoundCheckpoint,
+    RunSummary,
+)
 from pfl_lightning.callbacks.progress import RoundProgressBar
-from pfl_lightning.complaints import explain
-from pfl_lightning.data import FederatedDataModule, Partition
+from pfl_lightning.cli.console import complain
+from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
-from pfl_lightning.models import Network
 from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
-from pfl_lightning.system import Speeds
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
-Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep."""
-
-
-def _is_choice(member: Any, base: type) -> bool:
-    return isinstance(member, type) and issubclass(member, base) and member is not base
-
-
-CHOICES: dict[str, dict[str, type]] = {
-    key: {name: vars(package)[name] for name in package.__all__ if _is_choice(vars(package)[name], base)}
-    for key, package, base in (
-        ("model", methods, Method),
-        ("data", data, FederatedDataModule),
-        ("partition", data, Partition),
-        ("network", models, Network),
-        ("speeds", system, Speeds),
-        ("callbacks", callbacks, pl.Callback),
-    )
-}
+Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep.
+Data: pfl data describe, pfl data prepare."""
 
 
 # trainer options that would not do here what they say
@@ -63,28 +46,6 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "enable_checkpointing": (None, True),
     "precision": (None, "32-true", "64-true", "bf16-true"),
 }
-
-
-class PflParser(LightningArgumentParser):
-    """Answers a wrong command line with one line and exit code 2."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Print what is wrong, and where help is."""
-        if not self.exit_on_error or debugging():
-            super().error(message, ex)
-        complain(explain(message, self.options(), CHOICES))
-        raise SystemExit(2)
-
-    def options(self) -> list[str]:
-        """Every option that this parser or one of its subcommands knows, such as ``--trainer.max_steps``."""
-        subparsers = [action.choices.values() for action in self._actions if isinstance(action.choices, dict)]
-        return [
-            *self._option_string_actions,
-            *(name for parsers in subparsers for p in parsers for name in p.options()),
-        ]
 
 
 class SavedConfig(SaveConfigCallback):
@@ -108,9 +69,42 @@ class SavedConfig(SaveConfigCallback):
 
 
 class PflCLI(LightningCLI):
-    """Method x data x trainer from YAML files and options."""
+    """Method x data x trainer from YAML files and options.
+
+    Args:
+        args: Arguments; those of the process by default.
+        run: Whether there are subcommands.
+    """
 
     resume: Resume | None = None
+
+    def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
+        super().__init__(
+            Method,
+            FederatedDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            parser_class=PflParser,
+            parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
+            auto_configure_optimizers=False,
+            seed_everything_default=1,
+            save_config_callback=SavedConfig,
+            save_config_kwargs={"overwrite": True},
+            trainer_defaults={
+                "max_steps": 100,
+                "max_epochs": -1,
+                "devices": 1,
+                "val_check_interval": 10,
+                "check_val_every_n_epoch": None,
+                "log_every_n_steps": 1,
+                "num_sanity_val_steps": 0,
+                "enable_model_summary": False,
+                "enable_autolog_hparams": False,
+                "default_root_dir": "runs",
+            },
+            args=args,
+            run=run,
+        )
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -165,9 +159,9 @@ class PflCLI(LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build data and network first, so that a run that cannot start leaves no folder; add what every run has."""
         self.datamodule.prepare_data()
-        self.datamodule.setup()
-        shape = self.datamodule.input_shape, self.datamodule.num_classes, self.datamodule.num_clients
-        self.model.build(*shape, seed=self.datamodule.seed)
+        self.datamodule.setup(self.subcommand)
+        data = self.datamodule
+        self.model.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
         given = self.config_init[self.subcommand].trainer
         if self.subcommand != "fit":
             kwargs["logger"] = False
@@ -176,7 +170,7 @@ class PflCLI(LightningCLI):
             kwargs["default_root_dir"] = folder
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
-        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), RunSummary()]
+        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), PartitionFigure(), RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)
@@ -188,53 +182,6 @@ class PflCLI(LightningCLI):
             folder.parent.parent, folder.parent.name, folder.name, default_hp_metric=False, purge_step=purge
         )
         return [board, MetricsTable(folder)]
-
-
-def main(args: list[str] | None = None) -> None:
-    """Run the command line.
-
-    Args:
-        args: Arguments; those of the process by default.
-
-    Raises:
-        SystemExit: With code 2 for a wrong command line, 1 for what is found wrong later, 130 or 143 after a signal.
-    """
-    keep_quiet()
-    sys.path.insert(0, "")  # a method of the user's own lies in the working folder
-    try:
-        PflCLI(
-            Method,
-            FederatedDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            parser_class=PflParser,
-            parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
-            auto_configure_optimizers=False,
-            seed_everything_default=1,
-            save_config_callback=SavedConfig,
-            save_config_kwargs={"overwrite": True},
-            trainer_defaults={
-                "max_steps": 100,
-                "max_epochs": -1,
-                "devices": 1,
-                "val_check_interval": 10,
-                "check_val_every_n_epoch": None,
-                "log_every_n_steps": 1,
-                "num_sanity_val_steps": 0,
-                "enable_model_summary": False,
-                "enable_autolog_hparams": False,
-                "default_root_dir": "runs",
-            },
-            args=args,
-        )
-    except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None
-    except (PflError, ValueError, MisconfigurationException, OSError) as error:
-        if debugging():
-            raise
-        known = isinstance(error, PflError)
-        complain(str(error) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows where)")
-        raise SystemExit(1) from None
 
 
 def check_trainer(trainer: Namespace) -> None:
@@ -262,22 +209,3 @@ def one_seed(seed: bool | int) -> int:
     if isinstance(seed, bool):
         raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
     return seed
-
-
-def debugging() -> bool:
-    """Whether the user wants tracebacks."""
-    return bool(os.environ.get("PFL_DEBUG"))
-
-
-def keep_quiet() -> None:
-    """Drop what Lightning says about itself; what it says about the run stays."""
-    warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
-    warnings.showwarning = lambda message, *_, **__: complain(str(message), "warning")
-    if not debugging():
-        logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-        logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
-
-
-def complain(message: str, kind: str = "error") -> None:
-    """Print one line on stderr."""
-    sys.stderr.write(f"pfl: {kind}: {message}\n")

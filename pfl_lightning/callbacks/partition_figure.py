@@ -1,0 +1,18 @@
+import lightning.pytorch as pl
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from pfl_lightning.report import partition_figure
+
+
+class PartitionFigure(pl.Callback):
+    """Shows in TensorBoard, as ``data/partition``, how the data is split among the clients."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the figure at the start of a new run."""
+        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+        if not boards or trainer.global_step > 0 or not trainer.is_global_zero:
+            return
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        figure = partition_figure(data.class_counts(), type(data).__name__)
+        for board in boards:
+            board.experiment.add_figure("data/partition", figure, 0)

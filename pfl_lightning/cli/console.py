@@ -1,0 +1,26 @@
+"""What the command line says to the user besides results."""
+
+import logging
+import os
+import sys
+import warnings
+
+
+def debugging() -> bool:
+    """Whether the user wants tracebacks."""
+    return bool(os.environ.get("PFL_DEBUG"))
+
+
+def keep_quiet() -> None:
+    """Drop what Lightning says about itself; what it says about the run stays."""
+    warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
+    warnings.filterwarnings("ignore", message="LightningCLI's args parameter.*")  # pfl data describe passes them on
+    warnings.showwarning = lambda message, *_, **__: complain(str(message), "warning")
+    if not debugging():
+        logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
+        logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+
+
+def complain(message: str, kind: str = "error") -> None:
+    """Print one line on stderr."""
+    sys.stderr.write(f"pfl: {kind}: {message}\n")

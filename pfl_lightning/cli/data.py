@@ -1,0 +1,88 @@
+"""``pfl data prepare`` and ``pfl data describe``."""
+
+from pathlib import Path
+
+from lightning.pytorch.cli import LightningArgumentParser
+from matplotlib.backend_bases import FigureCanvasBase
+from rich.console import Console
+
+from pfl_lightning.cli.console import complain
+from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.parser import CHOICES, PflParser
+from pfl_lightning.errors import PflError
+from pfl_lightning.report import partition_figure, partition_table
+
+USAGE = """pfl data prepare NAME --root DIR     fetch, check and convert the files of a data set
+pfl data describe [options of fit]   show how a data set is split among the clients"""
+
+
+def data_command(args: list[str]) -> None:
+    """Run ``pfl data``.
+
+    Args:
+        args: What follows ``data``.
+
+    Raises:
+        SystemExit: With code 2 if there is no such command, 0 after help.
+        PflError: If the data cannot be had.
+    """
+    command = args[0] if args else None
+    if command == "prepare":
+        prepare(args[1:])
+    elif command == "describe":
+        DescribeCLI(args[1:], run=False)
+    elif command in ("-h", "--help"):
+        Console().print(USAGE, highlight=False)
+    else:
+        complain(f"data: {command or 'nothing'} is not possible; allowed: prepare, describe")
+        raise SystemExit(2)
+
+
+def prepare(args: list[str]) -> None:
+    """Make the files of a data set ready, and read them once.
+
+    Args:
+        args: Name and options.
+    """
+    parser = PflParser(description="Fetches, checks and converts the files of a data set; a broken download goes on.")
+    parser.add_argument("name", choices=sorted(CHOICES["data"]), help="Name of the data set.")
+    parser.add_argument("--root", default="data", help="Folder for the data set's files, the data.root of a run.")
+    given = parser.parse_args(args)
+    data = CHOICES["data"][given.name](root=given.root)
+    data.prepare_data()
+    train, test = data.load()
+    counts = (
+        f"{len(train.targets):,} samples"
+        if test is None
+        else (f"{len(train.targets):,} training and {len(test.targets):,} test samples")
+    )
+    users = "" if train.users is None else f" of {int(train.users.max()) + 1:,} users"
+    Console().print(f"{given.name} in '{given.root}': {counts}{users}", soft_wrap=True, highlight=False)
+
+
+class DescribeCLI(PflCLI):
+    """Reads the settings of a run, and shows its clients instead of training."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add where the picture goes."""
+        super().add_arguments_to_parser(parser)
+        parser.add_argument(
+            "--figure", type=str, default="partition.png", help="Where the picture goes; its ending says the format."
+        )
+
+    def before_instantiate_classes(self) -> None:
+        """Nothing is resumed."""
+
+    def instantiate_classes(self) -> None:
+        """Make the data alone, and describe it."""
+        path = Path(self.config.figure)
+        if path.suffix[1:] not in (endings := FigureCanvasBase.get_supported_filetypes()):
+            raise PflError(f"figure: {path} is not possible; allowed endings: {', '.join(sorted(endings))}")
+        self.datamodule = self.parser.instantiate_classes(self.config).data
+        self.datamodule.prepare_data()
+        self.datamodule.setup()
+        counts = self.datamodule.class_counts()
+        Console().print(partition_table(counts))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partition_figure(counts, type(self.datamodule).__name__).savefig(path)
+        Console().print(f"Picture: {path}", soft_wrap=True, highlight=False)

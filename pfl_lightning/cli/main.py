@@ -1,0 +1,40 @@
+import signal
+import sys
+
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+from pfl_lightning.cli.console import complain, debugging, keep_quiet
+from pfl_lightning.cli.data import data_command
+from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.parser import CHOICES
+from pfl_lightning.complaints import explain
+from pfl_lightning.errors import PflError
+
+COMMANDS = {"data": data_command}  # PflCLI has the others
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line.
+
+    Args:
+        args: Arguments; those of the process by default.
+
+    Raises:
+        SystemExit: With code 2 for a wrong command line, 1 for what is found wrong later, 130 or 143 after a signal.
+    """
+    keep_quiet()
+    sys.path.insert(0, "")  # a method of the user's own lies in the working folder
+    words = sys.argv[1:] if args is None else args
+    try:
+        if words and words[0] in COMMANDS:
+            COMMANDS[words[0]](words[1:])
+        else:
+            PflCLI(args)
+    except KeyboardInterrupt:
+        raise SystemExit(128 + signal.SIGINT) from None
+    except (PflError, ValueError, MisconfigurationException, OSError) as error:
+        if debugging():
+            raise
+        known = isinstance(error, PflError)
+        complain(str(error) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows where)")
+        raise SystemExit(1) from None

@@ -1,0 +1,52 @@
+from typing import Any, NoReturn
+
+import lightning.pytorch as pl
+from lightning.pytorch.cli import LightningArgumentParser
+
+from pfl_lightning import callbacks, data, methods, models, system
+from pfl_lightning.cli.console import complain, debugging
+from pfl_lightning.complaints import explain
+from pfl_lightning.data import FederatedDataModule, Partition, Sizes
+from pfl_lightning.methods import Method
+from pfl_lightning.models import Network
+from pfl_lightning.system import Speeds
+
+
+def _is_choice(member: Any, base: type) -> bool:
+    return isinstance(member, type) and issubclass(member, base) and member is not base
+
+
+CHOICES: dict[str, dict[str, type]] = {
+    key: {name: vars(package)[name] for name in package.__all__ if _is_choice(vars(package)[name], base)}
+    for key, package, base in (
+        ("model", methods, Method),
+        ("data", data, FederatedDataModule),
+        ("partition", data, Partition),
+        ("sizes", data, Sizes),
+        ("network", models, Network),
+        ("speeds", system, Speeds),
+        ("callbacks", callbacks, pl.Callback),
+    )
+}
+
+
+class PflParser(LightningArgumentParser):
+    """Answers a wrong command line with one line and exit code 2."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Print what is wrong, and where help is."""
+        if not self.exit_on_error or debugging():
+            super().error(message, ex)
+        complain(explain(message, self.options(), CHOICES))
+        raise SystemExit(2)
+
+    def options(self) -> list[str]:
+        """Every option that this parser or one of its subcommands knows, such as ``--trainer.max_steps``."""
+        subparsers = [action.choices.values() for action in self._actions if isinstance(action.choices, dict)]
+        return [
+            *self._option_string_actions,
+            *(name for parsers in subparsers for p in parsers for name in p.options()),
+        ]

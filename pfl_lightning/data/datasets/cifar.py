@@ -1,0 +1,52 @@
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torchvision import datasets
+
+from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
+from pfl_lightning.data.download import Remote
+from pfl_lightning.data.transforms import ImageTransform
+
+
+class CIFAR(TorchvisionData):
+    """CIFAR-10 or CIFAR-100: 60,000 colour images of 32 x 32 pixels.
+
+    Args:
+        augment: Whether training images are cropped (padding 4) and mirrored at random.
+        kwargs: See ``FederatedDataModule``.
+    """
+
+    input_shape = (3, 32, 32)
+    source: ClassVar[type[datasets.CIFAR10]]
+    official_sizes = (50_000, 10_000)
+    mean: ClassVar[tuple[float, float, float]]
+    std: ClassVar[tuple[float, float, float]]
+
+    def __init__(self, augment: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.augment = augment
+
+    @property
+    def archives(self) -> list[Remote]:
+        """One archive with all files."""
+        return [Remote((self.source.url,), self.source.filename, self.source.tgz_md5)]
+
+    @property
+    def archive_folder(self) -> Path:
+        """The root itself."""
+        return Path(self.root).expanduser()
+
+    @property
+    def files(self) -> list[str]:
+        """The batches."""
+        return [name for name, _ in self.source.train_list + self.source.test_list]
+
+    def images(self, data: Any) -> Tensor:
+        """Channels first."""
+        return torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
+
+    def transform(self) -> ImageTransform:
+        """Normalise with SRPFL's constants; crop and mirror while training."""
+        return ImageTransform(self.mean, self.std, padding=4 if self.augment else 0)

@@ -1,0 +1,170 @@
+import gzip
+import io
+import tarfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import rich.progress
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from rich.console import Console
+from torch import Tensor
+
+from pfl_lightning.data.cache import cached
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.datasets.official import warn_unless_official
+from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions import GroupedDirichlet
+from pfl_lightning.data.transforms import ImageTransform
+from pfl_lightning.errors import PflError, one_line
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SPLITS = ("train", "test")
+FOLDER = "CINIC-10"
+ARCHIVE = Remote(
+    (
+        "https://datashare.ed.ac.uk/server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
+        "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
+    ),
+    "CINIC-10.tar.gz",
+    "6ee4d0c996905fe93221de577967a372",
+    687_544_992,
+)
+
+
+class CINIC10(FederatedDataModule):
+    """CINIC-10: colour images of 32 x 32 pixels in CIFAR-10's 10 classes (FedMac, section 11.4).
+
+    Reads the folders ``train`` and ``test`` with one folder of PNG files for each class, or ``CINIC-10.tar.gz`` with
+    them, which is downloaded where there is neither. The 90,000 images of ``valid`` are left out: no experiment has a
+    use for them. The images are decoded once and then kept in ``.pfl_cache``.
+    """
+
+    num_classes = 10
+    input_shape = (3, 32, 32)
+    usual_partition = GroupedDirichlet
+
+    @property
+    def path(self) -> Path:
+        """The root folder."""
+        return Path(self.root).expanduser()
+
+    def prepare_data(self) -> None:
+        """Download the archive if neither it nor the folders are there.
+
+        Raises:
+            PflError: If that fails.
+        """
+        if self._sources():
+            return
+        try:
+            fetch(ARCHIVE, self.path)
+        except (PflError, OSError) as error:
+            raise PflError(
+                f"data.root: no CINIC10 in '{self.root}' (looked for train/<class>/*.png, {FOLDER}/train/<class>/*.png "
+                f"and {ARCHIVE.name}), and the download failed: {one_line(error)}; or put that file there by hand"
+            ) from error
+
+    def load(self) -> tuple[LabelledData, LabelledData]:
+        """Read both splits, sorted by class and file name.
+
+        Raises:
+            PflError: If the files are missing or one of them cannot be read.
+        """
+        self.prepare_data()
+        sources = self._sources()
+        try:
+            tensors = cached(lambda: decode(sources), sources, self.path, "cinic10", version=1)
+        except OSError as error:
+            raise PflError(f"data.root: cannot read CINIC10 in '{self.root}' ({one_line(error)})") from error
+        train, test = (LabelledData(tensors[f"{split}/images"], tensors[f"{split}/labels"]) for split in SPLITS)
+        warn_unless_official(self, (train, test), (90_000, 90_000))
+        return train, test
+
+    def transform(self) -> ImageTransform:
+        """Normalise with CINIC-10's own constants."""
+        return ImageTransform((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835))
+
+    def _sources(self) -> list[Path]:
+        """The images, or the archive with them; none if both are missing."""
+        for folder in (self.path, self.path / FOLDER):
+            if images := [path for split in SPLITS for path in folder.glob(f"{split}/*/*.png")]:
+                return images
+        archive = self.path / ARCHIVE.name
+        return [archive] if archive.is_file() else []
+
+
+def decode(sources: Sequence[Path]) -> dict[str, Tensor]:
+    """Decode PNG files, or those in an archive; progress is shown on a terminal.
+
+    Args:
+        sources: Files ``<split>/<class>/*.png``, or one archive of them.
+
+    Returns:
+        ``<split>/images``, uint8 ``[samples, 3, 32, 32]``, and ``<split>/labels``, int64 ``[samples]``.
+
+    Raises:
+        PflError: If one of them is damaged, or a split is missing.
+    """
+    images: dict[str, dict[str, NDArray[np.uint8]]] = {split: {} for split in SPLITS}
+    is_archive = sources[0].name == ARCHIVE.name
+    for path, name, content in _unpacked(sources[0]) if is_archive else _files(sources):
+        split, label, _ = name.split("/")
+        if label not in CLASSES:
+            raise _damaged(path, f"{name}: no such class; allowed: {', '.join(CLASSES)}")
+        images[split][name] = _pixels(path, name, content)
+    tensors = {}
+    for split, by_name in images.items():
+        if not by_name:
+            raise _damaged(sources[0] if is_archive else sources[0].parents[2], f"no images in {split}")
+        names = sorted(by_name)
+        tensors[f"{split}/images"] = torch.from_numpy(np.stack([by_name.pop(name) for name in names]))
+        tensors[f"{split}/labels"] = torch.tensor([CLASSES.index(name.split("/")[1]) for name in names])
+    return tensors
+
+
+def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str, bytes]]:
+    console = Console(stderr=True)
+    for path in rich.progress.track(sources, "Decoding", console=console, disable=not console.is_terminal):
+        yield path, "/".join(path.parts[-3:]), path.read_bytes()
+
+
+def _unpacked(archive: Path) -> Iterator[tuple[Path, str, bytes]]:
+    console = Console(stderr=True)
+    try:
+        with (
+            rich.progress.open(
+                archive, "rb", description="Decoding", console=console, disable=not console.is_terminal
+            ) as file,
+            gzip.open(file) as unzipped,
+            tarfile.open(fileobj=unzipped, mode="r|") as members,
+        ):
+            for member in members:
+                parts = Path(member.name).parts[-3:]  # some archives have a folder on top
+                is_image = len(parts) == 3 and parts[0] in SPLITS and member.name.endswith(".png")
+                if is_image and (content := members.extractfile(member)):
+                    yield archive, "/".join(parts), content.read()
+            while unzipped.read(1 << 20):  # a file that is cut off ends like a complete one for tarfile, not for gzip
+                pass
+    except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
+        raise _damaged(archive, one_line(error)) from error
+
+
+def _pixels(path: Path, name: str, content: bytes) -> NDArray[np.uint8]:
+    """Decode an image to ``[3, 32, 32]``; some are grey."""
+    try:
+        image = Image.open(io.BytesIO(content)).convert("RGB")
+    except Exception as error:  # pillow has many for damaged files
+        raise _damaged(path, f"{name}: {one_line(error)}") from error
+    if image.size != (32, 32):
+        raise _damaged(path, f"{name}: {image.width} x {image.height} pixels instead of 32 x 32")
+    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+
+
+def _damaged(path: Path, reason: str) -> PflError:
+    remedy = "delete it to download it" if path.name == ARCHIVE.name else f"unpack {ARCHIVE.name}"
+    return PflError(f"data.root: cannot read '{path}'; {remedy} anew ({reason})")

@@ -1,0 +1,123 @@
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jsonargparse.typing import NonNegativeInt, PositiveInt
+from torch import Tensor
+
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
+from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.transforms import ImageTransform
+
+RECIPE = (
+    "make them with github.com/TalwalkarLab/leaf, which downloads NIST's images itself: in its folder data/femnist run "
+    "'./preprocess.sh -s niid --sf 1.0 -k 0 -t sample' (each writer's samples are split), or "
+    "'./preprocess.sh -s niid --sf 1.0 -k 100 -t user --tf 0.5' (Delta-FL: the writers are split), "
+    "and give that folder as data.root"
+)
+
+
+class FEMNIST(FederatedDataModule):
+    """LEAF's FEMNIST: handwritten characters, 28 x 28 grey pixels, black on white; every user is a writer.
+
+    The classes are the digits (0 to 9), upper case (10 to 35) and lower case (36 to 61). LEAF's own split of each
+    writer's samples is used where there is one. Delta-FL (section 11.1) has disjoint devices: ``test_clients: 0.5``,
+    ``NaturalUsers`` with ``min_samples: 101``. SRPFL's clients (section 6.4) are not writers: ``classes: [36, 46]``,
+    ``ConsecutiveClasses``, ``test_fraction: 0.1``.
+
+    Differs: Delta-FL takes the means of ``mean_ratio`` from training and test devices separately, here they are of all
+    samples.
+
+    Differs: SRPFL reads its letters from NIST's files, at most 4,000 a class; here they are LEAF's.
+
+    Args:
+        classes: Only the classes from the first to before the second; by default all 62.
+        normalize: ``none`` for pixels in [0, 1], white is 1; ``mean_ratio`` for pixel / mean - 1 with the mean of all
+            samples at that place, which is what Delta-FL's code does.
+        kwargs: See ``FederatedDataModule``.
+
+    Raises:
+        PflError: If there are no such classes.
+    """
+
+    num_classes = 62
+    input_shape = (1, 28, 28)
+    usual_partition = NaturalUsers
+
+    def __init__(
+        self,
+        classes: tuple[NonNegativeInt, PositiveInt] | None = None,
+        normalize: Literal["none", "mean_ratio"] = "none",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if classes is not None:
+            check_classes(classes, FEMNIST.num_classes)
+            self.num_classes = classes[1] - classes[0]
+        self.classes, self.normalize = classes, normalize
+        self._means: Tensor | None = None
+
+    def prepare_data(self) -> None:
+        """Look if the files are there.
+
+        Raises:
+            PflError: If they are not; it says how to make them.
+        """
+        leaf_folders(Path(self.root), RECIPE)
+
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
+        """Read LEAF's files.
+
+        Raises:
+            PflError: If they are missing or cannot be read.
+        """
+        train, test = load_leaf(Path(self.root), RECIPE, encode, "femnist", version=1)
+        if self.classes is not None:
+            train, test = train.keep(self.classes), test.keep(self.classes) if test else None
+        if self.normalize == "mean_ratio":
+            self._means = pixel_means(train.join(test).inputs)
+        return train, test
+
+    def transform(self) -> ImageTransform:
+        """Scale to [0, 1], and divide by the means where that is wanted."""
+        if self._means is None:
+            return ImageTransform([0.0], [1.0])
+        return ImageTransform(self._means, self._means)
+
+
+def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
+    """Images and labels of LEAF's lists.
+
+    Args:
+        inputs: 784 pixels in [0, 1] for each sample, multiples of 1/255.
+        targets: Classes.
+
+    Returns:
+        Images, uint8 ``[samples, 1, 28, 28]``, 255 is white; and classes, ``[samples]``.
+
+    Raises:
+        ValueError: If they are something else.
+    """
+    pixels = np.array(inputs, dtype=np.float64).reshape(len(inputs), *FEMNIST.input_shape) * 255
+    classes = np.array(targets, dtype=np.int64)
+    if not ((pixels >= 0) & (pixels <= 255)).all():
+        raise ValueError("pixels outside [0, 1]")
+    if not ((classes >= 0) & (classes < FEMNIST.num_classes)).all():
+        raise ValueError(f"labels outside 0 to {FEMNIST.num_classes - 1}")
+    return torch.from_numpy(pixels.round().astype(np.uint8)), torch.from_numpy(classes)
+
+
+def pixel_means(images: Tensor) -> Tensor:
+    """Mean of every pixel.
+
+    Args:
+        images: uint8 ``[samples, channels, height, width]``.
+
+    Returns:
+        Means of pixels in [0, 1], ``[channels, height, width]``, but at least 1/255, by which one can divide.
+    """
+    means = torch.from_numpy(images.numpy().mean(0))  # torch would convert all images at once
+    return means.clamp_min(1) / 255

@@ -1,0 +1,114 @@
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveInt
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pfl_lightning.client import Examples, Samples
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.rounds import Round
+from pfl_lightning.data.transforms import Numbers
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import numpy_generator
+
+Array = NDArray[np.float64]
+
+
+class LinearRepresentation(FederatedDataModule):
+    """A regression for each user on a representation that all share (SRPFL, sections 5.1 and 5.2).
+
+    User i has samples ``y = <w_i, B^T x> + z`` with ``x ~ N(0, I)`` and ``z ~ N(0, noise^2)``. ``B`` has orthonormal
+    columns, the Q factor of a Gaussian matrix, and ``w_i`` a random direction and the norm ``sqrt(rank)``. There are
+    ``num_clients`` users. Numbers are stored in torch's default float type.
+
+    With ``fresh`` every participant of a round draws new samples in place of its training samples, as many as those (in
+    float64 under ``64-true``), as the paper's analysis has it. What is judged, and what heads are refitted on, stays.
+
+    Args:
+        dimension: Length of an input, d.
+        rank: Width of the representation, k.
+        samples: Samples of each user, those held out for tests included.
+        noise: Standard deviation of the noise, sigma.
+        generator_seed: Seed of the representation, the heads and the samples.
+        fresh: Whether participants draw new training samples in every round, by ``seed``, the round and the client.
+        kwargs: See ``FederatedDataModule``.
+
+    Attributes:
+        representation: ``B``, ``[dimension, rank]``.
+        heads: ``w_i`` of each user, ``[users, rank]``.
+
+    Raises:
+        PflError: If the rank is larger than the dimension, or clients that are no users shall draw samples.
+    """
+
+    num_classes = 1
+    regression = True
+    usual_partition = NaturalUsers
+
+    def __init__(
+        self,
+        dimension: PositiveInt = 20,
+        rank: PositiveInt = 2,
+        samples: PositiveInt = 40,
+        noise: NonNegativeFloat = 0.1,
+        generator_seed: NonNegativeInt = 0,
+        fresh: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if rank > dimension:
+            raise PflError(f"data.rank: {rank} is not possible; allowed: 1 to {dimension}, the dimension")
+        if fresh and not isinstance(self.partition, NaturalUsers):
+            given = type(self.partition).__name__
+            raise PflError(f"data.partition: {given} is not possible with data.fresh; allowed: NaturalUsers")
+        self.input_shape = (dimension,)
+        self.samples, self.noise, self.generator_seed, self.fresh = samples, noise, generator_seed, fresh
+        random = numpy_generator(generator_seed, "representation")
+        self.representation: Array = np.linalg.qr(random.standard_normal((dimension, rank))).Q
+        directions = random.standard_normal((self.num_clients, rank))
+        self.heads: Array = np.sqrt(rank) * directions / np.linalg.norm(directions, axis=1, keepdims=True)
+
+    def load(self) -> tuple[LabelledData, None]:
+        """Draw the samples of all users."""
+        random = numpy_generator(self.generator_seed, "samples")
+        inputs = random.standard_normal((len(self.heads), self.samples, *self.input_shape))
+        targets = self._targets(inputs, self.heads, random.standard_normal(inputs.shape[:2]))
+        users = torch.arange(len(self.heads)).repeat_interleave(self.samples)
+        dtype = torch.get_default_dtype()
+        return LabelledData(_pooled(inputs, dtype), _pooled(targets, dtype), users), None
+
+    def transform(self) -> Numbers:
+        """The inputs as they are."""
+        return Numbers()
+
+    def make_round(self, index: int) -> Round:
+        """The round with this index; where samples are ``fresh``, its cost still depends on the cohort alone."""
+        made = super().make_round(index)
+        return made._replace(examples=self._renewed(made.examples, index)) if self.fresh else made
+
+    def _renewed(self, old: Examples, index: int) -> Examples:
+        """New samples of the same clients, as many as they had; all had the same number."""
+        shape = old.longest, *self.input_shape
+        generators = [numpy_generator(self.seed, "samples", index, client) for client in old.ids.tolist()]
+        inputs = np.stack([generator.standard_normal(shape) for generator in generators])
+        noise = np.stack([generator.standard_normal(old.longest) for generator in generators])
+        heads = self.heads[old.index[:, 0].numpy() // self.samples]  # the table has one user after the other
+        targets = self._targets(inputs, heads, noise)
+        is_double = self.trainer is not None and self.trainer.precision == "64-true"
+        dtype = torch.float64 if is_double else torch.get_default_dtype()
+        samples = Samples(_pooled(inputs, dtype), _pooled(targets, dtype), self.transform())
+        return replace(old, samples=samples, index=torch.arange(targets.size).view(targets.shape))
+
+    def _targets(self, inputs: Array, heads: Array, noise: Array) -> Array:
+        """Targets ``[users, samples]`` of inputs ``[users, samples, dimension]``, with noise of variance 1 scaled."""
+        return np.einsum("usr,ur->us", inputs @ self.representation, heads) + self.noise * noise
+
+
+def _pooled(array: Array, dtype: torch.dtype) -> Tensor:
+    """Of ``[users, samples, ...]``, the samples of all users."""
+    return torch.from_numpy(array).flatten(0, 1).to(dtype)

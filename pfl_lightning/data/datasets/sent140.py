@@ -1,0 +1,274 @@
+import csv
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import rich.progress
+import torch
+from rich.console import Console
+from torch import Tensor
+from torch.nn import functional as F
+
+from pfl_lightning.client.examples import Transform
+from pfl_lightning.data.cache import cached
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.datasets.leaf import damaged, leaf_files, leaf_folders, read_leaf
+from pfl_lightning.data.download import Remote
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.text import (
+    Texts,
+    basic_english,
+    fetch_members,
+    find_glove,
+    prepare_glove,
+    read_glove,
+    vocabulary,
+    words_and_marks,
+)
+from pfl_lightning.data.transforms import Numbers, Tokens, TokenVectors
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import seed_of
+
+LEAF = (
+    "make them with LEAF (github.com/TalwalkarLab/leaf) by ./preprocess.sh in its data/sent140, with the options -s "
+    "niid --sf 0.3 -k 80 -t sample for SRPFL or -s niid --sf 1.0 -k 50 -t user --tf 0.5 for Delta-FL, and copy its "
+    "folder data there; or set data.source to csv"
+)
+CSV = "training.1600000.processed.noemoticon.csv"
+ARCHIVE = Remote(
+    urls=(
+        "https://cs.stanford.edu/people/alecmgo/trainingandtestdata.zip",
+        "https://zenodo.org/records/11116734/files/trainingandtestdata.zip?download=1",
+    ),
+    name="trainingandtestdata.zip",
+    digest="004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
+    size=81_363_704,
+)
+LABELS = {"0": 0, "4": 1}
+
+FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # SRPFL, section 6.5; of 40,073 real tweets 13 are longer than 48
+LONGEST_VECTORS = 20  # Delta-FL, section 11.1
+NO_TWEET = re.compile(r"https?://t\.co/\w+|@\w+")
+
+
+class Tweet(NamedTuple):
+    """One tweet: who wrote it, what, whether it is positive (1) or negative (0), and whether it is for training."""
+
+    user: str
+    text: str
+    target: int
+    training: bool
+
+
+class Sent140(FederatedDataModule):
+    """Sentiment140: 1,600,000 tweets of 660,000 users, negative or positive (SRPFL, section 6.5; Delta-FL, 11.1).
+
+    ``tokens`` are SRPFL's: without t.co links and mentions, in lower case, numbers in a vocabulary of padding, unknown
+    and the 10,000 most frequent words of the training tweets (of all tweets where there is no test split). Tweets with
+    fewer than 5 tokens are left out, and so are tokens behind the 48th, which 3 in 10,000 tweets have. The network's
+    embedding starts with GloVe's vectors; padding and unknown are zero, a word without a vector is N(0, 1).
+
+    ``vectors`` are Delta-FL's: GloVe's of the first 20 words and marks, zero for an unknown one and behind the end.
+    Their code keeps capitals, so words with them are unknown. ``mean`` is the mean over all words and marks.
+
+    Differs: torchtext's basic_english tokens where SRPFL's code has spaCy's.
+    Differs: ``mean_ratio`` takes the mean over all tweets, not over training and test users apart.
+
+    Args:
+        source: ``leaf`` reads LEAF's JSON files with their split of each user's tweets; if it has split the users, all
+            tweets are one split, for ``test_clients``. ``csv`` reads the original table, which has no split.
+        text: What a network receives.
+        normalize: ``mean_ratio`` makes every number x of ``mean`` x / mean - 1, as Delta-FL's code does.
+        glove_dim: Length of GloVe's vectors: 100 for SRPFL, 50 for Delta-FL.
+        glove_root: Folder with ``glove.6B.<glove_dim>d.txt``, or with a folder ``glove`` that has it; by default root.
+        kwargs: See ``FederatedDataModule``.
+
+    Raises:
+        PflError: If ``normalize`` does not suit ``text``.
+    """
+
+    num_classes = 2
+    usual_partition = NaturalUsers
+
+    def __init__(
+        self,
+        source: Literal["leaf", "csv"] = "leaf",
+        text: Literal["tokens", "vectors", "mean"] = "tokens",
+        normalize: Literal["none", "mean_ratio"] = "none",
+        glove_dim: Literal[50, 100] = 100,
+        glove_root: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if normalize != "none" and text != "mean":
+            raise PflError(f"data.normalize: {normalize} is not possible with data.text {text}; allowed: none")
+        self.source, self.text, self.normalize = source, text, normalize
+        self.glove_dim, self.glove_root = glove_dim, Path(glove_root or self.root)
+
+    def prepare_data(self) -> None:
+        """Download GloVe's vectors, and the table if that is the source, unless they are there.
+
+        Raises:
+            PflError: If that fails, or LEAF's files are missing.
+        """
+        prepare_glove(self.glove_root, self.glove_dim)
+        if self.source == "leaf":
+            leaf_folders(Path(self.root), LEAF)
+        elif self._table() is None:
+            try:
+                fetch_members(ARCHIVE, [CSV], Path(self.root))
+            except PflError as error:
+                raise PflError(f"{self._no_table()}; {error}; or unzip {ARCHIVE.name} there by hand") from error
+
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
+        """Read the tweets, slowly the first time, and make numbers of them.
+
+        Raises:
+            PflError: If files are missing or cannot be read, or there are no tweets.
+        """
+        glove = find_glove(self.glove_root, self.glove_dim)
+        tensors = self._read()
+        texts, users, training = Texts.from_tensors(tensors), tensors["users"], tensors["training"]
+        if not torch.isin(users[~training], users[training]).any():  # LEAF has split the users
+            training = torch.ones_like(training)
+        kept = texts.lengths >= (FEWEST_TOKENS if self.text == "tokens" else 0)
+        if not (kept & training).any():
+            raise PflError(f"data.root: no tweets to train on in '{self.root}'")
+        texts, training = texts.keep(kept), training[kept]
+        inputs = self._tokens(texts, training) if self.text == "tokens" else self._vectors(texts, glove)
+        targets, users = tensors["targets"][kept].long(), users[kept]
+        train, test = (LabelledData(inputs[part], targets[part], users[part]) for part in (training, ~training))
+        return train, test if len(test.targets) else None
+
+    def transform(self) -> Transform:
+        """Tokens as numbers or as vectors, or mean vectors as they are."""
+        if self.text == "tokens":
+            return Tokens()
+        return TokenVectors(self.vectors) if self.text == "vectors" else Numbers()
+
+    def pretrained(self) -> dict[str, Tensor]:
+        """GloVe's vectors for an embedding of tokens; always the same random ones for words that it does not know."""
+        if self.text != "tokens":
+            return {}
+        random = torch.Generator().manual_seed(seed_of("words without a vector"))
+        weight = torch.randn(len(self.vocabulary), self.glove_dim, generator=random)
+        weight[:2] = 0
+        known = read_glove(find_glove(self.glove_root, self.glove_dim), self.vocabulary[2:], self.glove_dim)
+        for place, word in enumerate(self.vocabulary):
+            if word in known:
+                weight[place] = torch.from_numpy(known[word])
+        return {"embedding.weight": weight}
+
+    def _read(self) -> dict[str, Tensor]:
+        """The tweets as ``_parse`` gives them."""
+        root = Path(self.root)
+        if self.source == "leaf":
+            folders = leaf_folders(root, LEAF)
+            files, tweets = [path for folder in folders for path in leaf_files(folder)], _leaf_tweets(folders)
+        else:
+            table = self._table()
+            if table is None:
+                raise PflError(f"{self._no_table()}; a run fetches it, or unzip {ARCHIVE.urls[0]} there")
+            files, tweets = [table], _csv_tweets(table)
+        tokenize = _srpfl_tokens() if self.text == "tokens" else words_and_marks
+        name = f"sent140-{self.source}-{'tokens' if self.text == 'tokens' else 'words'}"
+        try:
+            return cached(lambda: _parse(tweets, tokenize), files, root, name, version=1)
+        except OSError as error:
+            raise PflError(f"data.root: cannot read '{error.filename}' ({error.strerror})") from error
+
+    def _table(self) -> Path | None:
+        folders = (Path(self.root), Path(self.root) / "data" / "raw_data")
+        paths = [folder / name for folder in folders for name in ("training.csv", CSV)]
+        return next((path for path in paths if path.is_file()), None)
+
+    def _no_table(self) -> str:
+        return (
+            f"data.root: no table of Sentiment140 in '{self.root}' (looked for '{CSV}' and 'training.csv' there and in "
+            "data/raw_data)"
+        )
+
+    def _tokens(self, texts: Texts, training: Tensor) -> Tensor:
+        """Numbers in the vocabulary of the training tweets, ``[tweets, length]``."""
+        self.vocabulary = vocabulary(texts.keep(training).counts(), WORDS)
+        self.input_shape = (min(LONGEST, int(texts.lengths.max())), len(self.vocabulary))
+        return texts.renumber(self.vocabulary, unknown=1).padded(self.input_shape[0])
+
+    def _vectors(self, texts: Texts, glove: Path) -> Tensor:
+        """Numbers in a table of vectors, ``[tweets, length]``, or mean vectors, ``[tweets, glove_dim]``."""
+        known = read_glove(glove, texts.words, self.glove_dim)
+        self.vectors = torch.from_numpy(np.stack([np.zeros(self.glove_dim, dtype=np.float32), *known.values()]))
+        texts = texts.renumber(["", *known], unknown=0)
+        if self.text == "vectors":
+            self.input_shape = (LONGEST_VECTORS, self.glove_dim)
+            return texts.padded(LONGEST_VECTORS)
+        self.input_shape = (self.glove_dim,)
+        starts = (texts.lengths.cumsum(0) - texts.lengths).int()
+        means = F.embedding_bag(texts.tokens, self.vectors, starts, mode="mean")
+        return means / means.mean(0) - 1 if self.normalize == "mean_ratio" else means
+
+
+def _parse(tweets: Iterator[Tweet], tokenize: Callable[[str], list[str]]) -> dict[str, Tensor]:
+    """``Texts`` and, ``[tweets]`` each, who wrote them, their targets, and which are for training."""
+    users: list[str] = []
+    targets = array("b")
+    training = array("b")
+
+    def words() -> Iterator[list[str]]:
+        for tweet in tweets:
+            users.append(tweet.user)
+            targets.append(tweet.target)
+            training.append(tweet.training)
+            yield tokenize(tweet.text)
+
+    tensors = Texts.of(words()).to_tensors()
+    numbers = {
+        "users": np.unique(users, return_inverse=True)[1],
+        "targets": np.array(targets),
+        "training": np.array(training, dtype=np.bool_),
+    }
+    return tensors | {name: torch.from_numpy(array) for name, array in numbers.items()}
+
+
+def _srpfl_tokens() -> Callable[[str], list[str]]:
+    tokenize = basic_english()
+    return lambda text: tokenize(NO_TWEET.sub("", text))
+
+
+def _leaf_tweets(folders: Sequence[Path]) -> Iterator[Tweet]:
+    """Tweets of LEAF's files; those in the first folder are for training."""
+    for folder in folders:
+        for user in read_leaf(folder):
+            for sample, target in zip(user.inputs, user.targets, strict=True):
+                if not (isinstance(sample, list) and len(sample) > 4 and isinstance(sample[4], str)):
+                    raise damaged(user.path, f"a sample of {user.name} is no tweet")
+                if target not in (0, 1):
+                    raise damaged(user.path, f"a target of {user.name} is {target}, not 0 or 1")
+                yield Tweet(user.name, sample[4], int(target), training=folder == folders[0])
+
+
+def _csv_tweets(path: Path) -> Iterator[Tweet]:
+    """Tweets of the original table; all of them are for training."""
+    console = Console(stderr=True)
+    opened = rich.progress.open(
+        path,
+        "r",
+        encoding="iso-8859-1",
+        newline="",
+        description="reading tweets",
+        console=console,
+        disable=not console.is_terminal,
+    )
+    try:
+        with opened as file:
+            rows = csv.reader(file, strict=True)
+            for row in rows:
+                if len(row) != 6 or row[0] not in LABELS:
+                    raise ValueError(f"line {rows.line_num} is no tweet with the label 0 or 4")
+                yield Tweet(user=row[4], text=row[5], target=LABELS[row[0]], training=True)
+    except (ValueError, csv.Error) as error:
+        raise PflError(f"data.root: cannot read '{path}'; unzip it anew ({error})") from error

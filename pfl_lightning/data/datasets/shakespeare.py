@@ -1,0 +1,243 @@
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
+from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.transforms import Tokens
+from pfl_lightning.errors import PflError
+
+LETTERS = " ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+LEAF_ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+WINDOW, LEAF_WINDOW = 20, 80  # characters
+
+ARCHIVE = Remote(
+    (
+        "https://www.gutenberg.org/files/100/old/1994-01-100.zip",  # LEAF's address
+        "https://www.gutenberg.org/files/100/old/old/1994-01-100.zip",
+        "https://mirror.ossplanet.net/mirror/gutenberg/1/0/100/old/1994-01-100.zip",
+    ),
+    "1994-01-100.zip",
+    digest="b8d60664a90939fa7b5d9f4dd064a1d5",
+)
+MEMBER = "100.txt"
+# the same edition; nobody has published a checksum
+PLAIN = Remote(("https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt",), "t8.shakespeare.txt")
+RAW_PLACES = ("data/raw_data/raw_data.txt", "raw_data/raw_data.txt", "raw_data.txt")
+RAW_RECIPE = (
+    "put Project Gutenberg's complete works of 1994 there (etext 100, 1994-01-100.zip or t8.shakespeare.txt), "
+    "as raw_data.txt"
+)
+LEAF_RECIPE = (
+    "make them with github.com/TalwalkarLab/leaf: in its folder data/shakespeare run "
+    "'pfl data prepare Shakespeare --root .' (LEAF's own download has moved) and "
+    "'./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.8', and give that folder as data.root"
+)
+
+AUTHOR = "by William Shakespeare"
+CUE, CONTINUATION = re.compile(r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)"), re.compile(r"    (.*)")
+# this play is printed without indentation
+ODD_PLAY = "THE COMEDY OF ERRORS"
+ODD_CUE, ODD_CONTINUATION = re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)"), re.compile(r"(.*)")
+FEWEST_LINES = 3  # LEAF drops roles with fewer
+
+
+class Shakespeare(FederatedDataModule):
+    """The next character in Shakespeare's plays; every role of every play is a user (Delta-FL, section 11.1).
+
+    ``raw`` reads the complete works as LEAF does, and cuts each role's text into windows of 20 characters with the
+    21st as the target; the alphabet is space, A-Z and a-z, and every other character is a space. Delta-FL's devices:
+    ``test_clients: 0.5``, ``NaturalUsers`` with ``min_samples: 101``. ``leaf`` reads the windows of 80 characters that
+    LEAF writes, in its own alphabet of 80, and its own split.
+
+    Like LEAF, ``raw`` takes lines of the licence in The Comedy of Errors for a role called WITH PERMISSION.
+
+    Args:
+        text: What to read, ``raw`` or ``leaf``.
+        kwargs: See ``FederatedDataModule``.
+    """
+
+    usual_partition = NaturalUsers
+
+    def __init__(self, text: Literal["raw", "leaf"] = "raw", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.text = text
+        alphabet, window = (LETTERS, WINDOW) if text == "raw" else (LEAF_ALPHABET, LEAF_WINDOW)
+        self.num_classes, self.input_shape = len(alphabet), (window, len(alphabet))
+
+    def prepare_data(self) -> None:
+        """Download the raw text if it is missing; look if LEAF's files are there.
+
+        Raises:
+            PflError: If that fails; it says what to do by hand.
+        """
+        if self.text == "leaf":
+            leaf_folders(Path(self.root), LEAF_RECIPE)
+        elif self._raw_path() is None:
+            self._download()
+
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
+        """Read the raw text, or LEAF's files.
+
+        Raises:
+            PflError: If they are missing or cannot be read.
+        """
+        if self.text == "leaf":
+            return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=1)
+        self.prepare_data()
+        path = self._raw_path()
+        assert path is not None
+        try:
+            texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            raise PflError(f"data.root: cannot read '{path}' ({error.strerror})") from error
+        texts = {user: text for user, text in texts.items() if len(text) > WINDOW}
+        if not texts:
+            raise PflError(f"data.root: no roles in '{path}', so it is another edition; {RAW_RECIPE}")
+        return windows([texts[user] for user in sorted(texts)]), None
+
+    def transform(self) -> Tokens:
+        """Characters as numbers."""
+        return Tokens()
+
+    def _raw_path(self) -> Path | None:
+        return next((path for place in RAW_PLACES if (path := Path(self.root) / place).is_file()), None)
+
+    def _download(self) -> None:
+        path = Path(self.root) / RAW_PLACES[0]
+        try:
+            _fetch_raw(path)
+        except (PflError, OSError, BadZipFile, KeyError) as error:
+            raise PflError(
+                f"data.root: no Shakespeare in '{self.root}' (looked for {', '.join(RAW_PLACES)}), and the download "
+                f"failed ({error}); {RAW_RECIPE}"
+            ) from error
+
+
+def read_roles(text: str) -> dict[str, str]:
+    """What every role of every play says, by LEAF's rules.
+
+    Args:
+        text: The complete works.
+
+    Returns:
+        One line of text for each user, by LEAF's name for it: play and role with underscores.
+    """
+    spoken: dict[str, list[str]] = defaultdict(list)
+    for title, lines in _plays(text):
+        roles = _roles(lines, odd=title == ODD_PLAY)
+        if len(roles) < 2:  # a poem
+            continue
+        for role, said in roles.items():
+            if len(said) >= FEWEST_LINES:
+                spoken[re.sub(r"\W+", "_", f"{title}_{role}".replace(" ", "_"))] += said
+    return {user: re.sub("  +", " ", " ".join([*said, ""])) for user, said in spoken.items()}
+
+
+def windows(texts: Sequence[str]) -> LabelledData:
+    """All windows of 20 characters of each text, with the character behind them.
+
+    Args:
+        texts: One text for each user, of more than 20 characters.
+
+    Returns:
+        Inputs uint8 ``[windows, 20]``, targets and users ``[windows]``.
+    """
+    table = _token_table(LETTERS, others=0)
+    cut = [
+        torch.from_numpy(table[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]).unfold(0, WINDOW + 1, 1)
+        for text in texts
+    ]
+    joined = torch.cat(cut)
+    users = torch.arange(len(cut)).repeat_interleave(torch.tensor([len(each) for each in cut]))
+    return LabelledData(joined[:, :-1].contiguous(), joined[:, -1].long(), users)
+
+
+def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
+    """Tokens of LEAF's strings.
+
+    Args:
+        inputs: Strings of 80 characters.
+        targets: The next characters.
+
+    Returns:
+        Places in LEAF's alphabet: uint8 ``[samples, 80]`` and int64 ``[samples]``.
+
+    Raises:
+        ValueError: If the strings are something else.
+    """
+    return _leaf_tokens(inputs, LEAF_WINDOW), _leaf_tokens(targets, 1).flatten().long()
+
+
+def _leaf_tokens(strings: list[str], length: int) -> Tensor:
+    if any(len(string) != length for string in strings):
+        raise ValueError(f"strings of other than {length} characters")
+    characters = np.frombuffer("".join(strings).encode("latin-1"), np.uint8)
+    tokens = _token_table(LEAF_ALPHABET, others=len(LEAF_ALPHABET))[characters]
+    if (tokens == len(LEAF_ALPHABET)).any():
+        raise ValueError("characters that are not in LEAF's alphabet")
+    return torch.from_numpy(tokens).view(len(strings), length)
+
+
+def _token_table(alphabet: str, others: int) -> NDArray[np.uint8]:
+    """Token of each of the 256 characters of Latin-1."""
+    table = np.full(256, others, dtype=np.uint8)
+    table[[ord(letter) for letter in alphabet]] = np.arange(len(alphabet))
+    return table
+
+
+def _plays(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Title and lines of every work but the first, which is the sonnets: some of their lines look like cues."""
+    lines = text.splitlines()[1:]  # some copies name the author in the first line already
+    starts = [number for number, line in enumerate(lines) if AUTHOR in line]
+    for start, end in pairwise([*starts[1:], len(lines)]):
+        above = reversed(lines[max(0, start - 7) : max(0, start - 1)])
+        yield next((line.strip() for line in above if line.strip()), ""), lines[start + 1 : end]
+
+
+def _roles(lines: Sequence[str], odd: bool) -> dict[str, list[str]]:
+    """Lines of each role of a play; odd if it is the one without indentation."""
+    cue, continuation = (ODD_CUE, ODD_CONTINUATION) if odd else (CUE, CONTINUATION)
+    roles: dict[str, list[str]] = defaultdict(list)
+    speaker = ""
+    for line in lines:
+        if match := cue.match(line):
+            speaker = match[1].upper()
+            if odd and speaker.startswith("ACT "):
+                speaker = ""
+            else:
+                roles[speaker].append(match[2])
+        elif odd and line.startswith("<"):  # the licence
+            speaker = ""
+        elif speaker and (match := continuation.match(line)):
+            roles[speaker].append(match[1])
+    return roles
+
+
+def _fetch_raw(path: Path) -> None:
+    """Download the complete works, from the archive or as they are."""
+    try:
+        archive = fetch(ARCHIVE, path.parent)
+    except PflError as error:
+        try:
+            fetch(PLAIN, path.parent).rename(path)
+        except PflError as other:
+            raise PflError(f"{error}; {other}") from other
+        return
+    part = path.with_suffix(".part")
+    with ZipFile(archive) as content, content.open(MEMBER) as member, part.open("wb") as file:
+        shutil.copyfileobj(member, file)
+    part.rename(path)

@@ -1,0 +1,71 @@
+from typing import Any
+
+import numpy as np
+import torch
+from jsonargparse.typing import NonNegativeFloat, restricted_number_type
+from numpy.random import RandomState
+from numpy.typing import NDArray
+
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.transforms import Numbers
+
+Array = NDArray[np.float64]
+Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a seed of RandomState, 32 bits")
+
+
+class Synthetic(FederatedDataModule):
+    """Synthetic(alpha, beta): 60 features, 10 classes, a model and inputs of its own for each user (FedMac, 11.3).
+
+    The recipe of FedProx with pFedMe's sizes, ``num_clients`` users in all: user i has ``5 * (50 + lognormal(4, 2))``
+    samples ``x ~ N(v_i, diag(j^-1.2))`` with the label ``argmax(W_i^T x + b_i)``. The entries of ``W_i`` and ``b_i``
+    are drawn from ``N(u_i, 1)`` with ``u_i ~ N(0, alpha^2)``, those of ``v_i`` from ``N(B_i, 1)`` with
+    ``B_i ~ N(0, beta^2)``. The draws and their order are those of pFedMe's code, so the data are the same.
+
+    As published, ``alpha`` changes no sample: ``u_i`` is in the scores of all classes alike.
+
+    Args:
+        alpha: Standard deviation of the means of the models.
+        beta: Standard deviation of the means of the inputs.
+        generator_seed: Seed of the samples; pFedMe's is 0.
+        kwargs: See ``FederatedDataModule``.
+    """
+
+    num_classes = 10
+    input_shape = (60,)
+    usual_partition = NaturalUsers
+
+    def __init__(
+        self,
+        alpha: NonNegativeFloat = 0.5,
+        beta: NonNegativeFloat = 0.5,
+        generator_seed: Seed = 0,  # type: ignore[valid-type]
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.alpha, self.beta, self.generator_seed = alpha, beta, generator_seed
+
+    def load(self) -> tuple[LabelledData, None]:
+        """Draw the samples of all users."""
+        random, users = RandomState(self.generator_seed), self.num_clients
+        sizes = 5 * (50 + random.lognormal(4, 2, users).astype(np.int64))
+        model_means, input_means = random.normal(0, self.alpha, users), random.normal(0, self.beta, users)
+        centres = [random.normal(mean, 1, self.input_shape) for mean in input_means]
+        samples = [self._draw(random, *each) for each in zip(model_means, centres, sizes, strict=True)]
+        inputs, targets = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*samples, strict=True))
+        return LabelledData(inputs, targets, torch.arange(users).repeat_interleave(torch.from_numpy(sizes))), None
+
+    def transform(self) -> Numbers:
+        """The features as they are."""
+        return Numbers()
+
+    def _draw(
+        self, random: RandomState, mean: float, centre: Array, size: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Inputs and labels of one user."""
+        (features,) = self.input_shape
+        weights, bias = random.normal(mean, 1, (features, self.num_classes)), random.normal(mean, 1, self.num_classes)
+        deviations = np.arange(1, features + 1) ** -0.6
+        inputs = centre + deviations * random.standard_normal((size, features))
+        return inputs.astype(np.float32), (inputs @ weights + bias).argmax(1)

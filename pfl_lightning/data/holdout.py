@@ -1,0 +1,45 @@
+"""Which of a client's samples are held out."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator
+
+from pfl_lightning.data.partitions import Parts
+
+
+def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator) -> tuple[Parts, Parts]:
+    """Hold out a random share of every client's samples.
+
+    Args:
+        parts: Sample indices of each client.
+        fraction: The share; 0 for none.
+        rng: Source of randomness.
+
+    Returns:
+        What each client keeps, and what is held out: at least one sample, but never the last one.
+    """
+    shuffled = [rng.permutation(part) for part in parts]
+    sizes = [held_out_size(len(part), fraction) for part in parts]
+    kept = [part[size:] for part, size in zip(shuffled, sizes, strict=True)]
+    return kept, [part[:size] for part, size in zip(shuffled, sizes, strict=True)]
+
+
+def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tuple[Parts, Parts]:
+    """Hold out all samples of the last clients, and none of the others.
+
+    Args:
+        parts: Sample indices of each client.
+        training_clients: How many clients keep their samples.
+
+    Returns:
+        What each client keeps, and what is held out.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    behind = len(parts) - training_clients
+    return [*parts[:training_clients], *[nothing] * behind], [*[nothing] * training_clients, *parts[training_clients:]]
+
+
+def held_out_size(samples: int, fraction: float) -> int:
+    """How many of a client's samples are held out: its share, at least 1, but never the last one."""
+    return max(0, min(max(1, round(samples * fraction)), samples - 1)) if fraction > 0 else 0

@@ -1,0 +1,59 @@
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.data.partitions import Split
+from pfl_lightning.errors import PflError
+
+
+class LabelledData(NamedTuple):
+    """Samples of a data set.
+
+    Attributes:
+        inputs: Raw inputs, ``[samples, ...]``.
+        targets: Labels, or numbers for a regression, ``[samples]``.
+        users: Who each sample comes from, ``[samples]``, counted from 0; None where the files do not tell.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    users: Tensor | None = None
+
+    def labels(self) -> Split:
+        """What partitions look at; a regression has one class."""
+        classes = (
+            torch.zeros(len(self.targets), dtype=torch.int64) if self.targets.is_floating_point() else self.targets
+        )
+        return Split(classes.numpy(), None if self.users is None else self.users.numpy())
+
+    def keep(self, classes: tuple[int, int]) -> "LabelledData":
+        """Only the samples of the classes from the first to before the second, which are counted from 0 now."""
+        kept = (self.targets >= classes[0]) & (self.targets < classes[1])
+        return LabelledData(
+            self.inputs[kept], self.targets[kept] - classes[0], None if self.users is None else self.users[kept]
+        )
+
+    def join(self, other: "LabelledData | None") -> "LabelledData":
+        """These samples, and the others behind them."""
+        if other is None:
+            return self
+        users = None if self.users is None or other.users is None else torch.cat([self.users, other.users])
+        return LabelledData(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]), users)
+
+
+def check_classes(classes: tuple[int, int], official: int) -> None:
+    """Refuse a choice of classes that there are not.
+
+    Args:
+        classes: The first class, and the one behind the last.
+        official: Number of classes of the data set.
+
+    Raises:
+        PflError: If they are not two rising numbers from 0 to the number of classes.
+    """
+    if not 0 <= classes[0] < classes[1] <= official:
+        raise PflError(
+            f"data.classes: {list(classes)} is not possible; allowed: the first class and the one behind the last, "
+            f"two rising numbers from 0 to {official}"
+        )

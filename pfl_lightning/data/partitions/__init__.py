@@ -1,0 +1,27 @@
+"""How a data set is split among clients: pure functions of labels, users, speeds and a generator."""
+
+from pfl_lightning.data.partitions.base import Partition, Parts, Population, Split
+from pfl_lightning.data.partitions.dirichlet import Dirichlet, EqualDirichlet, GroupedDirichlet
+from pfl_lightning.data.partitions.shards import IID, ClassShards, ConsecutiveClasses, SpeedGroups, UnequalClassShards
+from pfl_lightning.data.partitions.sizes import EqualSizes, LogNormalSizes, Sizes, UniformSizes
+from pfl_lightning.data.partitions.users import NaturalUsers
+
+__all__ = [
+    "IID",
+    "ClassShards",
+    "ConsecutiveClasses",
+    "Dirichlet",
+    "EqualDirichlet",
+    "EqualSizes",
+    "GroupedDirichlet",
+    "LogNormalSizes",
+    "NaturalUsers",
+    "Partition",
+    "Parts",
+    "Population",
+    "Sizes",
+    "SpeedGroups",
+    "Split",
+    "UnequalClassShards",
+    "UniformSizes",
+]

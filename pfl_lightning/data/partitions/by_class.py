@@ -1,0 +1,114 @@
+"""Partitions that look at classes only: a matrix of shares, by which the samples of every class are cut.
+
+One matrix cuts the training and the test samples, so a client is tested on the classes that it trains on.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from pfl_lightning.data.partitions.base import Indices, Partition, Parts, Population, Split
+
+Shares = NDArray[np.float64]
+
+
+class ClassPartition(Partition):
+    """Splits every class by shares of the clients."""
+
+    @abstractmethod
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Draw which share of every class each client gets.
+
+        Args:
+            class_sizes: Training samples of each class, ``[classes]``.
+            population: The clients.
+            rng: Source of randomness.
+
+        Returns:
+            Shares whose rows sum to at most 1, ``[classes, clients]``; what is missing goes to nobody.
+        """
+
+    def split(
+        self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
+    ) -> Sequence[Parts]:
+        """Cut every split by the same shares, and leave nobody without samples."""
+        shares = self.shares(np.bincount(splits[0].labels, minlength=num_classes), population, rng)
+        parts: list[Parts] = []
+        for number, (labels, _) in enumerate(splits):
+            parts.append(cut(labels, shares, rng))
+            fill(parts[-1], labels, shares, self.min_size if number == 0 else 1)
+            if number == 0:
+                shares = _held_shares(shares, labels, parts[0])
+        return parts
+
+
+def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
+    """Cut the shuffled samples of every class by the shares; a count differs from its share by less than one.
+
+    Args:
+        labels: Label of each sample, ``[samples]``.
+        shares: Rows that sum to at most 1, ``[classes, clients]``.
+        rng: Source of randomness.
+
+    Returns:
+        One array of sample indices per client.
+    """
+    pieces: list[Parts] = [[] for _ in range(shares.shape[1])]
+    for label, row in enumerate(shares):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        # the random offset gives the left-over samples of every class to other clients; 1e-9 absorbs float error
+        ends = np.floor(row.cumsum() * len(members) + rng.random() * (1 - 1e-6) + 1e-9).astype(np.int64)
+        if row.sum() > 1 - 1e-9:
+            ends[-1] = len(members)
+        for client, piece in enumerate(np.split(members, np.minimum(ends, len(members)))[:-1]):
+            pieces[client].append(piece)
+    return [np.concatenate(piece) for piece in pieces]
+
+
+def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
+    """Move samples to the clients with too few, in place, where possible of their own classes.
+
+    They are samples that nobody has, and where there are none, the largest client's.
+
+    Args:
+        parts: Sample indices of each client.
+        labels: Label of each sample, ``[samples]``; enough of them for ``least`` each.
+        shares: Share of each class, ``[classes, clients]``.
+        least: Samples that every client shall have.
+    """
+    piles = [*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))]
+    counts = _count(piles, labels, len(shares))
+    sizes = np.array([*map(len, parts), 2 * len(labels)])  # nobody's samples go first, all of them
+    for client in np.flatnonzero(sizes < least):
+        wanted = np.argsort(-shares[:, client], kind="stable")
+        while sizes[client] < least:
+            spare = sizes * (sizes > least)
+            label = next(label for label in wanted if (counts[label] * spare).any())
+            donor = int(np.argmax((counts[label] > 0) * spare))
+            place = np.flatnonzero(labels[piles[donor]] == label)[0]
+            piles[client] = np.append(piles[client], piles[donor][place])
+            piles[donor] = np.delete(piles[donor], place)
+            for pile, change in ((client, 1), (donor, -1)):
+                sizes[pile] += change
+                counts[label, pile] += change
+    parts[:] = piles[:-1]
+
+
+def _count(parts: Parts, labels: Indices, classes: int) -> Indices:
+    """Samples of every class in each part, ``[classes, parts]``."""
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts], axis=1)
+
+
+def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:
+    """The shares without those of classes of which a client got no sample.
+
+    A class that went to clients without a share alone is for them; one that nobody has stays as it is.
+    """
+    held = _count(parts, labels, len(shares)) > 0
+    kept = shares * held
+    kept = np.select([kept.any(1, keepdims=True), held.any(1, keepdims=True)], [kept, held], shares)
+    handed_out = np.maximum(kept.sum(1, keepdims=True), np.finfo(float).tiny)
+    return kept * (shares.sum(1, keepdims=True) / handed_out)

@@ -1,0 +1,111 @@
+import numpy as np
+from jsonargparse.typing import PositiveFloat, PositiveInt
+from numpy.random import Generator
+
+from pfl_lightning.data.partitions.base import Indices, Population
+from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
+
+TRIES = 100
+
+
+class Dirichlet(ClassPartition):
+    """Every class is shared out by Dirichlet proportions (Wang et al. 2020; DePRL, section 5.2).
+
+    A client that has its fair number of samples gets nothing of the classes that follow, which caps the sizes. The
+    draw is repeated until every client has ``min_size`` samples; after 100 draws the last one is repaired by moving
+    samples from the largest clients, so that this always ends.
+
+    Args:
+        alpha: Concentration; the smaller, the fewer classes a client holds.
+        min_size: Least number of training samples of a client, the validation share included.
+    """
+
+    def __init__(self, alpha: PositiveFloat = 0.3, min_size: PositiveInt = 10) -> None:
+        self.alpha, self.min_size = alpha, min_size
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Balanced Dirichlet proportions of each class."""
+        return _balanced(class_sizes, population.num_clients, self.alpha, self.min_size, rng)
+
+
+class GroupedDirichlet(ClassPartition):
+    """Dirichlet proportions within groups of clients, each with its part of every class (FedDF; FedMac, section 11.4).
+
+    The draw of a group is repeated until each of its clients has half of its fair number of samples, or 100 times.
+
+    Args:
+        alpha: Concentration; the smaller, the fewer classes a client holds.
+        group_size: Most clients in a group; there are as few groups as possible, whose sizes differ by at most one.
+    """
+
+    def __init__(self, alpha: PositiveFloat = 0.5, group_size: PositiveInt = 10) -> None:
+        self.alpha, self.group_size = alpha, group_size
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Balanced Dirichlet proportions within each group's part of each class."""
+        clients = population.num_clients
+        shares = np.zeros((len(class_sizes), clients))
+        for group in np.array_split(rng.permutation(clients), -(-clients // self.group_size)):
+            part = len(group) / clients
+            half = class_sizes.sum() / clients / 2
+            sizes = part * class_sizes.astype(np.float64)
+            shares[:, group] = part * _balanced(sizes, len(group), self.alpha, half, rng)
+        return shares
+
+
+class EqualDirichlet(ClassPartition):
+    """Clients of equal size whose classes follow priors of their own, drawn from a Dirichlet distribution (DisPFL).
+
+    In ten turns each client draws a tenth of its samples by its prior, among the classes that are not used up; DePRL,
+    section 5.2, last paragraph.
+
+    Differs: DisPFL's clients share test samples; here no two clients do.
+
+    Args:
+        alpha: Concentration; the smaller, the fewer classes a client holds.
+    """
+
+    TURNS = 10
+
+    def __init__(self, alpha: PositiveFloat = 0.3) -> None:
+        self.alpha = alpha
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Shares that give equally many samples to all, but for one."""
+        clients, left = population.num_clients, class_sizes.copy()
+        priors = rng.dirichlet(np.full(len(class_sizes), self.alpha), clients)
+        sizes = np.diff(np.arange(clients + 1) * class_sizes.sum() // clients)
+        counts = np.zeros((len(class_sizes), clients), dtype=np.int64)
+        for turn in range(1, self.TURNS + 1):
+            for client in rng.permutation(clients):
+                while (missing := sizes[client] * turn // self.TURNS - counts[:, client].sum()) > 0:
+                    prior = priors[client] * (left > 0) + 1e-12 * left  # a prior can lie on used-up classes alone
+                    drawn = np.minimum(rng.multinomial(missing, prior / prior.sum()), left)
+                    counts[:, client] += drawn
+                    left -= drawn
+        shares = counts / np.maximum(class_sizes, 1)[:, None]
+        shares[class_sizes == 0] = 1 / clients
+        return shares
+
+
+def _balanced(class_sizes: Shares | Indices, clients: int, alpha: float, min_size: float, rng: Generator) -> Shares:
+    """Draw shares until every client has ``min_size`` samples, or ``TRIES`` times."""
+    for _ in range(TRIES):
+        shares = _draw(class_sizes, clients, alpha, rng)
+        if (class_sizes @ shares).min() >= min_size:
+            break
+    return shares
+
+
+def _draw(class_sizes: Shares | Indices, clients: int, alpha: float, rng: Generator) -> Shares:
+    shares = np.zeros((len(class_sizes), clients))
+    sizes = np.zeros(clients)
+    for label, size in enumerate(class_sizes):
+        hungry = sizes < class_sizes.sum() / clients
+        hungry |= not hungry.any()  # what follows are classes without samples
+        proportions = rng.dirichlet(np.full(clients, alpha)) * hungry
+        if not proportions.sum():  # a tiny alpha can put all its weight on one full client
+            proportions = hungry / 1.0
+        shares[label] = proportions / proportions.sum()
+        sizes += size * shares[label]
+    return shares

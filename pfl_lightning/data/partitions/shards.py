@@ -1,0 +1,204 @@
+import numpy as np
+from jsonargparse import lazy_instance
+from jsonargparse.typing import PositiveInt
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from pfl_lightning.data.partitions.base import Indices, Population
+from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
+from pfl_lightning.data.partitions.sizes import EqualSizes, Sizes
+from pfl_lightning.errors import PflError
+
+
+class IID(ClassPartition):
+    """Every client gets the same share of every class: no heterogeneity but that of the sizes.
+
+    Args:
+        sizes: Samples of each client, drawn from all; rounding changes them by less than one in every class. By
+            default all samples in equal parts.
+    """
+
+    def __init__(self, sizes: Sizes | None = None) -> None:
+        self.sizes = sizes
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Equal shares, or those of the sizes.
+
+        Raises:
+            PflError: If the clients shall have more samples than there are.
+        """
+        if self.sizes is None:
+            return np.full((len(class_sizes), population.num_clients), 1 / population.num_clients)
+        drawn, total = self.sizes.draw(population.num_clients, rng), class_sizes.sum()
+        if drawn.sum() > total:
+            raise PflError(
+                f"data.partition.sizes: {population.num_clients} clients with {drawn.sum():,} samples in all are not "
+                f"possible; allowed: up to the {total:,} there are"
+            )
+        return np.tile(drawn / total, (len(class_sizes), 1))
+
+
+class ClassShards(ClassPartition):
+    """Every client gets shards of a few different classes (SRPFL, section 6.1).
+
+    Each class is cut into equal shards, as many as it has clients; all classes have the same number of clients, or
+    differ by one where the numbers do not divide. Clients in random order take the classes that the fewest have taken.
+
+    Args:
+        classes_per_client: Number of different classes that a client holds.
+    """
+
+    def __init__(self, classes_per_client: PositiveInt = 3) -> None:
+        self.classes_per_client = classes_per_client
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Equal shares of each client's own classes.
+
+        Raises:
+            PflError: If a client shall hold more classes than there are, or the shards are too few for all classes.
+        """
+        classes, clients = len(class_sizes), population.num_clients
+        _check_classes(self.classes_per_client, classes)
+        if self.classes_per_client * clients < classes:
+            raise PflError(
+                f"data.partition.classes_per_client: {self.classes_per_client} leaves classes without a client when "
+                f"there are {clients} clients; allowed: {-(-classes // clients)} to {classes}"
+            )
+        holds = np.zeros((classes, clients))
+        for client in rng.permutation(clients):
+            chosen = np.lexsort((rng.random(classes), holds.sum(1)))[: self.classes_per_client]
+            holds[chosen, client] = 1
+        return holds / holds.sum(1, keepdims=True)
+
+
+class UnequalClassShards(ClassPartition):
+    """Client u holds the classes u, u + 1, ... (modulo their number), in very unequal shares (FedMac, section 11.1).
+
+    The m clients of a class take from it in turn: each but the last takes a uniform whole number from
+    [left // (m + 1), left // 2), at least 1, of what is ``left``; the last one takes the rest.
+
+    Differs: the published generator counts the samples of the first two classes only, and drops what does not fit.
+
+    Args:
+        classes_per_client: Number of different classes that a client holds.
+    """
+
+    def __init__(self, classes_per_client: PositiveInt = 2) -> None:
+        self.classes_per_client = classes_per_client
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Unequal shares of consecutive classes.
+
+        Raises:
+            PflError: If a client shall hold more classes than there are, or a class has too few clients or samples.
+        """
+        holds = consecutive_classes(self.classes_per_client, len(class_sizes), population.num_clients)
+        shares = np.zeros(holds.shape)
+        for label, size in enumerate(class_sizes):
+            takers = np.flatnonzero(holds[label])
+            if not 0 < len(takers) <= size:
+                raise PflError(
+                    f"data.num_clients: {population.num_clients} is not possible: class {label} has {size} samples for "
+                    f"{len(takers)} clients; allowed: numbers that give each class clients, and each of them a sample"
+                )
+            shares[label, takers] = _take_in_turn(int(size), len(takers), rng) / size
+        return shares
+
+
+class ConsecutiveClasses(ClassPartition):
+    """Client u holds the classes u, u + 1, ... (modulo their number), as many samples of each (SRPFL, section 6.4).
+
+    Samples that nobody is given stay unused.
+
+    Differs: the authors' code gives all clients of a class the same images; here no two clients share one.
+
+    Args:
+        classes_per_client: Number of different classes that a client holds.
+        sizes: Samples of each client, training and test together where the test split is cut from them.
+    """
+
+    def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes = lazy_instance(EqualSizes)) -> None:
+        self.classes_per_client, self.sizes = classes_per_client, sizes
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """The same number of samples of each of the client's classes.
+
+        Raises:
+            PflError: If a client shall hold more classes than there are, or a class has too few samples.
+        """
+        holds = consecutive_classes(self.classes_per_client, len(class_sizes), population.num_clients)
+        wanted = holds * np.maximum(1, self.sizes.draw(population.num_clients, rng) // self.classes_per_client)
+        if (missing := wanted.sum(1) - class_sizes).max() > 0:
+            label = int(missing.argmax())
+            raise PflError(
+                f"data.partition.sizes: the clients of class {label} need {wanted[label].sum():,} samples of it; "
+                f"allowed: up to the {class_sizes[label]:,} there are"
+            )
+        return wanted / np.maximum(class_sizes, 1)[:, None]
+
+
+class SpeedGroups(ClassPartition):
+    """The faster a client, the lower its classes (SRPFL's ``correlated``, section 4).
+
+    Classes are cut into groups in their order, and so are the clients, sorted by their computation times; as many
+    clients as fit the classes of their group. The clients of a group share its classes equally.
+
+    Args:
+        groups: Number of groups; with 3 of them and 10 classes, the fastest 30 % of the clients hold the classes 0, 1
+            and 2, the next 30 % the classes 3, 4 and 5, the slowest 40 % the others.
+    """
+
+    def __init__(self, groups: PositiveInt = 3) -> None:
+        self.groups = groups
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Equal shares within each group.
+
+        Raises:
+            PflError: If there are more groups than classes or clients.
+        """
+        classes, clients = len(class_sizes), population.num_clients
+        if self.groups > min(classes, clients):
+            raise PflError(
+                f"data.partition.groups: {self.groups} is not possible; allowed: 1 to {min(classes, clients)}"
+            )
+        groups = np.arange(self.groups + 1)
+        class_ends = groups * classes // self.groups
+        client_ends = np.rint(class_ends * clients / classes).astype(np.int64)
+        client_ends = np.maximum.accumulate(client_ends - groups) + groups  # or rounding would leave a group empty
+        fastest = np.argsort(population.times, kind="stable")
+        shares = np.zeros((classes, clients))
+        for group in range(self.groups):
+            members = fastest[client_ends[group] : client_ends[group + 1]]
+            shares[class_ends[group] : class_ends[group + 1], members] = 1 / len(members)
+        return shares
+
+
+def consecutive_classes(classes_per_client: int, num_classes: int, num_clients: int) -> NDArray[np.bool_]:
+    """Whether client u holds a class, ``[classes, clients]``: it holds u, u + 1, ... modulo the number of classes.
+
+    Raises:
+        PflError: If a client shall hold more classes than there are.
+    """
+    _check_classes(classes_per_client, num_classes)
+    places = (np.arange(num_classes)[:, None] - np.arange(num_clients)) % num_classes
+    return places < classes_per_client
+
+
+def _check_classes(wanted: int, classes: int) -> None:
+    if wanted > classes:
+        raise PflError(
+            f"data.partition.classes_per_client: {wanted} is not possible; allowed: 1 to {classes}, "
+            "the number of classes"
+        )
+
+
+def _take_in_turn(left: int, takers: int, rng: Generator) -> Indices:
+    """What each taker takes of ``left`` samples, at least one each."""
+    taken = []
+    for behind in range(takers - 1, 0, -1):
+        low = left // (takers + 1)
+        amount = int(rng.integers(low, max(left // 2, low + 1)))
+        taken.append(min(max(amount, 1), left - behind))
+        left -= taken[-1]
+    return np.array([*taken, left])

@@ -1,0 +1,70 @@
+from abc import ABC, abstractmethod
+
+import numpy as np
+from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveInt
+from numpy.random import Generator
+
+from pfl_lightning.data.partitions.base import Indices
+from pfl_lightning.errors import PflError
+
+
+class Sizes(ABC):
+    """How many samples each client gets."""
+
+    @abstractmethod
+    def draw(self, num_clients: int, rng: Generator) -> Indices:
+        """Samples of each client, ``[num_clients]``, at least 1 each."""
+
+
+class EqualSizes(Sizes):
+    """The same number for all; SRPFL's FEMNIST has 150 (section 6.4).
+
+    Args:
+        samples: Samples of a client.
+    """
+
+    def __init__(self, samples: PositiveInt = 150) -> None:
+        self.samples = samples
+
+    def draw(self, num_clients: int, rng: Generator) -> Indices:
+        """The same number for all."""
+        return np.full(num_clients, self.samples)
+
+
+class UniformSizes(Sizes):
+    """Uniform whole numbers; SRPFL's imbalanced FEMNIST has 100 + U[0, 50] (section 6.4).
+
+    Args:
+        low: Smallest number of samples.
+        high: Largest number of samples.
+
+    Raises:
+        PflError: If the smallest is larger than the largest.
+    """
+
+    def __init__(self, low: PositiveInt = 100, high: PositiveInt = 150) -> None:
+        if low > high:
+            raise PflError(f"data.partition.sizes.low: {low} is not possible; allowed: 1 to {high} (sizes.high)")
+        self.low, self.high = low, high
+
+    def draw(self, num_clients: int, rng: Generator) -> Indices:
+        """Uniform draws, both ends included."""
+        return rng.integers(self.low, self.high, num_clients, endpoint=True)
+
+
+class LogNormalSizes(Sizes):
+    """``least`` + LogNormal(mean, sigma): many small clients, a few large ones (FedRep's FEMNIST; SRPFL, section 6.4).
+
+    Args:
+        least: Samples that everyone has.
+        mean: Mean of the logarithm of what comes on top.
+        sigma: Standard deviation of that logarithm.
+    """
+
+    def __init__(self, least: NonNegativeInt = 100, mean: float = 4.0, sigma: NonNegativeFloat = 1.0) -> None:
+        self.least, self.mean, self.sigma = least, mean, sigma
+
+    def draw(self, num_clients: int, rng: Generator) -> Indices:
+        """Log-normal draws, rounded down."""
+        draws = np.minimum(rng.lognormal(self.mean, self.sigma, num_clients), 1e12)  # more does not fit an integer
+        return np.maximum(1, self.least + draws.astype(np.int64))

@@ -1,0 +1,55 @@
+from collections.abc import Sequence
+
+import numpy as np
+from jsonargparse.typing import PositiveInt
+from numpy.random import Generator
+
+from pfl_lightning.data.partitions.base import Indices, Partition, Parts, Population, Split
+from pfl_lightning.errors import PflError
+
+
+class NaturalUsers(Partition):
+    """Every client is one user of the data set, such as a writer or a role (LEAF); drawn at random.
+
+    Args:
+        min_samples: Only users with at least so many samples, training and test together.
+    """
+
+    def __init__(self, min_samples: PositiveInt = 1) -> None:
+        self.min_samples = min_samples
+
+    def split(
+        self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
+    ) -> Sequence[Parts]:
+        """Choose users, and give each client all samples of its own.
+
+        Raises:
+            PflError: If the data set has no users, or too few of them.
+        """
+        if any(split.users is None for split in splits):
+            raise PflError(
+                "data.partition: NaturalUsers is not possible with data that does not tell its users; allowed: "
+                "partitions by class"
+            )
+        counts = _count([split.users for split in splits if split.users is not None])
+        eligible = np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
+        if population.num_clients > len(eligible):
+            raise PflError(
+                f"data.num_clients: {population.num_clients} is not possible; allowed: 1 to {len(eligible)}, "
+                f"the users with at least {self.min_samples} samples (data.partition.min_samples)"
+            )
+        chosen = rng.choice(eligible, population.num_clients, replace=False)
+        return [_samples_of(chosen, split.users) for split in splits if split.users is not None]
+
+
+def _count(splits: Sequence[Indices]) -> Indices:
+    """Samples of every user in each split, ``[splits, users]``."""
+    users = max(int(split.max(initial=0)) for split in splits) + 1
+    return np.stack([np.bincount(split, minlength=users) for split in splits])
+
+
+def _samples_of(chosen: Indices, users: Indices) -> Parts:
+    """Indices of the samples of each of the users, in their order."""
+    order = np.argsort(users, kind="stable")
+    starts, ends = (np.searchsorted(users[order], chosen, side=side) for side in ("left", "right"))
+    return [order[start:end] for start, end in zip(starts, ends, strict=True)]

@@ -1,0 +1,228 @@
+"""Texts as numbers: tokens, vocabularies and GloVe vectors. What the library uses of torchtext is used here alone."""
+
+import os
+import re
+import shutil
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.errors import PflError, one_line
+
+PADDING, UNKNOWN = "<pad>", "<unk>"  # the first two tokens of a vocabulary
+WORDS_AND_MARKS = re.compile(r"[\w']+|[.,!?;]")
+
+GLOVE_DIMS = (50, 100)
+GLOVE = Remote(
+    urls=(
+        "https://nlp.stanford.edu/data/glove.6B.zip",
+        "https://huggingface.co/stanfordnlp/glove/resolve/main/glove.6B.zip",
+    ),
+    name="glove.6B.zip",
+    digest="617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+    size=862_182_613,
+)
+
+
+class Texts(NamedTuple):
+    """Texts as numbers of words.
+
+    Attributes:
+        tokens: The words of all texts, one text behind the other, int32 ``[tokens]``.
+        lengths: Words of each text, int32 ``[texts]``.
+        words: What the numbers stand for.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    words: list[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[Sequence[str]]) -> "Texts":
+        """Number the words of texts in the order in which they appear."""
+        numbers: dict[str, int] = {}
+        tokens, lengths = array("i"), array("i")
+        for text in texts:
+            tokens.extend([numbers.setdefault(word, len(numbers)) for word in text])
+            lengths.append(len(text))
+        return cls(torch.from_numpy(np.array(tokens)), torch.from_numpy(np.array(lengths)), list(numbers))
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """The same as tensors; no word may contain a line break."""
+        words = np.array(bytearray("\n".join(self.words), "utf-8", "surrogatepass"))
+        return {"tokens": self.tokens, "lengths": self.lengths, "words": torch.from_numpy(words)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Texts":
+        """What ``to_tensors`` made tensors of."""
+        words = tensors["words"].numpy().tobytes().decode("utf-8", "surrogatepass")
+        return cls(tensors["tokens"], tensors["lengths"], words.split("\n") if words else [])
+
+    def keep(self, kept: Tensor) -> "Texts":
+        """Only some of the texts, ``[texts]`` bool."""
+        return Texts(self.tokens[kept.repeat_interleave(self.lengths)], self.lengths[kept], self.words)
+
+    def counts(self) -> dict[str, int]:
+        """How often each word is in the texts."""
+        return dict(zip(self.words, self.tokens.bincount(minlength=len(self.words)).tolist(), strict=True))
+
+    def renumber(self, vocabulary: list[str], unknown: int) -> "Texts":
+        """The same texts with the numbers of a vocabulary.
+
+        Args:
+            vocabulary: Words; what is at or before the place of the unknown ones is no word.
+            unknown: Number of all words that are not in the vocabulary.
+        """
+        places = {word: place for place, word in enumerate(vocabulary) if place > unknown}
+        numbers = torch.tensor([places.get(word, unknown) for word in self.words], dtype=torch.int32)
+        return Texts(numbers[self.tokens], self.lengths, vocabulary)
+
+    def padded(self, length: int) -> Tensor:
+        """The first words of each text and 0 behind them, in a small integer type, ``[texts, length]``."""
+        starts = self.lengths.cumsum(0) - self.lengths
+        places = torch.arange(len(self.tokens)) - starts.repeat_interleave(self.lengths)
+        dtype = torch.int16 if len(self.words) <= 1 << 15 else torch.int32
+        rows = torch.zeros(len(self.lengths), length, dtype=dtype)
+        rows[torch.arange(length) < self.lengths[:, None]] = self.tokens[places < length].to(dtype)
+        return rows
+
+
+def basic_english() -> Callable[[str], list[str]]:
+    """The tokenizer of torchtext: lower case, marks apart.
+
+    Raises:
+        PflError: If torchtext cannot be imported.
+    """
+    return _torchtext("data.utils").get_tokenizer("basic_english")
+
+
+def words_and_marks(text: str) -> list[str]:
+    """Delta-FL's and LEAF's tokens: words of letters, digits and apostrophes, and the marks . , ! ? ; one by one."""
+    return WORDS_AND_MARKS.findall(text)
+
+
+def vocabulary(counts: Mapping[str, int], size: int) -> list[str]:
+    """Padding, unknown and the most frequent words; of equally frequent ones the first by the alphabet.
+
+    Args:
+        counts: How often each word occurs.
+        size: How many words, at most.
+
+    Raises:
+        PflError: If torchtext cannot be imported.
+    """
+    return _torchtext("vocab").Vocab(Counter(counts), max_size=size, specials=[PADDING, UNKNOWN]).itos
+
+
+def find_glove(folder: Path, dim: int) -> Path:
+    """The file with GloVe's vectors of some length.
+
+    Raises:
+        PflError: If it is neither in the folder nor in a folder ``glove`` there.
+    """
+    path = _find_glove(folder, dim)
+    if path is None:
+        raise PflError(
+            f"{_no_glove(folder, dim)}; fetch them with pfl data prepare Sent140 --root '{folder}', or unzip "
+            f"{GLOVE.urls[0]} there"
+        )
+    return path
+
+
+def prepare_glove(folder: Path, dim: int) -> None:
+    """Download GloVe's vectors unless those of the wanted length are there.
+
+    Raises:
+        PflError: If that fails.
+    """
+    if _find_glove(folder, dim) is None:
+        try:
+            fetch_members(GLOVE, [_glove(each) for each in GLOVE_DIMS], folder)
+        except PflError as error:
+            raise PflError(f"{_no_glove(folder, dim)}; {error}; or unzip {GLOVE.name} there by hand") from error
+
+
+def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[np.float32]]:
+    """GloVe's vectors of some words, those that it has.
+
+    torchtext's own reader is not used: it takes a minute, keeps a copy that it never compares with the text again, and
+    switches the check of certificates off in the whole process.
+
+    Args:
+        path: GloVe's text: a word and its numbers in each line.
+        words: The words.
+        dim: Length of a vector.
+
+    Raises:
+        PflError: If a line has another number of numbers.
+    """
+    wanted = {word.encode("utf-8", "surrogatepass"): word for word in words}
+    vectors = {}
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                word, _, numbers = line.partition(b" ")
+                if numbers.count(b" ") != dim - 1:
+                    raise ValueError(f"line {number} has no {dim} numbers")
+                if word in wanted:
+                    vectors[wanted[word]] = np.array(numbers.split(), dtype=np.float32)
+    except (OSError, ValueError) as error:
+        raise PflError(f"data.glove_root: cannot read '{path}'; unzip it anew ({error})") from error
+    return vectors
+
+
+def fetch_members(remote: Remote, members: Sequence[str], folder: Path) -> None:
+    """Download an archive, and unpack some of its files beside it, those that are not there.
+
+    Raises:
+        PflError: If that fails.
+    """
+    archive = fetch(remote, folder)
+    try:
+        with ZipFile(archive) as files:
+            for member in members:
+                if not (folder / member).is_file():
+                    _unpack(files, member, folder)
+    except (OSError, BadZipFile, KeyError) as error:
+        raise PflError(f"cannot unpack '{archive}' ({error})") from error
+
+
+def _unpack(files: ZipFile, member: str, folder: Path) -> None:
+    part = folder / f"{member}.part"  # so that a file is complete if it is there
+    with files.open(member) as source, part.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    os.replace(part, folder / member)
+
+
+def _glove(dim: int) -> str:
+    return f"glove.6B.{dim}d.txt"
+
+
+def _find_glove(folder: Path, dim: int) -> Path | None:
+    places = (folder / _glove(dim), folder / "glove" / _glove(dim))
+    return next((path for path in places if path.is_file()), None)
+
+
+def _no_glove(folder: Path, dim: int) -> str:
+    return f"data.glove_root: no GloVe vectors in '{folder}' (looked for {_glove(dim)} and glove/{_glove(dim)})"
+
+
+def _torchtext(module: str) -> ModuleType:
+    try:
+        return import_module(f"torchtext.{module}")
+    except (ImportError, OSError) as error:  # its compiled versions raise the second
+        raise PflError(
+            f"torchtext cannot be imported ({one_line(error)}); allowed: torchtext>=0.6,<0.7 "
+            "(pip install 'torchtext>=0.6,<0.7')"
+        ) from error

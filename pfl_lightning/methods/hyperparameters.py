@@ -1,0 +1,11 @@
+from collections.abc import Mapping
+from typing import Any
+
+
+def plain_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with numbers that lack the command line's range checks, whose classes a safe checkpoint cannot hold."""
+    return {name: _plain(value) for name, value in arguments.items()}
+
+
+def _plain(value: Any) -> Any:
+    return next((kind(value) for kind in (bool, int, float) if isinstance(value, kind)), value)

@@ -1,0 +1,24 @@
+from math import prod
+
+from torch import nn
+
+from pfl_lightning.models.network import Network, outputs
+
+
+class LinearNetwork(Network):
+    """A linear representation and a linear head on it, without biases (SRPFL, section 5.1).
+
+    Args:
+        input_shape: Shape of one input; it is flattened.
+        num_classes: Number of classes; two of them have one output. A regression has 1.
+        rank: Width of the representation, k.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, rank: int = 2) -> None:
+        super().__init__(
+            {
+                "flatten": nn.Flatten(),
+                "body": nn.Linear(prod(input_shape), rank, bias=False),
+                "head": nn.Linear(rank, outputs(num_classes), bias=False),
+            }
+        )

@@ -1,0 +1,125 @@
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+State = tuple[Tensor, ...]  # what one step hands to the next, [batch, hidden] each; the output comes first
+
+
+class Recurrent(nn.RNNBase, ABC):
+    """A recurrent layer written out in plain products, with the parameters and the initialisation of torch's own.
+
+    ``vmap`` cannot run torch's fused layers without gradients, and so could not evaluate them.
+
+    Args:
+        input_size: Features of one step.
+        hidden_size: Width of the hidden state in each direction.
+        num_layers: Layers on top of each other.
+        bias: Whether there are biases.
+        dropout: Probability of dropping a unit between two layers.
+        bidirectional: Whether each layer also runs backwards in time.
+    """
+
+    mode_name: ClassVar[str]
+    state_size: ClassVar[int]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
+        super().__init__(self.mode_name, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional)
+        self.between = dropout_layer(dropout)
+
+    def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
+        """Last hidden state of the last layer, as of torch's packed sequences.
+
+        Args:
+            inputs: ``[batch, time, features]``.
+            present: Which steps are real, ``[batch, time]``; padding is at the end. All of them when None.
+
+        Returns:
+            The state after the last real step, and behind it that of the backward direction, ``[batch, hidden]`` each.
+        """
+        masks = None if present is None else present.unsqueeze(-1).unbind(1)
+        directions = (False, True) if self.bidirectional else (False,)
+        weights = iter(self.all_weights)
+        runs: list[list[Tensor]] = []
+        for _ in range(self.num_layers):
+            if runs:
+                inputs = self.between(torch.cat([torch.stack(run, 1) for run in runs], -1))
+            runs = [self._run(inputs, masks, next(weights), backwards) for backwards in directions]
+        return torch.cat([run[0 if backwards else -1] for run, backwards in zip(runs, directions, strict=True)], -1)
+
+    def _run(
+        self, inputs: Tensor, masks: Sequence[Tensor] | None, weights: Sequence[Tensor], backwards: bool
+    ) -> list[Tensor]:
+        """Outputs ``[batch, hidden]`` of one layer in one direction, in the order of time."""
+        weight_ih, weight_hh, *biases = weights
+        bias_ih, bias_hh = biases or (None, None)
+        projected = F.linear(inputs, weight_ih, bias_ih).unbind(1)
+        state: State = (projected[0].new_zeros(len(inputs), self.hidden_size),) * self.state_size
+        outputs = []
+        for time in reversed(range(len(projected))) if backwards else range(len(projected)):
+            after = self.step(projected[time], state, weight_hh, bias_hh)
+            if masks is not None:
+                after = tuple(torch.where(masks[time], new, old) for new, old in zip(after, state, strict=True))
+            state = after
+            outputs.append(state[0])
+        return outputs[::-1] if backwards else outputs
+
+    @abstractmethod
+    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        """One step in time.
+
+        Args:
+            projected: The step's inputs times their weights, ``[batch, gates * hidden]``.
+            state: The state before the step.
+            weight: The state's weights, ``[gates * hidden, hidden]``.
+            bias: Their bias, ``[gates * hidden]``.
+
+        Returns:
+            The state after the step.
+        """
+
+
+class LSTM(Recurrent):
+    """Long short-term memory; the state is ``hidden, cell``, the gates are those of ``torch.nn.LSTM``."""
+
+    mode_name = "LSTM"
+    state_size = 2
+
+    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        """One step in time."""
+        hidden, cell = state
+        enter, forget, new, leave = (projected + F.linear(hidden, weight, bias)).chunk(4, -1)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        return leave.sigmoid() * cell.tanh(), cell
+
+
+class GRU(Recurrent):
+    """Gated recurrent unit; the gates are those of ``torch.nn.GRU``."""
+
+    mode_name = "GRU"
+    state_size = 1
+
+    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+        """One step in time."""
+        (hidden,) = state
+        sizes = [2 * self.hidden_size, self.hidden_size]
+        gates, new = projected.split(sizes, -1)
+        gates_before, new_before = F.linear(hidden, weight, bias).split(sizes, -1)
+        reset, keep = (gates + gates_before).sigmoid().chunk(2, -1)
+        return ((new + reset * new_before).tanh().lerp(hidden, keep),)
+
+
+def dropout_layer(probability: float) -> nn.Module:
+    """Dropout, or nothing where it drops nothing: a layer of dropout keeps ``auto`` from batching clients."""
+    return nn.Dropout(probability) if probability > 0 else nn.Identity()

@@ -1,0 +1,39 @@
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models.network import Network
+from pfl_lightning.seeding import seed_of
+
+NetworkFactory = Callable[[tuple[int, ...], int], Network]
+
+
+def start_network(
+    make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int, seed: int, pretrained: Mapping[str, Tensor]
+) -> Network:
+    """Make a network, the same for the same seed whatever was drawn before.
+
+    Args:
+        make: Builds the network.
+        input_shape: Shape of one input.
+        num_classes: Number of classes.
+        seed: Seed of its random start.
+        pretrained: Tensors to start with instead, by name; those that the network has are taken.
+
+    Raises:
+        PflError: If the network does not suit the inputs, or a pretrained tensor not the network.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(seed, "network"))
+        network = make(input_shape, num_classes)
+    tensors = network.state_dict()
+    for name in tensors.keys() & pretrained.keys():
+        if tensors[name].shape != pretrained[name].shape:
+            raise PflError(
+                f"model.network: {type(network).__name__} has {name} of shape {tuple(tensors[name].shape)}; the data "
+                f"set starts it with shape {tuple(pretrained[name].shape)}"
+            )
+        tensors[name].copy_(pretrained[name])
+    return network

@@ -1,0 +1,141 @@
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models.network import Network, outputs
+from pfl_lightning.models.recurrent import GRU, LSTM, dropout_layer
+
+PADDING = 0
+UNKNOWN = 1
+
+
+class TweetLSTM(Network):
+    """SRPFL's Sent140 network (section 7): tokens to a two-layer bidirectional LSTM and two linear layers.
+
+    Dropout acts on the word vectors, between the LSTM's layers and after the bottleneck.
+
+    Args:
+        input_shape: Length in tokens and size of the vocabulary.
+        num_classes: Number of classes; two of them have one output.
+        embedding_dim: Length of a word vector.
+        hidden: Width of the LSTM in each direction.
+        bottleneck: Width of the first linear layer.
+        dropout: Probability of dropping a unit.
+
+    Raises:
+        PflError: If the inputs are not tokens.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        embedding_dim: int = 100,
+        hidden: int = 256,
+        bottleneck: int = 5,
+        dropout: float = 0.5,
+    ) -> None:
+        layers: dict[str, nn.Module] = {
+            "embedding": Embedding(step_size(type(self).__name__, input_shape), embedding_dim, dropout),
+            "lstm": MaskedLSTM(embedding_dim, hidden, num_layers=2, dropout=dropout, bidirectional=True),
+            "fc1": nn.Linear(2 * hidden, bottleneck),
+            "relu": nn.ReLU(),
+        }
+        if dropout > 0:
+            layers["dropout"] = nn.Dropout(dropout)
+        super().__init__({**layers, "fc2": nn.Linear(bottleneck, outputs(num_classes))})
+
+
+class LSTMClassifier(Network):
+    """Delta-FL's Sent140 network on frozen word vectors (section 11.2): an LSTM, whose last step a linear layer reads.
+
+    Padding counts as words with a zero vector.
+
+    Args:
+        input_shape: Length in words and length of a word vector.
+        num_classes: Number of classes; two of them have one output.
+        hidden: Width of the LSTM.
+
+    Raises:
+        PflError: If the inputs are not sequences of vectors.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: int = 50) -> None:
+        lstm = LSTM(step_size(type(self).__name__, input_shape), hidden)
+        super().__init__({"lstm": lstm, "fc": nn.Linear(hidden, outputs(num_classes))})
+
+
+class CharGRU(Network):
+    """Delta-FL's Shakespeare network (section 11.2): one-hot characters to a GRU, whose last step a linear layer reads.
+
+    Its texts have no padding: token 0 is a character as well.
+
+    Args:
+        input_shape: Length in characters and size of the alphabet.
+        num_classes: Number of classes; two of them have one output.
+        hidden: Width of the GRU.
+
+    Raises:
+        PflError: If the inputs are not tokens.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: int = 128) -> None:
+        alphabet = step_size(type(self).__name__, input_shape)
+        layers = {"onehot": OneHot(alphabet), "gru": GRU(alphabet, hidden)}
+        super().__init__({**layers, "fc": nn.Linear(hidden, outputs(num_classes))})
+
+
+class Embedding(nn.Embedding):
+    """Tokens ``[batch, length]`` to vectors ``[batch, length, dim + 1]``; the last channel is 1 for a word.
+
+    Padding has 0 there and a zero vector that does not learn. Dropout acts on the vectors alone.
+
+    Args:
+        vocabulary: Number of tokens.
+        dim: Length of a vector.
+        dropout: Probability of dropping an entry of a vector.
+    """
+
+    def __init__(self, vocabulary: int, dim: int, dropout: float = 0.0) -> None:
+        super().__init__(vocabulary, dim, padding_idx=PADDING)
+        self.dropout = dropout_layer(dropout)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look the tokens up."""
+        vectors = F.embedding(tokens, self.weight, self.padding_idx)
+        present = (tokens != PADDING).unsqueeze(-1)
+        return torch.cat([self.dropout(vectors), present.to(vectors.dtype)], -1)
+
+
+class MaskedLSTM(LSTM):
+    """An LSTM behind ``Embedding``: the last channel of its inputs tells words from padding."""
+
+    def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
+        """Last hidden state of the last layer, ``[batch, directions * hidden]``."""
+        return super().forward(inputs[..., :-1], inputs[..., -1] > 0)
+
+
+class OneHot(nn.Module):
+    """Tokens ``[batch, length]`` to one-hot rows ``[batch, length, vocabulary]``.
+
+    Args:
+        vocabulary: Number of tokens.
+    """
+
+    rows: Tensor
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.eye(vocabulary), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look the tokens up."""
+        return self.rows[tokens]
+
+
+def step_size(network: str, input_shape: tuple[int, ...]) -> int:
+    """Size of one step of a sequence: of the vocabulary for tokens, of a vector for vectors."""
+    if len(input_shape) != 2:
+        raise PflError(f"model.network: {network} takes sequences, (length, size of a step); these are {input_shape}")
+    return input_shape[1]

@@ -1,0 +1,73 @@
+from collections.abc import Sequence
+from typing import Literal
+
+from torch import nn
+
+from pfl_lightning.models.mlp import linear_layers
+from pfl_lightning.models.network import Network, check_images
+
+Convolutions = Sequence[int | Literal["M"]]
+
+
+class VGG(Network):
+    """VGG: padded 3x3 convolutions with ReLU, 2x2 max-pooling, then linear layers; the defaults are DePRL's VGG-11.
+
+    Dropout is before the first and before the last linear layer (section 6). The convolutions start from
+    N(0, 2 / (9 * output channels)) and zero bias. FedMac's network (section 11.5) is
+    ``convolutions: [16, M, 32, M, 64, M, 128, M, 128, M]``, ``dropout: 0``, ``batch_norm: true``.
+
+    Args:
+        input_shape: Channels, height and width; at least 2 pixels to the power of the number of poolings.
+        num_classes: Number of outputs.
+        convolutions: Output channels of each convolution, and M where there is max-pooling.
+        hidden: Widths of the two hidden linear layers.
+        dropout: Probability of dropping a unit before the first and before the last linear layer.
+        batch_norm: Whether there is BatchNorm behind each convolution.
+
+    Raises:
+        PflError: If the images are too small for the poolings.
+    """
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        convolutions: Convolutions = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"),
+        hidden: tuple[int, int] = (512, 512),
+        dropout: float = 0.2,
+        batch_norm: bool = False,
+    ) -> None:
+        shrinks = 2 ** list(convolutions).count("M")
+        check_images(type(self).__name__, input_shape, shrinks)
+        channels = [input_shape[0], *(entry for entry in convolutions if entry != "M")]
+        features = channels[-1] * (input_shape[1] // shrinks) * (input_shape[2] // shrinks)
+        layers = {
+            **conv3x3_layers(input_shape[0], convolutions, batch_norm=batch_norm),
+            "flatten": nn.Flatten(),
+            **linear_layers([features, *hidden, num_classes], {1: dropout, 3: dropout}, relus=len(channels) - 1),
+        }
+        super().__init__(layers)
+        for layer in self:
+            if isinstance(layer, nn.Conv2d) and layer.bias is not None:
+                nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.zeros_(layer.bias)
+
+
+def conv3x3_layers(
+    inputs: int, convolutions: Convolutions, stride: int = 1, batch_norm: bool = False
+) -> dict[str, nn.Module]:
+    """Padded 3x3 convolutions (``stride`` is the first one's), each with ReLU; 2x2 max-pooling where an entry is M."""
+    layers: dict[str, nn.Module] = {}
+    convs = pools = 0
+    for entry in convolutions:
+        if entry == "M":
+            pools += 1
+            layers[f"pool{pools}"] = nn.MaxPool2d(2)
+            continue
+        convs += 1
+        layers[f"conv{convs}"] = nn.Conv2d(inputs, entry, 3, stride if convs == 1 else 1, padding=1)
+        if batch_norm:
+            layers[f"norm{convs}"] = nn.BatchNorm2d(entry)
+        layers[f"relu{convs}"] = nn.ReLU()
+        inputs = entry
+    return layers

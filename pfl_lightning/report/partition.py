@@ -1,0 +1,83 @@
+"""How a data set is split among the clients."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rich.table import Table
+
+Counts = NDArray[np.int64]
+
+SHOWN = 100  # clients in the bubble plot; more cannot be told apart
+TAB_BLUE = "#1f77b4"
+
+
+def partition_table(counts: Mapping[str, Counts]) -> Table:
+    """Clients, samples and classes of each split.
+
+    Args:
+        counts: Samples of each class at each client, by split, ``[clients, classes]``.
+
+    Returns:
+        One row per split that has samples; the distributions are over the clients that have samples in it.
+    """
+    columns = ("split", "clients", "samples", "min", "median", "max", "classes", "median per client")
+    table = Table(*columns, title="How the data is split among the clients", title_justify="left")
+    for split, per_class in counts.items():
+        held = per_class[per_class.sum(1) > 0]
+        if len(held):
+            sizes, classes = held.sum(1), (held > 0).sum(1)
+            spread = (sizes.min(), np.median(sizes), sizes.max(), (held.sum(0) > 0).sum(), np.median(classes))
+            table.add_row(split, f"{len(held):,}", f"{sizes.sum():,}", *(f"{value:,g}" for value in spread))
+    return table
+
+
+def partition_figure(counts: Mapping[str, Counts], title: str) -> Figure:
+    """Bubbles for the training samples of each class at each client, and how many samples clients have.
+
+    Args:
+        counts: Samples of each class at each client, by split, ``[clients, classes]``.
+        title: Name of the data set.
+
+    Returns:
+        A figure of two panels; of more than 100 clients with training samples, 100 at equal distances are in the first.
+    """
+    train = counts["train"]
+    ids = np.flatnonzero(train.sum(1))
+    shown = ids[np.unique(np.linspace(0, len(ids) - 1, min(len(ids), SHOWN)).astype(int))]
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    bubbles, sizes = figure.subplots(1, 2, width_ratios=(3, 1))
+    _draw_bubbles(bubbles, train, shown)
+    among = "" if len(shown) == len(ids) else f", {len(shown)} of them shown"
+    bubbles.set_title(f"{title}: training samples per class and client ({len(ids):,} clients{among})")
+    _draw_sizes(sizes, {split: np.sort(per_class.sum(1)) for split, per_class in counts.items()})
+    return figure
+
+
+def _draw_bubbles(axes: Axes, train: Counts, shown: NDArray[np.int64]) -> None:
+    """One bubble per client and class; the area is the number of samples, the largest nearly fills its place."""
+    columns, classes = np.nonzero(train[shown])
+    amounts = train[shown][columns, classes]
+    place = min(600 / max(len(shown), 1), 260 / train.shape[1], 24)  # points across
+    areas = (0.95 * place) ** 2 * amounts / amounts.max(initial=1)
+    axes.scatter(columns, classes, s=areas, color=TAB_BLUE, linewidths=0)
+    step = max(1, len(shown) // 20)
+    axes.set_xticks(np.arange(0, len(shown), step), [str(client) for client in shown[::step]], fontsize=8)
+    axes.set(xlabel="client", ylabel="class", xlim=(-0.7, len(shown) - 0.3), ylim=(-0.7, train.shape[1] - 0.3))
+    axes.set_yticks(np.arange(0, train.shape[1], max(1, train.shape[1] // 20)))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_sizes(axes: Axes, sizes: Mapping[str, Counts]) -> None:
+    """The number of samples of every client, from the smallest to the largest client of each split."""
+    for split, ascending in sizes.items():
+        if len(held := ascending[ascending > 0]):
+            axes.plot(np.linspace(0, 100, len(held)), held, drawstyle="steps-mid", label=split)
+            if held[-1] > 20 * held[0]:
+                axes.set_yscale("log")
+    axes.set(xlabel="% of the clients, by size", ylabel="samples of a client", title="Sizes")
+    axes.set_ylim(None if axes.get_yscale() == "log" else 0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)

@@ -1,0 +1,50 @@
+from math import exp, log
+
+import pytest
+import torch
+from torch import nn
+
+from pfl_lightning.client.losses import hits, losses_and_gradients, sample_losses
+
+LABELS = torch.tensor([[1, 0, 1]])
+NUMBERS = torch.tensor([[0.5, -1.0, 2.0]])
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def test_one_output_is_the_logistic_loss():
+    # -log sigmoid(2) for label 1, -log(1 - sigmoid(2)) for label 0, log 2 at 0
+    expected = [log(1 + exp(-2)), log(1 + exp(2)), log(2)]
+    losses = sample_losses(torch.tensor([[[2.0], [2.0], [0.0]]]), LABELS)
+    assert losses[0].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_numbers_have_half_the_squared_error():
+    losses = sample_losses(torch.tensor([[[1.5], [-1.0], [0.0]]]), NUMBERS)
+    assert losses.tolist() == [[0.5, 0.0, 2.0]]
+
+
+def test_several_outputs_are_the_cross_entropy_of_torch():
+    outputs = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([[0, 1, 2, 3, 0], [3, 3, 1, 0, 2]])
+    expected = nn.CrossEntropyLoss(reduction="none")(outputs.transpose(1, 2), targets)
+    assert torch.allclose(sample_losses(outputs, targets), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize(("outputs", "targets"), [(1, LABELS), (1, NUMBERS), (2, LABELS), (3, LABELS)])
+def test_gradients_by_hand_are_those_of_autograd(outputs, targets):
+    values = torch.randn(1, 3, outputs, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    (expected,) = torch.autograd.grad(sample_losses(values, targets).sum(), values)
+    losses, gradients = losses_and_gradients(values.detach(), targets)
+    assert torch.allclose(losses, sample_losses(values, targets), atol=1e-14)
+    assert torch.allclose(gradients, expected, atol=1e-14)
+    assert gradients.abs().max() > 0.1
+
+
+def test_a_prediction_is_the_larger_output_or_the_sign_of_the_only_one():
+    assert hits(torch.tensor([[[1.0, 2.0], [1.0, 2.0], [3.0, 2.0]]]), LABELS).tolist() == [[True, False, False]]
+    assert hits(torch.tensor([[[0.3], [-0.1], [-2.0]]]), LABELS).tolist() == [[True, True, False]]
+    assert not hits(NUMBERS[..., None], NUMBERS).any()

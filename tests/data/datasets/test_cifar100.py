@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+import torch
+
+from pfl_lightning.data.datasets.cifar100 import CIFAR100
+
+
+@pytest.fixture(scope="module")
+def splits(real_data):
+    with pytest.warns(UserWarning, match="1,023 training and 766 test samples instead of 50,000 and 10,000"):
+        return CIFAR100(root=str(real_data / "cifar100")).load()
+
+
+def test_real_subset_has_its_counts(splits):
+    # the subset's own description: about 10 training and 8 test images of each of the 100 fine classes
+    for split, count in zip(splits, (1023, 766), strict=True):
+        assert split.inputs.shape == (count, 3, 32, 32)
+        assert split.targets.bincount().min() > 0
+        assert split.targets.max() == 99
+
+
+def test_real_labels_are_the_fine_ones_in_official_order(splits):
+    # the first official training images: cattle, dinosaur, apple, boy, aquarium_fish
+    assert splits[0].targets[:5].tolist() == [19, 29, 0, 11, 1]
+
+
+def test_real_pixels_are_in_place(splits):
+    # the first official training image, cattle before a white sky: its red row begins 255, 255, 255
+    assert splits[0].inputs[0, 0, 0, :3].tolist() == [255, 255, 255]
+
+
+def test_first_ten_classes_of_the_real_subset_are_fedmacs(splits, real_data):
+    module = CIFAR100(root=str(real_data / "cifar100"), classes=(0, 10))
+    with pytest.warns(UserWarning, match="1,023 training and 766 test samples"):
+        train, test = module.load()
+    assert module.num_classes == 10
+    assert len(train.targets) == int((splits[0].targets < 10).sum())
+    assert test.targets.unique().tolist() == list(range(10))
+
+
+def test_normalised_real_images_have_about_mean_zero_and_deviation_one(splits):
+    # 1,023 x 1,024 pixels of each channel; the constants are those of all 50,000 images
+    inputs = CIFAR100().transform()(splits[0].inputs)
+    assert inputs.mean((0, 2, 3)).abs().max() < 0.05
+    assert (inputs.std((0, 2, 3)) - 1).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_black_is_normalised_with_the_papers_constants(augment):
+    # SRPFL, section 6.2; cropping pads with black
+    transform = CIFAR100(augment=augment).transform()
+    assert transform.random == augment
+    black = transform(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([0]))
+    expected = [-0.507 / 0.267, -0.487 / 0.256, -0.441 / 0.276]
+    np.testing.assert_allclose(black, np.broadcast_to(np.reshape(expected, (3, 1, 1)), (1, 3, 32, 32)), rtol=1e-6)

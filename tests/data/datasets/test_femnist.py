@@ -1,0 +1,153 @@
+import re
+
+import numpy as np
+import pytest
+import torch
+from fakes.leaf import write_femnist, write_json
+
+from pfl_lightning.data import ConsecutiveClasses, EqualSizes
+from pfl_lightning.data.datasets.femnist import FEMNIST
+from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.errors import PflError
+
+
+def test_images_labels_and_writers_are_read_back_exactly(tmp_path):
+    written = write_femnist(tmp_path)
+    names = sorted(written["train"])
+    for split, users in zip(FEMNIST(root=str(tmp_path)).load(), written.values(), strict=True):
+        assert (split.inputs.dtype, split.targets.dtype, split.users.dtype) == (torch.uint8, torch.int64, torch.int64)
+        for number, name in enumerate(names):
+            own = split.users == number
+            np.testing.assert_array_equal(split.inputs[own], users[name][0].reshape(-1, 1, 28, 28))
+            np.testing.assert_array_equal(split.targets[own], users[name][1])
+
+
+def test_clients_are_writers(tmp_path):
+    write_femnist(tmp_path)
+    module = FEMNIST(root=str(tmp_path), num_clients=24, val_fraction=0)
+    module.setup()
+    # 8 training and 2 test samples a writer
+    assert module.tables["train"].counts.tolist() == [8] * 24
+    assert module.tables["test"].counts.tolist() == [2] * 24
+
+
+def test_disjoint_devices_hold_all_samples_of_their_writers(tmp_path):
+    write_femnist(tmp_path)
+    module = FEMNIST(root=str(tmp_path), num_clients=24, val_fraction=0, test_clients=0.5)
+    module.setup()
+    assert module.tables["train"].counts.tolist() == [10] * 12 + [0] * 12
+    assert module.tables["test"].counts.tolist() == [0] * 12 + [10] * 12
+
+
+@pytest.fixture
+def three_pixels(tmp_path):
+    """Two images whose first three pixels are 255, 51, 0 and 255, 153, 0; the others are white."""
+    images = [[1.0, k / 255, 0.0] + [1.0] * 781 for k in (51, 153)]
+    write_json(tmp_path / "data/train/a.json", {"a": (images[:1], [36])})
+    write_json(tmp_path / "data/test/a.json", {"a": (images[1:], [45])})
+    return tmp_path
+
+
+def test_white_is_one(three_pixels):
+    module = FEMNIST(root=str(three_pixels))
+    train, _ = module.load()
+    # 51 / 255 = 0.2
+    assert module.transform()(train.inputs).flatten()[:4].tolist() == pytest.approx([1, 0.2, 0, 1])
+
+
+def test_mean_ratio_divides_by_the_mean_of_all_samples(three_pixels):
+    module = FEMNIST(root=str(three_pixels), normalize="mean_ratio")
+    train, test = module.load()
+    # the second pixel's mean is (51 + 153) / 2 = 102, so 51 / 102 - 1 and 153 / 102 - 1; black stays finite: 0 - 1
+    for split, ratio in ((train, -0.5), (test, 0.5)):
+        pixels = module.transform()(split.inputs).flatten()
+        assert pixels[:4].tolist() == pytest.approx([0, ratio, -1, 0], abs=1e-6)
+
+
+def test_classes_are_kept_and_counted_from_zero(three_pixels):
+    module = FEMNIST(root=str(three_pixels), classes=(36, 46))
+    train, test = module.load()
+    assert (module.num_classes, train.targets.tolist(), test.targets.tolist()) == (10, [0], [9])
+    assert FEMNIST(root=str(three_pixels)).num_classes == 62
+
+
+@pytest.mark.parametrize("classes", [(46, 36), (5, 5), (60, 63)])
+def test_impossible_classes_are_refused(classes):
+    with pytest.raises(PflError, match=r"^data\.classes: \[.*\] is not possible; allowed: .* from 0 to 62"):
+        FEMNIST(classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "label", "reason"),
+    [
+        ([1.0] * 783, 0, "reshape"),
+        ([1.0] * 783 + [1.5], 0, r"pixels outside \[0, 1\]"),
+        ([1.0] * 783 + [float("nan")], 0, r"pixels outside \[0, 1\]"),
+        ([1.0] * 784, 62, "labels outside 0 to 61"),
+        ([1.0] * 784, -1, "labels outside 0 to 61"),
+    ],
+)
+def test_samples_that_are_no_characters_are_refused(tmp_path, pixels, label, reason):
+    path = tmp_path / "data/train/a.json"
+    write_json(path, {"f1": ([pixels], [label])})
+    with pytest.raises(PflError, match=rf"^data\.root: cannot read '{re.escape(str(path))}'.*f1: .*{reason}") as caught:
+        FEMNIST(root=str(tmp_path)).load()
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_are_explained(tmp_path):
+    with pytest.raises(PflError, match=r"^data\.root: .*TalwalkarLab/leaf.*\./preprocess\.sh -s niid") as caught:
+        FEMNIST(root=str(tmp_path)).prepare_data()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def real(real_data):
+    return FEMNIST(root=str(real_data / "femnist")).load()
+
+
+def test_real_writers_have_their_counts(real):
+    # the README of the shared data: 150 writers with 4 to 165 training samples, median 126 (rounded down)
+    train, test = real
+    assert (len(train.targets), len(test.targets)) == (14_081, 1_848)
+    counts = train.users.bincount()
+    assert (len(counts), counts.min(), counts.max(), counts.float().quantile(0.5)) == (150, 4, 165, 126.5)
+    assert torch.equal(train.users.unique(), test.users.unique())
+
+
+def test_real_characters_are_black_on_white(real):
+    images = real[0].inputs
+    assert (images.min(), images.max()) == (0, 255)
+    # ink is in the middle, the corners are paper
+    assert images[:, 0, 0, 0].float().mean() > 250
+    assert images[:, 0, 10:18, 10:18].float().mean() < 200
+
+
+def test_real_letters_satisfy_the_allocation_of_srpfl(real_data):
+    # 3 of 10 clients, so 6 of 20, share a class: with 27 samples, 9 of each of 3 classes, they need 54 of it; the
+    # rarest letter, j, has 58
+    module = FEMNIST(
+        root=str(real_data / "femnist"),
+        classes=(36, 46),
+        partition=ConsecutiveClasses(3, EqualSizes(27)),
+        test_fraction=0.1,
+        val_fraction=0,
+    )
+    module.setup()
+    expected = np.zeros((20, 10))
+    for client in range(20):
+        expected[client, [client % 10, (client + 1) % 10, (client + 2) % 10]] = 9
+    train, test = (module.tables[split] for split in ("train", "test"))
+    np.testing.assert_array_equal(train.class_counts(10) + test.class_counts(10), expected)
+    given = torch.cat([table.flat[:-1] for table in (train, test)])
+    assert len(given.unique()) == len(given) == 20 * 27
+
+
+def test_real_letters_are_too_few_for_the_paper_sizes(real_data):
+    module = FEMNIST(root=str(real_data / "femnist"), classes=(36, 46), partition=ConsecutiveClasses(), num_clients=100)
+    with pytest.raises(PflError, match=r"need 1,500 samples of it"):
+        module.setup()
+
+
+def test_writers_are_the_usual_partition():
+    assert isinstance(FEMNIST().partition, NaturalUsers)

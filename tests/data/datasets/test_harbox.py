@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+import torch
+from fakes.harbox import ACTIVITIES, windows, write_harbox, write_windows
+from sklearn.model_selection import train_test_split
+from torch.nn import functional as F
+
+from pfl_lightning.data.datasets import harbox
+from pfl_lightning.data.datasets.harbox import HARBox
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import MLP
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("harbox")
+    write_harbox(folder)
+    return folder
+
+
+def test_window_is_read_back_time_by_time_without_the_first_column(tmp_path):
+    values = np.arange(2 * 1000.0).reshape(2, 100, 10)
+    write_windows(tmp_path, 7, "Walk", values)
+    train, test = HARBox(root=str(tmp_path)).load()
+    # of 2 samples, floor(2 / 5) + 1 = 1 is a test sample
+    found = sorted([*train.inputs.tolist(), *test.inputs.tolist()])
+    assert found == [[x for x in range(1000 * n, 1000 * n + 1000) if x % 10] for n in (0, 1)]
+    assert train.inputs.dtype == torch.float32
+    assert train.targets.tolist() == test.targets.tolist() == [3]
+
+
+def test_root_may_be_the_folder_itself(root):
+    for one, other in zip(HARBox(root=str(root)).load(), HARBox(root=str(root / harbox.FOLDER)).load(), strict=True):
+        assert torch.equal(one.inputs, other.inputs)
+        assert torch.equal(one.users, other.users)
+
+
+def test_users_and_classes_follow_the_names_of_folders_and_files(root):
+    train, test = HARBox(root=str(root)).load()
+    every = train.join(test)
+    held = (5 * every.users + every.targets).bincount(minlength=60)
+    # 12 users, 5 windows of each activity; only the first has not waved
+    assert held.view(12, 5).tolist() == [[5, 5, 5, 5, 0]] + [[5] * 5] * 11
+
+
+def test_users_count_in_the_order_of_their_numbers(tmp_path):
+    for user in (10, 2, 1):
+        write_windows(tmp_path, user, "Hop", np.full((5, 100, 10), float(user)))
+    write_windows(tmp_path, "__MACOSX", "Hop", np.full((5, 100, 10), 99.0))
+    train, test = HARBox(root=str(tmp_path)).load()
+    every = train.join(test)
+    pairs = set(zip(every.users.tolist(), every.inputs[:, 0].tolist(), strict=True))
+    assert pairs == {(0, 1.0), (1, 2.0), (2, 10.0)}
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 1), (4, 1), (5, 2), (9, 2), (10, 3)])
+def test_a_fifth_and_one_more_of_each_users_samples_are_for_testing(tmp_path, count, expected):
+    # floor(n / 5) + 1, but never the only one
+    for user in (1, 2):
+        write_windows(tmp_path, user, "Hop", np.zeros((count, 100, 10)))
+    _, test = HARBox(root=str(tmp_path)).load()
+    assert test.users.bincount(minlength=2).tolist() == [expected, expected]
+
+
+def test_test_samples_are_those_of_scikit_learn(tmp_path):
+    # DePRL's code: a user's windows class by class, and train_test_split with random_state 0
+    order, random = list(ACTIVITIES), np.random.default_rng(1)
+    values = {activity: windows(random, activity, 4).round(4) for activity in order}
+    for activity in order:
+        write_windows(tmp_path, 3, activity, values[activity])
+    inputs = np.concatenate([values[activity][:, :, 1:].reshape(-1, 900) for activity in order]).astype(np.float32)
+    _, expected = train_test_split(inputs, test_size=int(0.2 * 20) + 1, random_state=0)
+    _, test = HARBox(root=str(tmp_path)).load()
+    assert sorted(map(tuple, test.inputs.tolist())) == sorted(map(tuple, expected.tolist()))
+
+
+def test_standardized_features_have_mean_zero_and_deviation_one(root):
+    (plain, _), (train, _) = HARBox(root=str(root)).load(), HARBox(root=str(root), standardize=True).load()
+    np.testing.assert_allclose(train.inputs.mean(0), np.zeros(900), atol=1e-5)
+    np.testing.assert_allclose(train.inputs.std(0, correction=0), np.ones(900), rtol=1e-4)
+    np.testing.assert_array_equal(plain.targets, train.targets)
+
+
+def test_feature_that_never_changes_becomes_zero(tmp_path):
+    write_windows(tmp_path, 1, "Hop", np.full((5, 100, 10), 3.0))
+    for split in HARBox(root=str(tmp_path), standardize=True).load():
+        assert not split.inputs.any()
+
+
+def test_small_network_tells_the_activities_apart(root):
+    train, test = HARBox(root=str(root)).load()
+    torch.manual_seed(0)
+    network = MLP(HARBox.input_shape, HARBox.num_classes, hidden=[32])
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(60):
+        optimizer.zero_grad()
+        F.cross_entropy(network(train.inputs), train.targets).backward()
+        optimizer.step()
+    assert (network(test.inputs).argmax(1) == test.targets).float().mean() > 0.8
+
+
+def test_second_start_does_not_parse(root, monkeypatch):
+    before, _ = HARBox(root=str(root)).load()
+    monkeypatch.delattr(harbox, "_parse")
+    after, _ = HARBox(root=str(root)).load()
+    assert torch.equal(before.inputs, after.inputs)
+
+
+def test_activity_that_moves_to_another_user_does_so_in_spite_of_the_cache(tmp_path):
+    for user in (1, 2):
+        write_windows(tmp_path, user, "Call", np.zeros((3, 100, 10)))
+    write_windows(tmp_path, 1, "Wave", np.zeros((2, 100, 10)))
+    HARBox(root=str(tmp_path)).load()
+    folder = tmp_path / harbox.FOLDER
+    (folder / "2").rename(folder / "3")
+    (folder / "2").mkdir()
+    (folder / "1/Wave_train.txt").rename(folder / "2/Wave_train.txt")  # the files keep their order
+    train, test = HARBox(root=str(tmp_path)).load()
+    assert train.join(test).users.bincount().tolist() == [3, 2, 3]
+
+
+def test_missing_files_say_where_to_get_them(tmp_path):
+    for call in (HARBox(root=str(tmp_path)).prepare_data, HARBox(root=str(tmp_path)).load):
+        with pytest.raises(PflError, match=r"^data\.root: no HARBox in .*<user>/<activity>_train\.txt") as caught:
+            call()
+        assert f"download {harbox.ARCHIVE} and unzip it there" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not a number\n", b"\xff\xfe\x00", b"1 2 3\n" * 100, b"1 2 3 4 5 6 7 8 9 10\n" * 99 + b"1 2 3\n",
+     b"1 2 3 4 5 6 7 8 9 nan\n" * 100],
+)  # fmt: skip
+def test_damaged_file_is_named(tmp_path, content):
+    write_windows(tmp_path, 1, "Hop", np.zeros((5, 100, 10)))
+    path = tmp_path / harbox.FOLDER / "1/Walk_train.txt"
+    path.write_bytes(content)
+    with pytest.raises(PflError, match=r"^data\.root: cannot read ") as caught:
+        HARBox(root=str(tmp_path)).load()
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_link_to_nothing_is_named(tmp_path):
+    write_windows(tmp_path, 1, "Hop", np.zeros((5, 100, 10)))
+    (tmp_path / harbox.FOLDER / "1/Walk_train.txt").symlink_to("nowhere")
+    with pytest.raises(PflError, match=r"^data\.root: cannot read '.*Walk_train\.txt' \(No such file or directory\)$"):
+        HARBox(root=str(tmp_path)).load()

@@ -1,0 +1,137 @@
+"""What holds for every data set in LEAF's layout."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from fakes.leaf import write_json
+from rich.console import Console
+
+from pfl_lightning.data.datasets import leaf
+from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf, read_leaf
+from pfl_lightning.errors import PflError
+
+
+def encode(inputs, targets):
+    numbers = np.array(inputs, dtype=np.uint8).reshape(len(inputs), 1)
+    return torch.from_numpy(numbers), torch.tensor(targets, dtype=torch.int64)
+
+
+def load(root):
+    return load_leaf(root, "make them", encode, "numbers", version=1)
+
+
+@pytest.fixture
+def root(tmp_path):
+    # the order of users in files, and of files, is not that of their names
+    write_json(tmp_path / "data/train/a.json", {"zoe": ([1, 2], [0, 1]), "adam": ([3], [2])})
+    write_json(tmp_path / "data/train/b.json", {"mia": ([4], [3])})
+    write_json(tmp_path / "data/test/a.json", {"mia": ([5], [4]), "zoe": ([6], [5])})
+    return tmp_path
+
+
+def test_users_are_numbered_by_their_sorted_names_in_both_splits(root):
+    train, test = load(root)
+    assert train.inputs.flatten().tolist() == [1, 2, 3, 4]
+    assert train.targets.tolist() == [0, 1, 2, 3]
+    assert train.users.tolist() == [2, 2, 0, 1]
+    assert (test.inputs.flatten().tolist(), test.users.tolist()) == ([5, 6], [1, 2])
+
+
+def test_second_reading_does_not_parse(root, monkeypatch):
+    first = load(root)
+    monkeypatch.delattr(leaf, "read_leaf")
+    for before, after in zip(first, load(root), strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(before[:3], after[:3], strict=True))
+
+
+def test_changed_file_is_parsed_again(root):
+    load(root)
+    write_json(root / "data/train/b.json", {"mia": ([9], [3])})
+    assert load(root)[0].inputs.flatten().tolist() == [1, 2, 3, 9]
+
+
+def test_data_folder_itself_is_a_root(root):
+    assert leaf_folders(root / "data", "") == leaf_folders(root, "") == [root / "data/train", root / "data/test"]
+
+
+def test_all_data_is_not_split(root):
+    (root / "data/train").rename(root / "data/all_data")
+    train, test = load(root)
+    assert len(train.targets) == 4
+    assert test is None
+
+
+def test_folders_without_a_common_user_are_one(root):
+    # LEAF's split by user
+    write_json(root / "data/test/a.json", {"bob": ([5], [4])})
+    train, test = load(root)
+    assert train.inputs.flatten().tolist() == [1, 2, 3, 4, 5]
+    assert train.users.tolist() == [3, 3, 0, 2, 1]
+    assert test is None
+
+
+def test_user_without_samples_counts_for_nothing_but_its_number(root):
+    write_json(root / "data/train/b.json", {"bob": ([], []), "mia": ([4], [3])})
+    assert load(root)[0].users.tolist() == [3, 3, 0, 2]
+
+
+def test_missing_files_are_named_with_the_way_to_make_them(tmp_path):
+    with pytest.raises(PflError, match=r"^data\.root: no LEAF files in .*data/train/\*\.json.*; make them$") as caught:
+        load(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+GOOD = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [1], "y": [1]}}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        json.dumps(GOOD)[:-9],
+        "[]",
+        json.dumps({**GOOD, "users": ["a", "b"]}),
+        json.dumps({**GOOD, "user_data": {"a": {"x": [1]}}}),
+        json.dumps({**GOOD, "user_data": {"a": {"x": 1, "y": 1}}}),
+        json.dumps({**GOOD, "user_data": {"a": {"x": [1, 2], "y": [1]}}}),
+        json.dumps({**GOOD, "user_data": {"a": {"x": [None], "y": [1]}}}),
+        json.dumps({**GOOD, "user_data": {"a": {"x": [[1, 2]], "y": [1]}}}),
+    ],
+)
+def test_damaged_file_is_named_in_one_line(root, text):
+    path = root / "data/train/b.json"
+    path.write_text(text)
+    with pytest.raises(PflError, match=rf"^data\.root: cannot read '{re.escape(str(path))}'.*\)$") as caught:
+        load(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(root):
+    (root / "data/test/a.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PflError, match=r"^data\.root: cannot read '.*a\.json'"):
+        load(root)
+
+
+def test_files_without_users_are_refused(root):
+    write_json(root / "data/test/a.json", {})
+    with pytest.raises(PflError, match=r"^data\.root: no users in the files of '.*test'$"):
+        load(root)
+
+
+def test_link_to_nothing_is_named(root):
+    (root / "data/train/c.json").symlink_to(root / "nowhere.json")
+    with pytest.raises(PflError, match=r"^data\.root: cannot read '.*c\.json' \(No such file or directory\)$"):
+        load(root)
+
+
+def test_progress_is_shown_on_a_terminal_only(root, monkeypatch):
+    for terminal in (True, False):
+        output = io.StringIO()
+        console = Console(file=output, force_terminal=terminal)
+        monkeypatch.setattr(leaf, "Console", lambda stderr, console=console: console)
+        assert len(list(read_leaf(root / "data/train"))) == 3
+        assert ("reading" in output.getvalue()) == terminal

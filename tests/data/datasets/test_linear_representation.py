@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+import torch
+
+from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
+from pfl_lightning.errors import PflError
+
+
+def by_user(data):
+    """Inputs ``[users, samples, dimension]`` and targets ``[users, samples]``."""
+    every, test = data.load()
+    assert test is None
+    shape = (len(data.heads), data.samples)
+    assert every.users.tolist() == np.repeat(np.arange(shape[0]), shape[1]).tolist()
+    return every.inputs.unflatten(0, shape).numpy(), every.targets.unflatten(0, shape).numpy()
+
+
+def test_representation_is_orthonormal_and_heads_have_the_norm_of_the_papers():
+    data = LinearRepresentation(dimension=20, rank=3, num_clients=7)
+    np.testing.assert_allclose(data.representation.T @ data.representation, np.eye(3), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(data.heads, axis=1), np.full(7, np.sqrt(3)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_heads_are_found_by_least_squares_where_there_is_no_noise(dtype, tolerance):
+    torch.set_default_dtype(dtype)
+    data = LinearRepresentation(noise=0.0, num_clients=5)
+    for head, inputs, targets in zip(data.heads, *by_user(data), strict=True):
+        found = np.linalg.lstsq(inputs.astype(np.float64) @ data.representation, targets.astype(np.float64))[0]
+        np.testing.assert_allclose(found, head, atol=tolerance)
+
+
+def test_noise_and_inputs_have_their_variances():
+    torch.set_default_dtype(torch.float64)
+    data = LinearRepresentation(noise=0.3, samples=2000, num_clients=10)
+    inputs, targets = by_user(data)
+    noise = targets - np.einsum("usd,dk,uk->us", inputs, data.representation, data.heads)
+    # the relative standard error of a variance is sqrt(2 / n): 0.01 for 20,000 numbers, 0.0022 for 400,000
+    assert noise.var() == pytest.approx(0.09, rel=0.05)
+    assert inputs.var() == pytest.approx(1, rel=0.01)
+    assert noise.mean() == pytest.approx(0, abs=5 * 0.3 / np.sqrt(20_000))
+
+
+def test_shapes_follow_the_options():
+    data = LinearRepresentation(dimension=6, rank=6, samples=3, num_clients=4)
+    every, _ = data.load()
+    assert (data.input_shape, data.num_classes) == ((6,), 1)
+    assert (every.inputs.shape, every.targets.shape) == ((12, 6), (12,))
+    assert every.inputs.dtype == every.targets.dtype == torch.float32
+
+
+def test_samples_are_the_same_in_every_run_and_others_for_another_seed():
+    first, again, other = (LinearRepresentation(num_clients=3, generator_seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.load()[0].inputs, again.load()[0].inputs)
+    assert torch.equal(first.load()[0].targets, first.load()[0].targets)
+    assert not torch.equal(first.load()[0].inputs, other.load()[0].inputs)
+    assert not np.allclose(first.representation, other.representation)
+
+
+def test_more_clients_do_not_change_the_first_heads():
+    few, many = (LinearRepresentation(num_clients=clients) for clients in (3, 9))
+    np.testing.assert_array_equal(few.heads, many.heads[:3])
+
+
+def test_every_client_is_a_user():
+    data = LinearRepresentation(num_clients=6, val_fraction=0)
+    data.setup()
+    # a quarter of 40 samples is for testing
+    assert [data.tables[split].counts.tolist() for split in ("train", "test")] == [[30] * 6, [10] * 6]
+
+
+def test_rank_above_the_dimension_is_refused():
+    with pytest.raises(PflError, match=r"^data\.rank: 3 is not possible; allowed: 1 to 2, the dimension$"):
+        LinearRepresentation(dimension=2, rank=3)

@@ -1,0 +1,280 @@
+import re
+from zipfile import ZipFile
+
+import pytest
+import torch
+from fakes.leaf import write_json, write_shakespeare, write_shakespeare_json
+
+from pfl_lightning.data import NaturalUsers
+from pfl_lightning.data.datasets import shakespeare
+from pfl_lightning.data.datasets.leaf import leaf_folders, read_leaf
+from pfl_lightning.data.datasets.shakespeare import LEAF_ALPHABET, LETTERS, Shakespeare, read_roles, windows
+from pfl_lightning.errors import PflError
+
+HEAD = "Title page\n\nTHE SONNETS\n\nby William Shakespeare\n\n  One. a\n    b\n    c\n  Two. d\n    e\n    f\n"
+PLAY = """
+1601
+
+TWELFTH NIGHT; OR, WHAT YOU WILL
+
+by William Shakespeare
+
+
+DRAMATIS PERSONAE
+
+  VIOLA
+
+  VIOLA. What country, friends,
+    is   this?
+                                      [Exit]
+  CAPTAIN. This is Illyria, lady.
+Enter SIR TOBY
+    Not a cue: the captain goes on.
+  Viola. And what should I do?
+  Captain. Stay.
+  ORSINO. If music be
+    the food of love.
+"""
+ERRORS = """
+1593
+
+THE COMEDY OF ERRORS
+
+by William Shakespeare
+
+<<THIS VERSION IS
+WITH PERMISSION.  A copy
+may be
+given.>>
+
+ACT I. SCENE 1
+A hall
+
+AEGEON. Proceed, Solinus,
+  to procure my fall.
+<<A licence
+that nobody says.>>
+DUKE. Merchant,
+
+plead no more.
+"""
+POEM = """
+A LOVER'S COMPLAINT
+
+by William Shakespeare
+
+  Again. From off a hill
+    a plaintful story
+    from a sist'ring vale
+"""
+
+
+def decode(tokens, alphabet=LETTERS):
+    return "".join(alphabet[token] for token in tokens.tolist())
+
+
+def reconstruct(inputs, targets, alphabet):
+    """The text of which these are all windows."""
+    return decode(torch.cat([inputs[0], targets]), alphabet)
+
+
+def test_roles_are_read_with_their_continuation_lines():
+    # the name counts in any case; lines with other than four blanks in front are stage directions; ORSINO has two lines
+    assert read_roles(HEAD + PLAY) == {
+        "TWELFTH_NIGHT__OR__WHAT_YOU_WILL_VIOLA": "What country, friends, is this? [Exit] And what should I do? ",
+        "TWELFTH_NIGHT__OR__WHAT_YOU_WILL_CAPTAIN": "This is Illyria, lady. Not a cue: the captain goes on. Stay. ",
+    }
+
+
+def test_comedy_of_errors_is_read_without_indentation():
+    # blank lines are lines of their speaker; a licence notice ends a speech, but its last line makes a role
+    assert read_roles(HEAD + ERRORS) == {
+        "THE_COMEDY_OF_ERRORS_WITH_PERMISSION": " A copy may be given.>> ",
+        "THE_COMEDY_OF_ERRORS_DUKE": "Merchant, plead no more. ",
+    }
+
+
+def test_poems_have_no_roles():
+    assert read_roles(HEAD + POEM) == {}
+    assert list(read_roles(HEAD + PLAY + POEM)) == list(read_roles(HEAD + PLAY))
+
+
+def test_author_in_the_first_line_opens_no_work():
+    assert read_roles("Complete Works, by William Shakespeare\n" + HEAD + PLAY) == read_roles(HEAD + PLAY)
+
+
+def test_windows_of_every_text_predict_its_next_character():
+    data = windows(["Abcdefghijklmnopqrst!Z", "zzzzzzzzzzzzzzzzzzzza"])
+    assert data.inputs.dtype == torch.uint8
+    assert [decode(row) for row in data.inputs] == ["Abcdefghijklmnopqrst", "bcdefghijklmnopqrst ", "z" * 20]
+    # space, A-Z, a-z: the exclamation mark is a space, Z the 26th capital, a the first behind them
+    assert data.targets.tolist() == [0, 26, 27]
+    assert data.users.tolist() == [0, 0, 1]
+
+
+def test_all_characters_but_letters_are_spaces():
+    assert decode(windows(["0123'\"[]é\u2019\tabcdefghijkl"]).inputs[0]) == " " * 11 + "abcdefghi"
+
+
+def test_raw_text_gives_one_client_per_role(tmp_path):
+    write_shakespeare(tmp_path)
+    module = Shakespeare(root=str(tmp_path), val_fraction=0)
+    module.setup()
+    # 3 plays of 8 roles and the licence
+    users = module.load()[0].users
+    assert len(users.unique()) == users.max() + 1 == 25
+    assert (module.num_classes, module.input_shape) == (53, (20, 53))
+    assert len(module.tables["train"]) == 20
+    inputs = module.transform()(module.tables["train"].samples.inputs[:2])
+    assert (inputs.dtype, inputs.shape) == (torch.int64, (2, 20))
+
+
+@pytest.mark.parametrize("place", ["data/raw_data/raw_data.txt", "raw_data/raw_data.txt", "raw_data.txt"])
+def test_raw_text_is_found(tmp_path, place):
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(HEAD + PLAY)
+    data, test = Shakespeare(root=str(tmp_path)).load()
+    assert test is None
+    # the captain comes first: the order is that of the sorted names
+    texts = [
+        "This is Illyria  lady  Not a cue  the captain goes on  Stay  ",
+        "What country  friends  is this   Exit  And what should I do  ",
+    ]
+    for user, text in enumerate(texts):
+        own = data.users == user
+        assert reconstruct(data.inputs[own], data.targets[own], LETTERS) == text
+
+
+def test_another_edition_is_refused(tmp_path):
+    (tmp_path / "raw_data.txt").write_text("VIOLA.\nWhat country, friends, is this?\n")
+    with pytest.raises(PflError, match=r"^data\.root: no roles in '.*raw_data\.txt', so it is another edition; put"):
+        Shakespeare(root=str(tmp_path)).load()
+
+
+def test_json_is_read_in_the_alphabet_of_leaf(tmp_path):
+    texts = write_shakespeare_json(tmp_path)
+    module = Shakespeare("leaf", root=str(tmp_path))
+    assert (module.num_classes, module.input_shape) == (80, (80, 80))
+    assert len(set(LEAF_ALPHABET)) == 80
+    train, test = module.load()
+    assert (train.inputs.dtype, train.targets.dtype) == (torch.uint8, torch.int64)
+    for user, name in enumerate(sorted(texts)):
+        for split, first, last in ((train, 0, 30), (test, 40, 50)):
+            own = split.users == user
+            found = reconstruct(split.inputs[own], split.targets[own], LEAF_ALPHABET)
+            assert found == texts[name][first : last + 80]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "target", "reason"),
+    [
+        ("a" * 79, "a", "strings of other than 80 characters"),
+        ("a" * 80, "ab", "strings of other than 1 characters"),
+        ("a" * 79 + "%", "a", "not in LEAF's alphabet"),
+        ("a" * 79 + "\u2019", "a", "latin-1"),
+        ([1] * 80, "a", "expected str"),
+        (7, "a", "int"),
+    ],
+)
+def test_json_of_something_else_is_refused(tmp_path, inputs, target, reason):
+    path = tmp_path / "data/train/a.json"
+    write_json(path, {"A": ([inputs], [target])})
+    with pytest.raises(PflError, match=rf"^data\.root: cannot read '{re.escape(str(path))}'.*A: .*{reason}") as caught:
+        Shakespeare("leaf", root=str(tmp_path)).load()
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_json_is_explained(tmp_path):
+    with pytest.raises(
+        PflError, match=r"^data\.root: no LEAF files.*data/shakespeare run 'pfl data prepare.*'\./preprocess\.sh"
+    ):
+        Shakespeare("leaf", root=str(tmp_path)).prepare_data()
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """Files by their names: what fetch gets instead of the network."""
+    files = {}
+
+    def fetch(remote, folder):
+        if remote.name not in files:
+            raise PflError(f"cannot download '{remote.name}'")
+        folder.mkdir(parents=True, exist_ok=True)
+        return files[remote.name].rename(folder / remote.name)
+
+    monkeypatch.setattr(shakespeare, "fetch", fetch)
+    return files
+
+
+def test_archive_is_unpacked_to_the_place_of_leaf(tmp_path, served):
+    with ZipFile(tmp_path / "served.zip", "w") as archive:
+        archive.writestr("100.txt", HEAD + PLAY)
+    served["1994-01-100.zip"] = tmp_path / "served.zip"
+    Shakespeare(root=str(tmp_path)).prepare_data()
+    assert (tmp_path / "data/raw_data/raw_data.txt").read_text() == HEAD + PLAY
+    served.clear()
+    Shakespeare(root=str(tmp_path)).prepare_data()  # nothing is fetched again
+
+
+def test_text_as_it_is_takes_the_place_of_an_archive_that_cannot_be_had(tmp_path, served):
+    served["t8.shakespeare.txt"] = tmp_path / "served.txt"
+    served["t8.shakespeare.txt"].write_text(HEAD + PLAY)
+    assert len(Shakespeare(root=str(tmp_path)).load()[0].users.unique()) == 2
+
+
+def test_failed_download_says_what_to_do_by_hand(tmp_path, served):
+    with pytest.raises(
+        PflError, match=r"^data\.root: no Shakespeare in .* failed \(.*zip.*t8.*\); put .*raw_data\.txt$"
+    ) as caught:
+        Shakespeare(root=str(tmp_path)).load()
+    assert "\n" not in str(caught.value)
+
+
+def test_archive_without_the_text_is_refused(tmp_path, served):
+    with ZipFile(tmp_path / "served.zip", "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    served["1994-01-100.zip"] = tmp_path / "served.zip"
+    with pytest.raises(PflError, match=r"^data\.root: no Shakespeare in .*100\.txt"):
+        Shakespeare(root=str(tmp_path)).prepare_data()
+    assert not (tmp_path / "data/raw_data/raw_data.txt").exists()
+
+
+@pytest.fixture(scope="module")
+def real_roles(real_data):
+    return read_roles((real_data / "shakespeare/data/raw_data/raw_data.txt").read_text())
+
+
+def test_real_text_has_the_roles_that_leaf_finds(real_roles):
+    # the README of the shared data: 987 roles; the spec (Delta-FL, table 1): the largest device has 66,963 windows
+    assert len(real_roles) == 987
+    assert max(map(len, real_roles.values())) - 20 == 66_963
+    assert real_roles["THE_TRAGEDY_OF_HAMLET__PRINCE_OF_DENMARK_GHOST"].startswith("Mark me. My hour is almost come,")
+
+
+def test_real_json_holds_the_text_of_the_same_roles(real_data, real_roles):
+    train, test = leaf_folders(real_data / "shakespeare", "")
+    for folder, part in ((train, str.startswith), (test, str.endswith)):
+        users = list(read_leaf(folder))
+        assert len(users) == 100
+        for user in users:
+            assert part(real_roles[user.name], user.inputs[0] + "".join(user.targets))
+
+
+def test_real_json_has_its_counts(real_data):
+    train, test = Shakespeare("leaf", root=str(real_data / "shakespeare")).load()
+    assert (len(train.targets), len(test.targets)) == (220_231, 47_206)
+    assert len(train.users.unique()) == len(test.users.unique()) == 100
+
+
+def test_real_devices_hold_more_than_100_examples(real_data):
+    module = Shakespeare(
+        root=str(real_data / "shakespeare"),
+        num_clients=900,
+        partition=NaturalUsers(101),
+        test_clients=0.5,
+        val_fraction=0,
+    )
+    module.setup()
+    assert (module.tables["train"].counts > 0).sum() == (module.tables["test"].counts > 0).sum() == 450
+    assert module.tables["train"].counts[:450].min() > 100

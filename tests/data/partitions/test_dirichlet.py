@@ -1,0 +1,170 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_lightning.data.partitions import Dirichlet, EqualDirichlet, GroupedDirichlet, Population, dirichlet
+
+CIFAR10, FASHION_MNIST, CIFAR100, HARBOX = (10, 5000), (10, 6000), (100, 500), (5, 5500)  # classes, samples of each
+
+
+def draw(partition, class_sizes, clients, seed=0):
+    population = Population(clients, np.ones(clients))
+    return partition.shares(np.asarray(class_sizes), population, np.random.default_rng(seed))
+
+
+def draw_groups(clients, group_size, seed):
+    """The groups of a grouped draw, which are the first that its generator draws."""
+    return np.array_split(np.random.default_rng(seed).permutation(clients), clients // group_size)
+
+
+def mean_entropy(shares):
+    """Mean over the clients of the entropy of their classes; classes are of equal size."""
+    mix = shares / shares.sum(0) + 1e-300
+    return -(mix * np.log(mix)).sum(0).mean()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda alpha: Dirichlet(alpha, 1), GroupedDirichlet, EqualDirichlet],
+    ids=["Dirichlet", "GroupedDirichlet", "EqualDirichlet"],
+)
+def test_larger_alpha_mixes_the_classes_more(make):
+    def entropy(alpha):
+        return np.mean([mean_entropy(draw(make(alpha), [500] * 10, 20, seed)) for seed in range(5)])
+
+    assert entropy(0.1) < entropy(0.5) < entropy(100)
+    # that of ten equal classes is ln 10; drawing 250 samples at random takes some 9 / 500 of it
+    np.testing.assert_allclose(entropy(1e6), np.log(10), atol=0.03)
+
+
+def test_dirichlet_gives_nothing_more_to_a_client_that_has_its_fair_number():
+    sizes = np.array([50, 200, 100, 150])
+    for seed in range(20):
+        counts = sizes[:, None] * draw(Dirichlet(0.5, 1), sizes, 8, seed)
+        before = counts.cumsum(0) - counts
+        assert before[counts > 0].max() < sizes.sum() / 8
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 4.0])
+def test_first_class_is_shared_out_by_the_dirichlet_law(alpha, monkeypatch):
+    # nobody is full before, so a share has mean 1/8 and variance (1/8)(7/8) / (8 alpha + 1), where no draw is rejected
+    monkeypatch.setattr(dirichlet, "TRIES", 1)
+    shares = np.stack([draw(Dirichlet(alpha, 1), [1000, 7000], 8, seed)[0] for seed in range(2000)])
+    np.testing.assert_allclose(shares.mean(0), 1 / 8, atol=0.025)
+    np.testing.assert_allclose(shares.var(), 7 / 64 / (8 * alpha + 1), rtol=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.5])
+def test_test_split_differs_from_the_shares_by_at_most_one_sample(alpha, share_out, class_counts):
+    # DePRL, section 5.2, on CIFAR-10
+    train, test = np.repeat(np.arange(10), 5000), np.repeat(np.arange(10), 1000)
+    train_parts, test_parts = share_out(Dirichlet(alpha), [train, test], 20)
+    shares = draw(Dirichlet(alpha), [5000] * 10, 20)
+    held = shares * (class_counts(train_parts, train, 10) > 0)  # shares of less than one training sample go to the rest
+    np.testing.assert_allclose(held, shares, atol=1 / 5000)
+    expected = 1000 * held / held.sum(1, keepdims=True)
+    assert np.abs(class_counts(test_parts, test, 10) - expected).max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("classes", "clients", "alpha", "tries"),
+    [
+        (CIFAR10, 128, 0.1, 100),
+        (FASHION_MNIST, 128, 0.1, 100),
+        (HARBOX, 128, 0.3, 100),
+        (CIFAR100, 128, 0.1, 1),
+        (CIFAR100, 128, 0.5, 1),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_possible_draws_need_no_repair(classes, clients, alpha, tries, seed, monkeypatch):
+    # DePRL, section 5.2: after 6, 6, 7, 1 and 1 draws in a simulation
+    monkeypatch.setattr(dirichlet, "TRIES", tries)
+    number, size = classes
+    shares = draw(Dirichlet(alpha, 10), [size] * number, clients, seed)
+    assert size * shares.sum(0).min() >= 10
+
+
+@pytest.mark.parametrize(("classes", "clients", "least"), [(HARBOX, 128, 2), (HARBOX, 64, 10), ((5, 400), 64, 10)])
+def test_impossible_draws_are_repaired(classes, clients, least, share_out):
+    # DePRL, section 5.2: with alpha 0.1 and 5 classes not reached in 3,000 draws
+    number, size = classes
+    labels = np.repeat(np.arange(number), size)
+    assert size * draw(Dirichlet(0.1, least), [size] * number, clients).sum(0).min() < least
+    (parts,) = share_out(Dirichlet(0.1, least), [labels], clients)
+    assert min(map(len, parts)) == least
+    assert sorted(np.concatenate(parts)) == list(range(len(labels)))
+
+
+@pytest.mark.parametrize(
+    ("classes", "alpha", "held"), [(CIFAR10, 0.1, 4), (CIFAR10, 0.3, 7), (CIFAR10, 0.5, 8), (CIFAR100, 0.1, 31)]
+)
+def test_clients_hold_as_many_classes_as_in_the_papers(classes, alpha, held, share_out, class_counts):
+    # DePRL, section 5.2, "typical numbers", for 128 workers
+    number, size = classes
+    labels = np.repeat(np.arange(number), size)
+    counts = [class_counts(share_out(Dirichlet(alpha), [labels], 128, seed)[0], labels, number) for seed in range(3)]
+    np.testing.assert_allclose(np.mean([(each > 0).sum(0).mean() for each in counts]), held, rtol=0.15)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_group_has_its_part_of_every_class(seed, share_out, class_counts):
+    sizes = np.arange(400, 1400, 100)
+    labels = np.repeat(np.arange(10), sizes)
+    (parts,) = share_out(GroupedDirichlet(0.5, 10), [labels], 100, seed)
+    shares, counts = draw(GroupedDirichlet(0.5, 10), sizes, 100, seed), class_counts(parts, labels, 10)
+    for group in draw_groups(100, 10, seed):
+        np.testing.assert_allclose(shares[:, group].sum(1), 0.1)
+        # each of 10 counts is rounded by less than one
+        np.testing.assert_allclose(counts[:, group].sum(1), sizes / 10, atol=10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("clients", [20, 100])
+def test_every_client_of_a_group_has_half_of_its_fair_number(clients, seed, share_out):
+    # FedDF; CINIC-10 has 9,000 training images of each class, and rounding takes less than one of each
+    shares = draw(GroupedDirichlet(0.5, 10), [9000] * 10, clients, seed)
+    assert 9000 * shares.sum(0).min() >= 90_000 / clients / 2
+    (parts,) = share_out(GroupedDirichlet(0.5, 10), [np.repeat(np.arange(10), 9000)], clients, seed)
+    assert min(map(len, parts)) > 90_000 / clients / 2 - 10
+
+
+def test_groups_of_one_are_iid():
+    np.testing.assert_allclose(draw(GroupedDirichlet(0.1, 1), [30, 60], 6), 1 / 6)
+
+
+def test_groups_that_do_not_divide_the_clients_differ_by_one():
+    # 23 clients in 3 groups of 8, 8 and 7
+    shares = draw(GroupedDirichlet(0.1, 10), [1000] * 3, 23)
+    for group in np.array_split(np.random.default_rng(0).permutation(23), 3):
+        np.testing.assert_allclose(shares[:, group].sum(1), len(group) / 23)
+        assert len(group) in (7, 8)
+
+
+@given(
+    class_sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(any),
+    alpha=st.sampled_from([1e-3, 0.1, 1.0, 100.0]),
+    data=st.data(),
+)
+def test_equal_dirichlet_sizes_differ_by_at_most_one(class_sizes, alpha, data, share_out):
+    clients = data.draw(st.integers(1, sum(class_sizes)))
+    labels = np.repeat(np.arange(len(class_sizes)), class_sizes)
+    (parts,) = share_out(EqualDirichlet(alpha), [labels], clients)
+    assert np.ptp(list(map(len, parts))) <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_dirichlet_clients_share_a_class_that_too_many_want(seed):
+    # with a tiny alpha each of 20 clients wants one class, which has enough for 5: n clients get 5/n of what they want,
+    # to within the tenth that is drawn in a turn, and half of one more for those who lose theirs to others in the end
+    counts = 1000 * draw(EqualDirichlet(1e-4), [1000] * 4, 20, seed)
+    own, favourites = counts.max(0) / 200, counts.argmax(0)
+    takers = np.bincount(favourites)[favourites]
+    assert takers.max() > 5
+    np.testing.assert_allclose(own, np.minimum(1, 5 / takers), atol=0.15)
+
+
+def test_test_samples_of_a_class_without_training_samples_are_given_out(share_out):
+    _, test_parts = share_out(EqualDirichlet(), [np.zeros(20, int), np.repeat([0, 1], 6)], 3)
+    assert sorted(np.concatenate(test_parts)) == list(range(12))

@@ -1,0 +1,211 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pfl_lightning.data.partitions import (
+    IID,
+    ClassShards,
+    ConsecutiveClasses,
+    EqualSizes,
+    Population,
+    SpeedGroups,
+    Split,
+    UnequalClassShards,
+    UniformSizes,
+)
+from pfl_lightning.errors import PflError
+
+MNIST = [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958]  # images of each digit, training and test together
+
+
+def equal_classes(classes, size):
+    return np.repeat(np.arange(classes), size)
+
+
+def test_iid_clients_hold_equal_shares_of_every_class(share_out, class_counts):
+    labels = np.random.default_rng(0).permutation(equal_classes(5, 31))
+    (parts,) = share_out(IID(), [labels], 4)
+    counts = class_counts(parts, labels, 5)
+    assert counts.min() == 7
+    assert counts.max() == 8
+
+
+def test_iid_clients_of_given_sizes_hold_the_same_share_of_every_class(share_out, class_counts):
+    labels = equal_classes(3, 400)
+    (parts,) = share_out(IID(EqualSizes(60)), [labels], 10)
+    assert set(class_counts(parts, labels, 3).ravel()) == {20}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_iid_clients_have_their_sizes_but_for_rounding_in_every_class(seed, share_out):
+    drawn = UniformSizes(10, 90).draw(8, np.random.default_rng(seed))
+    labels = np.repeat([0, 1, 2], [100, 300, 500])
+    (parts,) = share_out(IID(UniformSizes(10, 90)), [labels], 8, seed)
+    assert np.abs(drawn - list(map(len, parts))).max() < 3
+
+
+@pytest.mark.parametrize(
+    ("classes", "shards", "train", "test", "clients_of_a_class", "sizes"),
+    [
+        (10, 5, 5000, 1000, 50, (500, 100)),  # CIFAR-10
+        (100, 20, 500, 100, 20, (500, 100)),  # CIFAR-100
+        (10, 5, 2400, 400, 50, (240, 40)),  # EMNIST balanced, first 10 classes
+        (10, 5, 4800, 800, 50, (480, 80)),  # EMNIST letters, first 10 classes
+        (10, 10, 500, 100, 100, (50, 10)),  # homogeneous
+    ],
+)
+def test_class_shards_of_the_papers(classes, shards, train, test, clients_of_a_class, sizes, share_out, class_counts):
+    # SRPFL, section 6.1, with 100 clients: shards * 100 / classes clients hold a class, all of them equally much
+    splits = [equal_classes(classes, train), equal_classes(classes, test)]
+    for labels, parts, size in zip(splits, share_out(ClassShards(shards), splits, 100), sizes, strict=True):
+        counts = class_counts(parts, labels, classes)
+        assert set(counts.ravel()) <= {0, size // shards}
+        assert set((counts > 0).sum(0)) == {shards}
+        assert set((counts > 0).sum(1)) == {clients_of_a_class}
+        assert set(map(len, parts)) == {size}
+
+
+@given(classes=st.integers(1, 7), clients=st.integers(1, 9), data=st.data())
+def test_class_shards_of_any_numbers_are_distinct_balanced_and_tested_alike(
+    classes, clients, data, share_out, class_counts
+):
+    wanted = data.draw(st.integers(-(-classes // clients), classes))
+    splits = [equal_classes(classes, 3 * clients), equal_classes(classes, clients)]
+    train, test = (
+        class_counts(parts, labels, classes) > 0
+        for labels, parts in zip(splits, share_out(ClassShards(wanted), splits, clients), strict=True)
+    )
+    np.testing.assert_array_equal(train, test)
+    assert set(train.sum(0)) == {wanted}
+    assert np.ptp(train.sum(1)) <= 1
+
+
+def test_clients_choose_class_shards_in_random_order(share_out):
+    # two classes for four clients: in the order of their ids, the first two would always take different ones
+    labels = equal_classes(2, 4)
+    firsts = [share_out(ClassShards(1), [labels], 4, seed)[0][:2] for seed in range(300)]
+    alike = sum(labels[one[0]] == labels[other[0]] for one, other in firsts)
+    # probability 1/3: standard deviation 8
+    assert 70 < alike < 130
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unequal_shards_are_those_of_the_two_label_generator(seed, share_out, class_counts):
+    # FedMac, section 11.1: each of the 4 clients of a digit but the last takes from [left // 5, left // 2)
+    labels = np.repeat(np.arange(10), MNIST)
+    (parts,) = share_out(UnequalClassShards(2), [labels], 20, seed)
+    counts = class_counts(parts, labels, 10)
+    for client in range(20):
+        assert set(np.flatnonzero(counts[:, client])) == {client % 10, (client + 1) % 10}
+    for label, left in enumerate(MNIST):
+        slots = counts[label][counts[label] > 0].tolist()
+        assert len(slots) == 4
+        assert sum(slots) == left
+        for taken in slots[:-1]:
+            assert left // 5 <= taken < left // 2
+            left -= taken
+    assert len(set(map(len, parts))) == 20
+
+
+def test_unequal_shards_differ_from_seed_to_seed(share_out):
+    labels = equal_classes(10, 100)
+    assert len({len(share_out(UnequalClassShards(2), [labels], 20, seed)[0][0]) for seed in range(10)}) > 5
+
+
+def test_unequal_shards_take_all_numbers_of_their_intervals(share_out):
+    # three clients of one class: each but the last takes from [left // 4, left // 2)
+    drawn = (share_out(UnequalClassShards(1), [np.zeros(24, int)], 3, seed)[0] for seed in range(1000))
+    expected = {(a, b) for a in range(6, 12) for b in range((24 - a) // 4, (24 - a) // 2)}
+    assert {(len(first), len(second)) for first, second, _ in drawn} == expected
+
+
+@given(takers=st.integers(1, 9), more=st.integers(0, 9), seed=st.integers(0, 99))
+def test_nobody_needs_to_be_given_a_sample_of_an_unequal_shard(takers, more, seed):
+    size = takers + more
+    population = Population(takers, np.ones(takers))
+    counts = UnequalClassShards(1).shares(np.array([size]), population, np.random.default_rng(seed)) * size
+    assert counts.min() > 1 - 1e-9
+    np.testing.assert_allclose(counts.sum(), size)
+
+
+def test_consecutive_classes_are_those_of_the_papers_femnist(share_out, class_counts):
+    # SRPFL, section 6.4: 4,000 images of each letter; a class has 30 clients with 50 each, so 2,500 stay unused
+    labels = equal_classes(10, 4000)
+    (parts,) = share_out(ConsecutiveClasses(3, EqualSizes(150)), [labels], 100)
+    expected = np.zeros((10, 100), int)
+    for client in range(100):
+        expected[[client % 10, (client + 1) % 10, (client + 2) % 10], client] = 50
+    np.testing.assert_array_equal(class_counts(parts, labels, 10), expected)
+
+
+def test_imbalanced_femnist_has_a_third_of_the_size_of_each_class(share_out, class_counts):
+    # SRPFL, section 6.4, figure 8: floor((100 + u) / 3) of each class, u from 0 to 50
+    labels, sizes = equal_classes(10, 4000), UniformSizes(100, 150)
+    drawn = sizes.draw(100, np.random.default_rng(7))
+    (parts,) = share_out(ConsecutiveClasses(3, sizes), [labels], 100, seed=7)
+    counts = class_counts(parts, labels, 10)
+    for client in range(100):
+        assert set(counts[:, client]) == {0, drawn[client] // 3}
+
+
+def test_consecutive_classes_may_use_a_class_up(share_out, class_counts):
+    labels = equal_classes(3, 4)
+    (parts,) = share_out(ConsecutiveClasses(2, EqualSizes(4)), [labels], 3)
+    assert class_counts(parts, labels, 3).tolist() == [[2, 0, 2], [2, 2, 0], [0, 2, 2]]
+
+
+def test_fewest_test_samples_are_still_one_for_each_client(share_out):
+    # by the shares, 16 / 40 of the 40 test samples would be given out
+    splits = [equal_classes(4, 400), equal_classes(4, 10)]
+    train, test = share_out(ConsecutiveClasses(2, EqualSizes(16)), splits, 40)
+    assert set(map(len, train)) == {16}
+    assert set(map(len, test)) == {1}
+
+
+def test_speed_groups_are_those_of_the_papers(class_counts):
+    # SRPFL, section 4: the fastest 30 clients hold the classes 0 to 2, the next 30 3 to 5, the slowest 40 the others
+    times = np.random.default_rng(0).exponential(size=100)
+    splits = [Split(equal_classes(10, 300)), Split(equal_classes(10, 60))]
+    fastest = np.argsort(times)
+    groups = [(fastest[:30], range(3)), (fastest[30:60], range(3, 6)), (fastest[60:], range(6, 10))]
+    results = SpeedGroups(3)(splits, 10, Population(100, times), np.random.default_rng(0))
+    for split, parts in zip(splits, results, strict=True):
+        counts = class_counts(parts, split.labels, 10)
+        assert counts.sum() == len(split.labels)
+        for members, classes in groups:
+            own = counts[np.ix_(classes, members)]
+            assert own.sum() == counts[classes].sum()
+            assert np.ptp(own) <= 1
+
+
+@given(classes=st.integers(1, 15), clients=st.integers(1, 15), data=st.data())
+def test_slower_clients_hold_higher_classes(classes, clients, data, share_out, class_counts):
+    groups = data.draw(st.integers(1, min(classes, clients)))
+    labels = equal_classes(classes, clients)
+    counts = class_counts(share_out(SpeedGroups(groups), [labels], clients)[0], labels, classes)
+    held = [tuple(np.flatnonzero(column)) for column in counts.T]
+    assert held == sorted(held)
+    assert len(set(held)) == groups
+    assert sum(dict.fromkeys(held), ()) == tuple(range(classes))
+
+
+@pytest.mark.parametrize(
+    ("partition", "clients", "message"),
+    [
+        (IID(EqualSizes(7)), 5, r"data\.partition\.sizes: 5 clients with 35 samples .* allowed: up to the 30 "),
+        (ClassShards(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
+        (ClassShards(1), 2, r"data\.partition\.classes_per_client: 1 .* 2 clients.* allowed: 2 to 3"),
+        (UnequalClassShards(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
+        (UnequalClassShards(1), 2, r"data\.num_clients: 2 .* class 2 has 10 samples for 0 clients; allowed: "),
+        (UnequalClassShards(3), 11, r"data\.num_clients: 11 .* class 0 has 10 samples for 11 clients; allowed: "),
+        (ConsecutiveClasses(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
+        # class 1 has the clients 0, 1, 3 and 4 with 3 samples each
+        (ConsecutiveClasses(2, EqualSizes(6)), 5, r"data\.partition\.sizes: .* class 1 need 12 .* up to the 10 "),
+        (SpeedGroups(4), 5, r"data\.partition\.groups: 4 .* allowed: 1 to 3"),
+        (SpeedGroups(3), 2, r"data\.partition\.groups: 3 .* allowed: 1 to 2"),
+    ],
+)
+def test_impossible_split_is_refused(partition, clients, message, share_out):
+    with pytest.raises(PflError, match=message):
+        share_out(partition, [equal_classes(3, 10)] * 2, clients)

@@ -1,0 +1,156 @@
+import os
+
+import pytest
+import torch
+
+from pfl_lightning.data.cache import cached
+
+
+class Parser:
+    """Counts the bytes of its sources, and how often it is called."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.sources = [folder / "a.csv", folder / "b.csv"]
+        for source in self.sources:
+            source.write_text(source.name)
+        self.calls = 0
+
+    def parse(self):
+        self.calls += 1
+        content = b"".join(source.read_bytes() for source in self.sources)
+        return {"inputs": torch.tensor(list(content), dtype=torch.uint8), "calls": torch.tensor(self.calls)}
+
+    def __call__(self, version=1, name="texts", sources=None):
+        return cached(self.parse, sources or self.sources, self.folder, name, version)
+
+    @property
+    def kept(self):
+        return sorted((self.folder / ".pfl_cache").iterdir())
+
+
+@pytest.fixture
+def parser(tmp_path):
+    return Parser(tmp_path)
+
+
+def test_sources_are_parsed_once(parser):
+    first, second = parser(), parser()
+    assert parser.calls == 1
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, rtol=0, atol=0)
+
+
+def test_neither_time_nor_order_of_the_sources_matters(parser):
+    parser()
+    os.utime(parser.sources[0], (0, 0))
+    parser(sources=parser.sources[::-1])
+    assert parser.calls == 1
+
+
+def test_changed_content_is_parsed_anew(parser):
+    parser()
+    parser.sources[1].write_text("c.csv")  # as long as before
+    assert bytes(parser()["inputs"].tolist()) == b"a.csvc.csv"
+
+
+def test_content_that_moves_between_sources_is_parsed_anew(parser):
+    parser()
+    for source, content in zip(parser.sources, ["a.csvb", ".csv"], strict=True):
+        source.write_text(content)
+    parser()
+    assert parser.calls == 2
+
+
+def test_renamed_source_is_parsed_anew(parser):
+    parser()
+    parser.sources[1] = parser.sources[1].rename(parser.folder / "c.csv")
+    parser()
+    assert parser.calls == 2
+
+
+def test_another_version_is_parsed_anew(parser):
+    parser()
+    assert parser(version=2)["calls"] == 2
+
+
+def test_one_file_is_kept_for_each_name(parser):
+    for version in (1, 2, 3):
+        for name in ("texts", "texts-long", "text[s]"):
+            parser(version, name)
+    assert sorted(path.stem.rpartition("-")[0] for path in parser.kept) == ["text[s]", "texts", "texts-long"]
+    assert parser.calls == 9
+    parser(3, "texts")
+    assert parser.calls == 9
+
+
+@pytest.mark.parametrize("size", [0, 100, -1])
+def test_damaged_cache_is_replaced(parser, size):
+    parser()
+    (path,) = parser.kept
+    path.write_bytes(path.read_bytes()[:size])
+    assert parser()["calls"] == 2
+    assert parser()["calls"] == 2
+    assert parser.kept == [path]
+
+
+def test_tensors_may_be_changed_without_changing_the_cache(parser):
+    parser()
+    parser()["inputs"].zero_()
+    assert bytes(parser()["inputs"].tolist()) == b"a.csvb.csv"
+
+
+def test_loaded_tensors_outlive_their_file(parser):
+    parser()
+    tensors = parser()
+    parser.kept[0].unlink()
+    assert bytes(tensors["inputs"].tolist()) == b"a.csvb.csv"
+    assert parser()["calls"] == 2
+
+
+@pytest.mark.parametrize(
+    "error", [PermissionError(13, "Permission denied"), RuntimeError("PytorchStreamWriter\nfailed")]
+)
+def test_unwritable_folder_costs_one_warning(parser, monkeypatch, error):
+    def fail(*args):
+        raise error
+
+    monkeypatch.setattr(torch, "save", fail)
+    for calls in (1, 2):
+        with pytest.warns(UserWarning, match="cannot keep .*(denied|failed)") as caught:
+            assert parser()["calls"] == calls
+        assert len(caught) == 1
+        assert "\n" not in str(caught[0].message)
+        assert caught[0].filename == __file__
+    assert not parser.kept
+
+
+def test_cache_that_cannot_be_a_folder_costs_one_warning(parser):
+    (parser.folder / ".pfl_cache").write_text("a file")
+    with pytest.warns(UserWarning, match="cannot keep"):
+        assert parser()["calls"] == 1
+
+
+def test_parse_that_fails_leaves_nothing(parser):
+    def fail():
+        raise ValueError("no such column")
+
+    with pytest.raises(ValueError, match="no such column"):
+        cached(fail, parser.sources, parser.folder, "texts", 1)
+    assert not list(parser.folder.glob(".pfl_cache/*"))
+
+
+def test_write_that_breaks_keeps_the_older_file(parser, monkeypatch):
+    def fail(tensors, file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    parser()
+    (path,) = parser.kept
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", fail)
+        with pytest.warns(UserWarning, match="No space left"):
+            parser(version=2)
+    assert parser.kept == [path]
+    assert parser()["calls"] == 1

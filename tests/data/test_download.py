@@ -1,0 +1,201 @@
+import errno
+import hashlib
+import random
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import NamedTuple
+
+import pytest
+import requests
+
+from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.errors import PflError
+
+CONTENT = random.Random(0).randbytes(300_000)
+MD5, SHA256 = hashlib.md5(CONTENT).hexdigest(), hashlib.sha256(CONTENT).hexdigest()
+CUT = 100_000
+
+
+class Request(NamedTuple):
+    path: str
+    range: str | None
+    sent: int
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """Serves the content, each path with a habit of its own."""
+
+    def do_GET(self):
+        wanted = self.headers["Range"]
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        match self.path:
+            case "/missing":
+                self.answer(404, b"sorry")
+            case "/wrong":
+                self.answer(200, CONTENT[::-1])
+            case "/page":
+                self.answer(200, b"<html>moved</html>")
+            case "/whole":
+                self.answer(200, CONTENT)
+            case "/gzip":
+                self.answer(200, CONTENT, {"Content-Encoding": "gzip"})
+            case _ if start >= len(CONTENT):
+                self.answer(416, b"", {"Content-Range": f"bytes */{len(CONTENT)}"})
+            case "/breaks" if not start:
+                self.answer(200, CONTENT, sent=CUT)
+            case _:
+                self.answer(206 if wanted else 200, CONTENT[start:])
+
+    def answer(self, status, body, headers=(), sent=None):
+        self.send_response(status)
+        for name, value in {"Content-Length": len(body), **dict(headers)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body[:sent])
+        self.server.log.append(Request(self.path, self.headers["Range"], len(body[:sent])))
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with HTTPServer(("127.0.0.1", 0), Mirror) as server:
+        server.log = []
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def remote(server):
+    """Describes the content at some of the server's paths."""
+
+    def describe(*paths, digest=SHA256, size=None):
+        return Remote(tuple(f"http://127.0.0.1:{server.server_port}{path}" for path in paths), "it.zip", digest, size)
+
+    return describe
+
+
+def names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+@pytest.mark.parametrize("digest", [MD5, SHA256, SHA256.upper(), None])
+def test_file_is_downloaded_once(server, remote, tmp_path, digest, capfd):
+    folder = tmp_path / "new" / "folder"
+    for _ in range(2):
+        path = fetch(remote("/plain", digest=digest, size=len(CONTENT)), folder)
+        assert path == folder / "it.zip"
+        assert path.read_bytes() == CONTENT
+        assert names(folder) == ["it.zip"]
+    assert server.log == [("/plain", None, len(CONTENT))]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_broken_download_goes_on_where_it_stopped(server, remote, tmp_path):
+    with pytest.raises(PflError, match="the same command continues the download"):
+        fetch(remote("/breaks"), tmp_path)
+    assert names(tmp_path) == ["it.zip.part"]
+    assert fetch(remote("/breaks"), tmp_path).read_bytes() == CONTENT
+    assert server.log == [("/breaks", None, CUT), ("/breaks", f"bytes={CUT}-", len(CONTENT) - CUT)]
+    assert names(tmp_path) == ["it.zip"]
+
+
+def test_broken_download_is_noticed_without_the_help_of_urllib3(remote, tmp_path, monkeypatch):
+    real_get = requests.get
+
+    def get(*args, **kwargs):
+        response = real_get(*args, **kwargs)
+        response.raw.enforce_content_length = False  # urllib3's default before version 2
+        return response
+
+    monkeypatch.setattr(requests, "get", get)
+    with pytest.raises(PflError, match="the connection broke after 100,000 of 300,000 bytes"):
+        fetch(remote("/breaks"), tmp_path)
+    assert fetch(remote("/breaks"), tmp_path).read_bytes() == CONTENT
+
+
+def test_next_mirror_goes_on_where_the_one_before_broke(server, remote, tmp_path):
+    assert fetch(remote("/breaks", "/plain"), tmp_path).read_bytes() == CONTENT
+    assert server.log[1] == ("/plain", f"bytes={CUT}-", len(CONTENT) - CUT)
+
+
+def test_nothing_is_appended_to_a_part_that_no_digest_judges(server, remote, tmp_path):
+    (tmp_path / "it.zip.part").write_bytes(b"of another file")
+    assert fetch(remote("/plain", digest=None), tmp_path).read_bytes() == CONTENT
+    assert server.log == [("/plain", None, len(CONTENT))]
+
+
+def test_server_that_ignores_the_range_starts_anew(server, remote, tmp_path):
+    (tmp_path / "it.zip.part").write_bytes(CONTENT[:CUT])
+    assert fetch(remote("/whole"), tmp_path).read_bytes() == CONTENT
+    assert server.log == [("/whole", f"bytes={CUT}-", len(CONTENT))]
+
+
+def test_complete_part_is_taken_as_it_is(server, remote, tmp_path):
+    (tmp_path / "it.zip.part").write_bytes(CONTENT)
+    assert fetch(remote("/plain"), tmp_path).read_bytes() == CONTENT
+    assert server.log == [("/plain", f"bytes={len(CONTENT)}-", 0)]
+
+
+@pytest.mark.parametrize("part", [CONTENT + b"more", b"x" * CUT])
+def test_part_of_another_file_is_deleted(server, remote, tmp_path, part):
+    (tmp_path / "it.zip.part").write_bytes(part)
+    with pytest.raises(PflError, match="its sha256 is"):
+        fetch(remote("/plain"), tmp_path)
+    assert not names(tmp_path)
+
+
+def test_file_that_only_claims_to_be_a_compressed_transfer_stays_as_it_is(remote, tmp_path):
+    assert fetch(remote("/gzip"), tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("digest", [MD5, SHA256])
+def test_wrong_content_is_refused(remote, tmp_path, digest):
+    with pytest.raises(PflError, match=rf"its (md5|sha256) is \w+ instead of {digest}"):
+        fetch(remote("/wrong", digest=digest), tmp_path)
+    assert not names(tmp_path)
+
+
+@pytest.mark.parametrize("bad", ["/wrong", "/missing", "/page"])
+def test_next_mirror_is_tried(server, remote, tmp_path, bad):
+    assert fetch(remote(bad, "/plain"), tmp_path).read_bytes() == CONTENT
+    assert [request.path for request in server.log] == [bad, "/plain"]
+    assert names(tmp_path) == ["it.zip"]
+
+
+def test_page_of_another_size_leaves_the_part_alone(remote, tmp_path):
+    (tmp_path / "it.zip.part").write_bytes(CONTENT[:CUT])
+    with pytest.raises(PflError, match="it offers 18 bytes instead of 300,000"):
+        fetch(remote("/page", size=len(CONTENT)), tmp_path)
+    assert (tmp_path / "it.zip.part").read_bytes() == CONTENT[:CUT]
+
+
+@pytest.mark.parametrize("content", [CONTENT[:-1], CONTENT[::-1]])
+def test_wrong_file_that_is_there_is_replaced(remote, tmp_path, content):
+    (tmp_path / "it.zip").write_bytes(content)
+    assert fetch(remote("/plain", size=len(CONTENT)), tmp_path).read_bytes() == CONTENT
+
+
+def test_error_is_one_line_with_every_url_and_its_reason(server, remote, tmp_path):
+    urls = remote("/missing", "/breaks", "/wrong").urls
+    refused = "http://127.0.0.1:9/discard"
+    with pytest.raises(PflError) as caught:
+        fetch(Remote((*urls, refused), "it.zip", MD5), tmp_path)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"cannot download 'it.zip' to '{tmp_path}': {urls[0]} (404 Not Found); {urls[1]} (")
+    assert f"{CUT} bytes read, {len(CONTENT) - CUT} more expected" in message
+    assert f"{urls[2]} (its md5 is" in message
+    assert f"{refused} ([Errno {errno.ECONNREFUSED}]" in message
+    assert message.endswith("; the same command continues the download")
+
+
+def test_folder_that_cannot_be_written_is_named(remote, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(PflError, match=r"cannot download 'it\.zip' to .*file.*exists"):
+        fetch(remote("/plain"), tmp_path / "file")

@@ -1,0 +1,28 @@
+"""Tiny data sets in the real layouts of their files, for the runs of ``configs/data``."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fakes.cinic10 import write_cinic10
+from fakes.harbox import write_harbox
+from fakes.leaf import write_femnist, write_shakespeare
+from fakes.sent140 import write_sent140
+from fakes.torchvision_data import write_random
+from pfl_lightning import data
+
+# by the name of the file in configs/data: writes enough samples for its clients below a folder, the run's data.root
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "digits": lambda root: None,
+    "cifar10": lambda root: write_random(data.CIFAR10, root),
+    "cifar100": lambda root: write_random(data.CIFAR100, root),
+    "cinic10": write_cinic10,
+    "emnist": lambda root: write_random(data.EMNIST, root),
+    "mnist": lambda root: write_random(data.MNIST, root),
+    "fashion_mnist": lambda root: write_random(data.FashionMNIST, root),
+    "synthetic": lambda root: None,
+    "linear_representation": lambda root: None,
+    "harbox": write_harbox,
+    "sent140": write_sent140,
+    "femnist": write_femnist,
+    "shakespeare": write_shakespeare,
+}

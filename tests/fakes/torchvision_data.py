@@ -1,0 +1,130 @@
+"""What torchvision reads and unpacks."""
+
+import gzip
+import hashlib
+import io
+import pickle
+import struct
+import tarfile
+import zipfile
+
+import numpy as np
+from torchvision import datasets
+
+# the official file, a Python 2 pickle of the class names: torchvision compares its md5 sum
+CIFAR10_META = (
+    b"\x80\x02}q\x01(U\x13num_cases_per_batchq\x02M\x10'U\x0blabel_namesq\x03]q\x04(U\x08airplaneq\x05U\nautomobileq\x06"
+    b"U\x04birdq\x07U\x03catq\x08U\x04deerq\tU\x03dogq\nU\x04frogq\x0bU\x05horseq\x0cU\x04shipq\rU\x05truckq\x0eeU\x07"
+    b"num_visq\x0fM\x00\x0cu."
+)
+
+
+def write_cifar10(folder, images, targets):
+    def write(name, rows):
+        entry = {"data": images[name][rows].reshape(-1, 3072), "labels": targets[name][rows].tolist()}
+        return pickle.dumps(entry, protocol=2)
+
+    total = len(images["train"])
+    for number in range(5):
+        (folder / f"data_batch_{number + 1}").write_bytes(
+            write("train", slice(total * number // 5, total * (number + 1) // 5))
+        )
+    (folder / "test_batch").write_bytes(write("test", slice(None)))
+    (folder / "batches.meta").write_bytes(CIFAR10_META)
+
+
+def write_cifar100(folder, images, targets):
+    for name in images:
+        labels = {"fine_labels": targets[name].tolist(), "coarse_labels": (targets[name] // 5).tolist()}
+        (folder / name).write_bytes(pickle.dumps({"data": images[name].reshape(-1, 3072), **labels}, protocol=2))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": [str(label) for label in range(100)]}, protocol=2))
+
+
+def write_idx(path, array):
+    path.write_bytes(
+        struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+    )
+
+
+def write_mnist(folder, images, targets):
+    for name, prefix in (("train", "train"), ("test", "t10k")):
+        write_idx(folder / f"{prefix}-images-idx3-ubyte", images[name][:, 0])
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte", targets[name])
+
+
+def write_emnist(folder, images, targets, split="balanced"):
+    """Upright images, and labels from 0, as the files have them: on their side, and letters from 1."""
+    for name in images:
+        write_idx(folder / f"emnist-{split}-{name}-images-idx3-ubyte", images[name][:, 0].transpose(0, 2, 1))
+        write_idx(folder / f"emnist-{split}-{name}-labels-idx1-ubyte", targets[name] + (split == "letters"))
+
+
+WRITERS = {
+    datasets.CIFAR10: write_cifar10,
+    datasets.CIFAR100: write_cifar100,
+    datasets.MNIST: write_mnist,
+    datasets.FashionMNIST: write_mnist,
+    datasets.EMNIST: write_emnist,
+}
+
+
+def random_images(source, counts):
+    random, classes = np.random.default_rng(0), source().num_classes
+    images = {
+        name: random.integers(0, 256, (count, *source.input_shape), dtype=np.uint8) for name, count in counts.items()
+    }
+    return images, {name: random.integers(0, classes, count) for name, count in counts.items()}
+
+
+def write(source, folder, images, targets):
+    folder.mkdir(parents=True, exist_ok=True)
+    WRITERS[source.source](folder, images, targets)
+
+
+def write_random(source, root):
+    write(source, root / source.folder, *random_images(source, {"train": 400, "test": 100}))
+
+
+def md5(content):
+    return hashlib.md5(content).hexdigest()
+
+
+def pack(source, folder, damage=lambda archive: archive):
+    """The archives that unpack to a folder, by their names, and torchvision's class that takes them for official."""
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    theirs = source.source
+    if issubclass(theirs, datasets.CIFAR10):
+        archives = {theirs.filename: damage(tar({f"{folder.name}/{name}": files[name] for name in files}))}
+        known = {
+            kind: [(name, md5(files[name])) for name, _ in getattr(theirs, kind)]
+            for kind in ("train_list", "test_list")
+        }
+        known["meta"] = {**theirs.meta, "md5": md5(files[theirs.meta["filename"]])}
+        known["tgz_md5"] = md5(archives[theirs.filename])
+    elif theirs is datasets.EMNIST:
+        archives = {"gzip.zip": damage(zipped({f"gzip/{name}.gz": gzip.compress(files[name]) for name in files}))}
+        known = {"md5": md5(archives["gzip.zip"])}
+    else:
+        *first, last = [name for name, _ in theirs.resources]
+        archives = {name: gzip.compress(files[name.removesuffix(".gz")]) for name in [*first, last]}
+        archives[last] = damage(archives[last])
+        known = {"resources": [(name, md5(archive)) for name, archive in archives.items()]}
+    return archives, type(theirs.__name__, (theirs,), known)
+
+
+def tar(files):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return content.getvalue()
+
+
+def zipped(files):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return content.getvalue()

@@ -1,0 +1,152 @@
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from pfl_lightning.client.layers import DROPOUT, has_layers
+from pfl_lightning.models.recurrent import GRU, LSTM
+
+CLIENTS, BATCH, TIME, FEATURES, HIDDEN = 3, 5, 6, 4, 3
+LENGTHS = torch.tensor([6, 1, 4, 6, 2])
+PRESENT = torch.arange(TIME) < LENGTHS[:, None]
+both = pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
+each = pytest.mark.parametrize("kind", [LSTM, GRU])
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+
+
+def seeded(kind, *args, **kwargs):
+    torch.manual_seed(1)
+    return kind(*args, **kwargs)
+
+
+def torchs_last(layer, inputs, lengths=None):
+    """The last hidden state of torch's own layer, forward beside backward."""
+    if lengths is not None:
+        inputs = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    state = layer(inputs)[1]
+    hidden = state[0] if isinstance(state, tuple) else state
+    return torch.cat(list(hidden[-2:] if layer.bidirectional else hidden[-1:]), -1)
+
+
+def close(result, expected):
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)
+
+
+@both
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "ragged"])
+def test_parameters_outputs_and_gradients_are_those_of_torch(ours, theirs, layers, bidirectional, bias, lengths):
+    layer = seeded(ours, FEATURES, HIDDEN, layers, bias, bidirectional=bidirectional)
+    reference = seeded(theirs, FEATURES, HIDDEN, layers, bias, batch_first=True, bidirectional=bidirectional)
+    start = reference.state_dict()
+    assert list(layer.state_dict()) == list(start)
+    assert all(torch.equal(tensor, start[name]) for name, tensor in layer.state_dict().items())
+
+    inputs = [torch.randn(BATCH, TIME, FEATURES).requires_grad_()]
+    inputs.append(inputs[0].detach().clone().requires_grad_())
+    last = layer(inputs[0], None if lengths is None else PRESENT)
+    expected = torchs_last(reference, inputs[1], lengths)
+    close(last, expected)
+
+    scales = torch.randn_like(last)
+    gradients, wanted = (
+        torch.autograd.grad((scales * output).sum(), [given, *module.parameters()])
+        for output, given, module in ((last, inputs[0], layer), (expected, inputs[1], reference))
+    )
+    assert all(gradient.abs().max() > 1e-3 for gradient in wanted)
+    for gradient, want in zip(gradients, wanted, strict=True):
+        close(gradient, want)
+
+
+@each
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_padding_is_ignored_where_it_is_marked(kind, bidirectional):
+    layer = kind(FEATURES, HIDDEN, 2, bidirectional=bidirectional)
+    inputs = torch.randn(BATCH, TIME, FEATURES)
+    other = torch.where(PRESENT[..., None], inputs, torch.randn_like(inputs))
+    close(layer(other, PRESENT), layer(inputs, PRESENT))
+    assert not torch.allclose(layer(other), layer(inputs))
+    close(layer(inputs, torch.ones_like(PRESENT)), layer(inputs))
+    assert torch.equal(layer(inputs, torch.zeros_like(PRESENT)), torch.zeros(BATCH, HIDDEN * (1 + bidirectional)))
+
+
+def clients_of(kind, dropout=0.0):
+    """Layers of some clients, their stacked parameters and inputs."""
+    layers = [kind(FEATURES, HIDDEN, 2, dropout=dropout, bidirectional=True) for _ in range(CLIENTS)]
+    return layers, stack_module_state(layers)[0], torch.randn(CLIENTS, BATCH, TIME, FEATURES)
+
+
+@each
+@pytest.mark.parametrize("present", [None, PRESENT], ids=["full", "ragged"])
+def test_vmap_over_clients_trains_as_a_loop(kind, present):
+    layers, stacked, inputs = clients_of(kind)
+
+    def loss(tree, batch):
+        return functional_call(layers[0], tree, (batch, present)).square().sum()
+
+    inside = vmap(grad(loss))(stacked, inputs)
+    outside = grad(lambda trees: vmap(loss)(trees, inputs).sum())(stacked)
+    for row, layer in enumerate(layers):
+        expected = torch.autograd.grad(layer(inputs[row], present).square().sum(), list(layer.parameters()))
+        for (name, _), gradient in zip(layer.named_parameters(), expected, strict=True):
+            close(inside[name][row], gradient)
+            close(outside[name][row], gradient)
+
+
+@each
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_vmap_over_clients_evaluates_as_a_loop(kind, mode):
+    layers, stacked, inputs = clients_of(kind, dropout=0.5)
+    layers = [layer.eval() for layer in layers]
+    present = PRESENT.expand(CLIENTS, -1, -1)
+    with mode():
+        outputs = vmap(lambda *arguments: functional_call(layers[0], arguments[0], arguments[1:]))(
+            stacked, inputs, present
+        )
+        for row, layer in enumerate(layers):
+            close(outputs[row], layer(inputs[row], PRESENT))
+
+
+@each
+def test_dropout_is_between_the_layers_in_training_alone(kind):
+    layer = kind(FEATURES, HIDDEN, 2, dropout=1.0)  # the second layer receives zeros
+    inputs = torch.randn(BATCH, TIME, FEATURES)
+    second = kind(HIDDEN, HIDDEN)
+    tensors = {name.replace("_l1", "_l0"): tensor for name, tensor in layer.state_dict().items() if "_l1" in name}
+    second.load_state_dict(tensors)
+    close(layer(inputs), second(torch.zeros(BATCH, TIME, HIDDEN)))
+    plain = kind(FEATURES, HIDDEN, 2)
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer.eval()(inputs), plain(inputs))
+
+
+@each
+def test_dropout_differs_between_clients_of_one_vmap(kind):
+    layer = kind(FEATURES, HIDDEN, 2, dropout=0.5)
+    inputs = torch.randn(BATCH, TIME, FEATURES).expand(CLIENTS, -1, -1, -1)
+    outputs = vmap(layer, randomness="different")(inputs)
+    assert not torch.allclose(outputs[0], outputs[1])
+
+
+@each
+def test_the_engine_sees_dropout_only_where_it_drops(kind):
+    assert has_layers(kind(FEATURES, HIDDEN, 2, dropout=0.5), DROPOUT)
+    assert not has_layers(kind(FEATURES, HIDDEN, 2), DROPOUT)
+
+
+@each
+def test_mixed_precision(kind):
+    layer = kind(FEATURES, HIDDEN, 2, bidirectional=True).float()
+    inputs = torch.randn(BATCH, TIME, FEATURES, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = layer(inputs, PRESENT)
+    assert outputs.dtype == torch.bfloat16
+    torch.testing.assert_close(outputs.float(), layer(inputs, PRESENT), rtol=0, atol=0.05)

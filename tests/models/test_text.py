@@ -1,0 +1,229 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from pfl_lightning.client import Engine, Phase, Samples
+from pfl_lightning.client.batched import Batched
+from pfl_lightning.client.sequential import Sequential
+from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import LogisticRegression
+from pfl_lightning.models.text import PADDING, UNKNOWN, CharGRU, Embedding, LSTMClassifier, OneHot, TweetLSTM
+from pfl_lightning.tree import Params
+
+LENGTH, VOCABULARY, DIM = 7, 11, 4
+TOKENS, VECTORS = (LENGTH, VOCABULARY), (LENGTH, DIM)
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+
+
+def tweet_lstm(dropout=0.0, classes=3):
+    return TweetLSTM(TOKENS, classes, embedding_dim=DIM, hidden=3, bottleneck=5, dropout=dropout)
+
+
+def tweets(lengths):
+    tokens = torch.randint(UNKNOWN, VOCABULARY, (len(lengths), LENGTH))
+    return torch.where(torch.arange(LENGTH) < torch.tensor(lengths)[:, None], tokens, PADDING)
+
+
+@pytest.mark.parametrize(
+    ("network", "sizes"),
+    [
+        # gates * hidden * (inputs + hidden + 2 biases) (Delta-FL, section 11.2)
+        (CharGRU((20, 53), 53), [3 * 128 * (53 + 128 + 2), 128 * 53 + 53]),  # 77,109
+        (LSTMClassifier((20, 50), 2), [4 * 50 * (50 + 50 + 2), 50 + 1]),  # 20,451
+        # two directions, of which the second layer reads both (SRPFL, section 7)
+        (
+            TweetLSTM((30, 10_002), 2),
+            [
+                10_002 * 100,
+                2 * 4 * 256 * (100 + 256 + 2) + 2 * 4 * 256 * (512 + 256 + 2),  # 2,310,144
+                512 * 5 + 5,
+                5 + 1,
+            ],
+        ),
+    ],
+    ids=["Shakespeare", "Delta-FL's Sent140", "SRPFL's Sent140"],
+)
+def test_parameter_counts(network, sizes):
+    layers = [sum(tensor.numel() for tensor in layer.parameters()) for layer in network]
+    assert [size for size in layers if size] == sizes
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs"),
+    [
+        (lambda classes: TweetLSTM(TOKENS, classes), tweets([7, 2])),
+        (lambda classes: CharGRU(TOKENS, classes), tweets([7, 7])),
+        (lambda classes: LSTMClassifier(VECTORS, classes), torch.randn(2, *VECTORS, dtype=torch.float64)),
+        (lambda classes: LogisticRegression((DIM,), classes, bias=False), torch.randn(2, DIM, dtype=torch.float64)),
+    ],
+    ids=["TweetLSTM", "CharGRU", "LSTMClassifier", "LogisticRegression"],
+)
+@pytest.mark.parametrize(("classes", "outputs"), [(2, 1), (3, 3)])
+def test_two_classes_have_one_output(make, inputs, classes, outputs):
+    assert make(classes)(inputs).shape == (2, outputs)
+
+
+@pytest.mark.parametrize(
+    ("head_layers", "body"),
+    [(1, {"embedding", "lstm", "fc1"}), (2, {"embedding", "lstm"}), (3, {"embedding"})],  # SRPFL, section 7: splits
+)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_tweet_lstm_is_cut_as_the_papers_splits(head_layers, body, dropout):
+    assert {name.split(".")[0] for name in tweet_lstm(dropout).cut(head_layers)[0]} == body
+
+
+def copied(layer, network, name):
+    prefix = f"{name}."
+    tensors = {key.removeprefix(prefix): t for key, t in network.state_dict().items() if key.startswith(prefix)}
+    layer.load_state_dict(tensors)
+    return layer
+
+
+def test_tweet_lstm_is_the_papers_layers():
+    network, lengths = tweet_lstm(dropout=0.5).eval(), [7, 2, 5, 1]
+    tokens = tweets(lengths)
+    vectors = copied(nn.Embedding(VOCABULARY, DIM, padding_idx=PADDING), network, "embedding")(tokens)
+    lstm = copied(nn.LSTM(DIM, 3, 2, batch_first=True, bidirectional=True), network, "lstm")
+    packed = pack_padded_sequence(vectors, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+    hidden = lstm(packed)[1][0]
+    values = copied(nn.Linear(6, 5), network, "fc1")(torch.cat([hidden[-2], hidden[-1]], -1)).clamp(min=0)
+    torch.testing.assert_close(network(tokens), copied(nn.Linear(5, 3), network, "fc2")(values))
+
+
+def test_char_gru_reads_one_hot_characters_and_answers_at_the_last():
+    network, tokens = CharGRU(TOKENS, 5, hidden=3), torch.randint(VOCABULARY, (4, LENGTH))  # 0 is a character
+    gru = copied(nn.GRU(VOCABULARY, 3, batch_first=True), network, "gru")
+    states = gru(F.one_hot(tokens, VOCABULARY).double())[0]
+    torch.testing.assert_close(network(tokens), copied(nn.Linear(3, 5), network, "fc")(states[:, -1]))
+
+
+def test_lstm_classifier_answers_at_the_last_vector():
+    network, vectors = LSTMClassifier(VECTORS, 2, hidden=3), torch.randn(4, *VECTORS)
+    states = copied(nn.LSTM(DIM, 3, batch_first=True), network, "lstm")(vectors)[0]
+    torch.testing.assert_close(network(vectors), copied(nn.Linear(3, 1), network, "fc")(states[:, -1]))
+
+
+def test_padding_does_not_change_a_tweet_but_the_order_of_words_does():
+    network = tweet_lstm().eval()
+    tokens = torch.tensor([[2, 3, 4], [5, 6, PADDING]])
+    outputs = network(tokens)
+    torch.testing.assert_close(network(F.pad(tokens, (0, 4), value=PADDING)), outputs)
+    swapped = network(tokens[:, [1, 0, 2]])
+    assert ((swapped - outputs).abs().amax(1) > 1e-6).all()
+    assert network(torch.full((1, 3), PADDING)).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("network", "inputs"),
+    [
+        (CharGRU(TOKENS, 3).double(), torch.tensor([[2, 3, 4]])),
+        (LSTMClassifier(VECTORS, 3).double(), torch.eye(DIM, dtype=torch.float64)[None, :3]),
+    ],
+    ids=["CharGRU", "LSTMClassifier"],
+)
+def test_the_order_of_steps_matters(network, inputs):
+    assert (network(inputs) - network(inputs[:, [1, 0, 2]])).abs().max() > 1e-6
+
+
+def test_embedding_looks_up_and_marks_the_words():
+    embedding, tokens = Embedding(VOCABULARY, DIM), torch.tensor([[3, UNKNOWN, PADDING]])
+    vectors = embedding(tokens)
+    assert torch.equal(vectors[0, :2, :DIM], embedding.weight[[3, UNKNOWN]])
+    assert torch.equal(vectors[0, 2], torch.zeros(DIM + 1))
+    assert vectors[..., DIM].tolist() == [[1, 1, 0]]
+
+
+def test_padding_does_not_learn():
+    embedding = Embedding(VOCABULARY, DIM)
+    embedding(torch.tensor([[3, UNKNOWN, PADDING]])).sum().backward()
+    assert embedding.weight.grad.any(1).nonzero().flatten().tolist() == [UNKNOWN, 3]
+
+
+def test_dropout_spares_the_marks_of_the_words():
+    embedding = Embedding(VOCABULARY, DIM, dropout=1.0)
+    vectors = embedding(torch.tensor([[3, PADDING]]))
+    assert not vectors[..., :DIM].any()
+    assert vectors[..., DIM].tolist() == [[1, 0]]
+
+
+def test_tweet_lstm_drops_at_three_places_and_only_where_asked_to():
+    def places(network):
+        return [(path, layer.p) for path, layer in network.named_modules() if isinstance(layer, nn.Dropout)]
+
+    assert places(tweet_lstm(0.2)) == [("embedding.dropout", 0.2), ("lstm.between", 0.2), ("dropout", 0.2)]
+    assert places(tweet_lstm(0.0)) == []
+
+
+def test_one_hot_rows_follow_the_networks_type_and_are_no_part_of_its_state():
+    layer = OneHot(3).float()
+    assert layer(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
+    assert layer(torch.tensor([[2]])).dtype == torch.float32
+    assert not layer.state_dict()
+
+
+@pytest.mark.parametrize("network", [TweetLSTM, CharGRU, LSTMClassifier])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (784,)])
+def test_images_are_refused(network, shape):
+    with pytest.raises(PflError, match=rf"model\.network: {network.__name__} takes sequences"):
+        network(shape, 10)
+
+
+class Identity:
+    random = False
+
+    def __call__(self, raw, bits=None):
+        return raw
+
+
+COUNTS = (9, 6, 5, 1)
+NETWORKS = {
+    "TweetLSTM": lambda: (tweet_lstm(), tweets([7, 3, 1] * 7)),
+    "CharGRU": lambda: (CharGRU(TOKENS, 3, hidden=4), torch.randint(VOCABULARY, (21, LENGTH))),
+    "LSTMClassifier": lambda: (LSTMClassifier(VECTORS, 3, hidden=4), torch.randn(21, *VECTORS)),
+}
+
+
+@pytest.mark.parametrize("own", ["nothing", "head", "all"])
+@pytest.mark.parametrize("moves", ["body", "head", "all"])
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_the_engines_backends_agree(name, moves, own):
+    network, inputs = NETWORKS[name]()
+    samples = Samples(inputs, torch.randint(3, (sum(COUNTS),)), Identity())
+    parts = np.split(np.arange(sum(COUNTS)), np.cumsum(COUNTS)[:-1])
+    examples = ClientTable(samples, parts).examples(torch.arange(len(COUNTS)))
+    body, head = network.cut(1)
+    names = {"nothing": frozenset(), "body": body, "head": head, "all": body | head}
+    params = Params({key: t.detach() for key, t in network.state_dict().items()}, {}).owned(names[own], len(COUNTS))
+    for key in names[own]:
+        params.own[key] += 0.1 * torch.randn_like(params.own[key])
+    phase = Phase(names[moves], epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
+    (one, losses), (other, expected) = (
+        Engine(network, backend).train(examples, params, phase, (1, "train", 0))
+        for backend in ("batched", "sequential")
+    )
+    torch.testing.assert_close(losses, expected)
+    before = params.owned(phase.moves, len(COUNTS)).own
+    update = max((other.own[key] - before[key]).abs().max() for key in phase.moves)
+    assert update > 1e-3
+    for key in phase.moves:
+        assert (one.own[key] - other.own[key]).abs().max() < 1e-10 * update
+    (hits, sums), (right, totals) = (
+        Engine(network, backend).score(examples, other) for backend in ("batched", "sequential")
+    )
+    assert torch.equal(hits, right)
+    torch.testing.assert_close(sums, totals)
+
+
+def test_auto_batches_recurrent_clients_unless_they_drop_units():
+    for network, kind in ((CharGRU(TOKENS, 3), Batched), (tweet_lstm(), Batched), (tweet_lstm(0.5), Sequential)):
+        own = {name: tensor[None] for name, tensor in network.state_dict().items()}
+        assert type(Engine(network).backend(network, own)) is kind

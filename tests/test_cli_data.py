@@ -1,0 +1,56 @@
+import sys
+from pathlib import Path
+
+import fakes
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pfl_lightning.cli import main
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def words(line: str) -> list[str]:
+    return line.replace("│", " ").split()
+
+
+def test_describe_shows_the_partition_and_trains_nothing(capsys):
+    main(["data", "describe", "--data=Digits", "--data.num_clients=10", "--figure=deep/split.svg"])
+    rows = [words(line) for line in capsys.readouterr().out.splitlines()]
+    # 1,347 training images, 10 % of them held out; 3 classes for each client
+    (train,) = [row for row in rows if row[:1] == ["train"]]
+    assert train[1] == "10"
+    assert train[-1] == "3"
+    assert "<svg" in Path("deep/split.svg").read_text()
+    assert sorted(path.name for path in Path().iterdir()) == ["deep"]
+
+
+def test_describe_takes_the_settings_file_of_a_run(capsys):
+    small = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.max_steps=1"]
+    main(["fit", "--data.partition=Dirichlet", "--data.num_clients=7", *small])
+    capsys.readouterr()
+    main(["data", "describe", "--config=runs/FedAvg-Digits/version_0/config.yaml"])
+    (train,) = [words(line) for line in capsys.readouterr().out.splitlines() if words(line)[:1] == ["train"]]
+    assert train[1] == "7"
+
+
+def test_a_run_shows_the_partition_in_tensorboard_once(capsys):
+    small = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
+    main(["fit", "--trainer.max_steps=1", *small])
+    main(["fit", "--trainer.max_steps=2", "--ckpt_path=last", *small])
+    board = EventAccumulator("runs/FedAvg-Digits/version_0").Reload()
+    (image,) = board.Images("data/partition")
+    assert image.step == 0
+    assert image.width > 800
+
+
+def test_prepare_reads_what_is_there_and_says_what_it_is(capsys):
+    fakes.WRITERS["cifar10"](Path("files"))
+    main(["data", "prepare", "CIFAR10", "--root=files"])
+    assert "CIFAR10 in 'files': 400 training and 100 test samples" in capsys.readouterr().out
