@@ -9,7 +9,7 @@ _NOISE = re.compile(
     r"^(Does not validate against|Subtypes:|Errors:|Given value|Expected a <class 'NoneType'>|"
     r"Expected a dot import path|Not a valid subclass|Subclass types expect|a class path|a dict with|$)"
 )
-_KEY = re.compile(r'^Parser key "(.+?)":\s*(.*)$')
+_KEY = re.compile(r'^Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'(?:\w+\.)*(\w+)'")
 _REWRITES = (
     (r"Not of type \w+: (.+) does not conform to restriction (.+)", r"\1 is not possible; allowed: a number v with \2"),

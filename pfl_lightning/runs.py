@@ -124,7 +124,7 @@ def _comparable(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
     for callback in settings.get("trainer", {}).get("callbacks") or []:
         name = callback["class_path"].rpartition(".")[2]
-        if name == "StageDoubling":
+        if name.endswith("Doubling"):
             yield from _flat(callback.get("init_args", {}), name)
 
 

@@ -28,6 +28,12 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
     return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
+def add_to(total: Tree, tree: Mapping[str, Tensor]) -> None:
+    """Add a tree to a sum of trees, which is empty at first; not in place on tensors."""
+    for name, tensor in tree.items():
+        total[name] = total[name] + tensor if name in total else tensor
+
+
 class Params(NamedTuple):
     """The tensors of a cohort: what all clients share, and what is each client's own.
 

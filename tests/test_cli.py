@@ -19,7 +19,7 @@ from pfl_lightning.cli import main
 ROOT = Path(__file__).parents[1]
 # input shapes of the networks in configs/models that do not take images of 32 x 32 pixels
 SHAPES = {"char-gru": (20, 53), "lstm50": (20, 50), "tweet-lstm": (40, 100), "linear-representation": (20,)}
-SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8]", "--trainer.enable_progress_bar", "false"]
+SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8,8]", "--trainer.enable_progress_bar", "false"]
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def test_changes_at_a_resume_are_honoured_or_refused(capsys):
     assert "model.server_optimizer.lr: 1.0 in the checkpoint, 1e-30 from now on" in capsys.readouterr().err
     after = state()
     assert torch.equal(before["network.fc1.weight"], after["network.fc1.weight"])
-    assert not torch.equal(before["clients.fc2.weight"], after["clients.fc2.weight"])
+    assert not torch.equal(before["clients.fc3.weight"], after["clients.fc3.weight"])
 
 
 def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pfl_lightning.tree import Params, mix, select
+from pfl_lightning.tree import Params, add_to, mix, select
 
 TREE = {"body.weight": torch.tensor([1.0]), "body.bias": torch.tensor([2.0]), "head.weight": torch.tensor([3.0])}
 
@@ -70,3 +70,11 @@ def test_owned_tensors_are_nobody_elses(params, clients):
     owned["h"] += 1
     assert (as_lists(params.shared), as_lists(params.own)) == before
     assert torch.equal(owned["w"][1:], params.shared["w"].expand(clients - 1, 2, 2))
+
+
+def test_trees_add_up_without_changing_what_was_added():
+    total, part = {}, {"w": torch.ones(2)}
+    for _ in range(3):
+        add_to(total, part)
+    assert as_lists(total) == {"w": [3.0, 3.0]}
+    assert as_lists(part) == {"w": [1.0, 1.0]}

@@ -1,6 +1,9 @@
 from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
+from pfl_lightning.callbacks.client_histograms import ClientHistograms
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
+from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
 from pfl_lightning.callbacks.metrics_table import MetricsTable
+from pfl_lightning.callbacks.oracle_doubling import OracleDoubling
 from pfl_lightning.callbacks.partition_figure import PartitionFigure
 from pfl_lightning.callbacks.percentile_errors import PercentileErrors
 from pfl_lightning.callbacks.progress import RoundProgressBar
@@ -8,8 +11,11 @@ from pfl_lightning.callbacks.stage_doubling import StageDoubling
 from pfl_lightning.callbacks.summary import RunSummary
 
 __all__ = [
+    "ClientHistograms",
     "EvaluateStartAndEnd",
+    "GradientDoubling",
     "MetricsTable",
+    "OracleDoubling",
     "PartitionFigure",
     "PercentileErrors",
     "RoundCheckpoint",

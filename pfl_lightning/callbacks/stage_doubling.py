@@ -1,9 +1,11 @@
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 from jsonargparse.typing import PositiveInt
 
 from pfl_lightning.errors import PflError
+
+Unit = Literal["clients", "samples"]
 
 
 class StageDoubling(pl.Callback):
@@ -15,15 +17,22 @@ class StageDoubling(pl.Callback):
     Args:
         n0: Participants in the first stage.
         rounds_per_stage: Length of every stage, or of each of the first ones (the last number repeats).
+        double_by: ``clients``, or ``samples`` for imbalanced data (SRPFL, section 2.5): then the stage r has as many of
+            the fastest clients as hold 2^r n0 times the mean number of training samples.
 
     Raises:
         PflError: If there is no length at all.
     """
 
-    def __init__(self, n0: PositiveInt = 10, rounds_per_stage: PositiveInt | list[PositiveInt] = 10) -> None:
+    def __init__(
+        self,
+        n0: PositiveInt = 10,
+        rounds_per_stage: PositiveInt | list[PositiveInt] = 10,
+        double_by: Unit = "clients",
+    ) -> None:
         if rounds_per_stage == []:
             raise PflError("StageDoubling.rounds_per_stage: [] is not possible; allowed: a number, or some numbers")
-        self.n0 = n0
+        self.n0, self.double_by = n0, double_by
         self.rounds_per_stage = [rounds_per_stage] if isinstance(rounds_per_stage, int) else rounds_per_stage
 
     def cohort_size(self, round_index: int) -> int:
@@ -35,11 +44,17 @@ class StageDoubling(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set the size of the first round of this run, which may be a resumed one."""
-        self._resize(trainer)
+        resize(trainer, self.cohort_size(trainer.global_step), self.double_by)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Set the size of the next round."""
-        self._resize(trainer)
+        resize(trainer, self.cohort_size(trainer.global_step), self.double_by)
 
-    def _resize(self, trainer: pl.Trainer) -> None:
-        trainer.datamodule.participation.resize(self.cohort_size(trainer.global_step))  # type: ignore[attr-defined]
+
+def resize(trainer: pl.Trainer, clients: int, double_by: Unit = "clients") -> None:
+    """Let the fastest clients take part from now on: so many, or as hold the samples of so many mean ones."""
+    data = trainer.datamodule  # type: ignore[attr-defined]
+    if double_by == "clients":
+        data.participation.resize(clients)
+    else:
+        data.participation.resize(cohort_samples=clients * data.training_counts.mean())

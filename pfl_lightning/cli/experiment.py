@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 import pfl_lightning
 from pfl_lightning.callbacks import (
+    ClientHistograms,
     EvaluateStartAndEnd,
     MetricsTable,
     PartitionFigure,
@@ -29,7 +30,7 @@ from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
 Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep.
-Data: pfl data describe, pfl data prepare."""
+Data: pfl data describe, pfl data prepare. Many runs: pfl sweep. Their results: pfl compare."""
 
 
 # trainer options that would not do here what they say
@@ -170,7 +171,8 @@ class PflCLI(LightningCLI):
             kwargs["default_root_dir"] = folder
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
-        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), PartitionFigure(), RunSummary()]
+        pictures = [PartitionFigure(), ClientHistograms()]
+        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)

@@ -3,14 +3,16 @@ import sys
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from pfl_lightning.cli.compare import compare_command
 from pfl_lightning.cli.console import complain, debugging, keep_quiet
 from pfl_lightning.cli.data import data_command
 from pfl_lightning.cli.experiment import PflCLI
 from pfl_lightning.cli.parser import CHOICES
+from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.complaints import explain
 from pfl_lightning.errors import PflError
 
-COMMANDS = {"data": data_command}  # PflCLI has the others
+COMMANDS = {"compare": compare_command, "data": data_command, "sweep": sweep_command}  # PflCLI has the others
 
 
 def main(args: list[str] | None = None) -> None:

@@ -64,9 +64,20 @@ class Backend(ABC):
         Returns:
             Sum of the losses of each client's samples before the step, ``[clients]``.
         """
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in moving.tensors.items()}
+
+        def gradient(tensors: Tree) -> Tree:
+            return self._gradient(network, params, tensors, batch)[1]
+
+        losses, grads = self._gradient(network, params, moving.tensors, batch)
+        if phase.direction is not None:
+            grads = phase.direction(moving.tensors, grads, gradient)
+        sgd_step(moving, grads, phase)
+        return losses
+
+    def _gradient(self, network: nn.Module, params: Params, tensors: Tree, batch: Batch) -> tuple[Tensor, Tree]:
+        """Sum of the losses of each client's samples, ``[clients]``, and the gradients of their means."""
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
         outputs = self.forward(network, Params(params.shared, {**params.own, **leaves}), batch.inputs)
         losses = (sample_losses(outputs, batch.targets) * batch.present).sum(1)
         grads = torch.autograd.grad((losses / batch.present.sum(1)).sum(), list(leaves.values()))
-        sgd_step(moving, dict(zip(leaves, grads, strict=True)), phase)
-        return losses.detach()
+        return losses.detach(), dict(zip(leaves, grads, strict=True))

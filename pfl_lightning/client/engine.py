@@ -126,7 +126,7 @@ class Engine:
             order = permutations((*key, "order", epoch), ids, counts, longest)
             shuffled, targets = _reorder(inputs, order), examples.targets(order)
             losses.zero_()
-            for start in range(0, longest, phase.batch_size):
+            for start in range(0, longest, phase.batch_size)[: phase.steps]:
                 active = int((examples.counts > start).sum())  # clients are sorted: those without this step lie behind
                 taken = (slice(active), slice(start, start + phase.batch_size))
                 losses[:active] += backend.step(

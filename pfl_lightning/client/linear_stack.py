@@ -29,6 +29,9 @@ class LinearStack(Batched):
     @torch.no_grad()
     def step(self, network: nn.Module, params: Params, moving: Moving, batch: Batch, phase: Phase) -> Tensor:
         """One step of SGD at every client, in place."""
+        if phase.direction is not None:
+            with torch.enable_grad():
+                return super().step(network, params, moving, batch, phase)
         tensors = {**params.shared, **params.own}
         hidden, (_, targets, present) = batch.inputs, batch
         entered: dict[str, Tensor] = {}  # what each layer received

@@ -1,4 +1,10 @@
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from pfl_lightning.tree import Tree
+
+Gradient = Callable[[Tree], Tree]
+Direction = Callable[[Tree, Tree, Gradient], Tree]
 
 
 @dataclass(frozen=True)
@@ -15,6 +21,9 @@ class Phase:
         lr: Learning rate.
         momentum: Heavy-ball momentum, as in ``torch.optim.SGD``.
         weight_decay: L2 penalty on weights; biases (tensors of one dimension) are spared (SRPFL, section 1).
+        steps: At most so many batches in an epoch; None for all.
+        direction: What a step follows instead of its batch's gradient, at all clients at once: a pure function of the
+            tensors that move, ``[clients, ...]``, the gradient there, and the gradient as a function of such tensors.
     """
 
     moves: frozenset[str]
@@ -23,3 +32,5 @@ class Phase:
     lr: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    steps: int | None = None
+    direction: Direction | None = None

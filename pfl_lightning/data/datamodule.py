@@ -100,6 +100,11 @@ class FederatedDataModule(pl.LightningDataModule):
         return int(self.judged_clients * (1 - self.test_clients) + 1e-9)
 
     @property
+    def training_counts(self) -> NDArray[np.int64]:
+        """Training samples of every client that can train, ``[training_clients]``; after ``setup``."""
+        return self.tables["train"].counts[: self.training_clients].numpy()
+
+    @property
     def judged_clients(self) -> int:
         """How many clients are judged: all, or all new ones."""
         return self.new_clients or self.num_clients
@@ -161,7 +166,7 @@ class FederatedDataModule(pl.LightningDataModule):
 
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of it, the seeds and the size of the cohort."""
-        chosen, times = self.participation.cohort(self.seed, index, self.training_clients, self.speeds)
+        chosen, times = self.participation.cohort(self.seed, index, self.training_counts, self.speeds)
         ids = torch.tensor(chosen)
         order = self.tables["train"].counts[ids].argsort(descending=True, stable=True)
         examples = self.tables["train"].examples(ids[order])

@@ -1,5 +1,5 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
 
@@ -14,13 +14,14 @@ from pfl_lightning.client import BackendName, Engine, Examples, Phase
 from pfl_lightning.data import Judgement, Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
+from pfl_lightning.methods.evaluation import judge_clients, log_scores
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss, ClientScore
 from pfl_lightning.models import MLP, Network, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Weighting, client_weights
 from pfl_lightning.system import Clock
-from pfl_lightning.tree import Params, Tree, mix, select
+from pfl_lightning.tree import Params, Tree, add_to, mix, select
 
 STACK_BYTES = 1 << 30  # what the tensors of the clients that train at once may take, unless chunk_size is given
 
@@ -45,14 +46,16 @@ class Method(pl.LightningModule):
 
     Args:
         network: Builds the network; the data set tells the shape of an input and the number of classes.
-        head_layers: How many layers with parameters form the head, counted from the end.
+        head_layers: How many layers with parameters form the head, counted from the end; by default
+            ``usual_head_layers`` of the method.
         epochs: Local passes over a client's training samples in a round.
         batch_size: Samples in a local batch.
         lr: Local learning rate; the default is that of SRPFL's code, since FedRep can diverge with the paper's 0.1.
         momentum: Local momentum; it starts at zero in every phase; by default ``usual_momentum`` of the method.
-        weight_decay: Local L2 penalty on weights, not on biases.
+        weight_decay: Local L2 penalty on weights, not on biases; by default ``usual_weight_decay`` of the method.
         weighting: Weight of an upload: by its client's training ``samples``, or ``uniform``.
         eval_epochs: Epochs of refitting, on a copy, before a client is judged; 0 for none.
+        eval_momentum: Momentum of refitting.
         batch_norm: Whether the server averages the running statistics of shared BatchNorm layers (``average``) or
             clients keep their own (``local``).
         server_optimizer: Takes the server's step along the mean change of the clients; SGD with rate 1 sets the mean.
@@ -62,7 +65,9 @@ class Method(pl.LightningModule):
 
     keeps: ClassVar[Part] = "nothing"
     refits: ClassVar[Part] = "head"
+    usual_head_layers: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
+    usual_weight_decay: ClassVar[float] = 1e-4
 
     network: Network
     clients: ClientBank
@@ -70,14 +75,15 @@ class Method(pl.LightningModule):
     def __init__(
         self,
         network: NetworkFactory = MLP,
-        head_layers: PositiveInt = 1,
+        head_layers: PositiveInt | None = None,
         epochs: PositiveInt = 1,
         batch_size: PositiveInt = 10,
         lr: PositiveFloat = 0.01,
         momentum: ClosedUnitInterval | None = None,
-        weight_decay: NonNegativeFloat = 1e-4,
+        weight_decay: NonNegativeFloat | None = None,
         weighting: Weighting = "samples",
         eval_epochs: NonNegativeInt = 10,
+        eval_momentum: ClosedUnitInterval = 0.5,
         batch_norm: Literal["average", "local"] = "average",
         server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
         backend: BackendName = "auto",
@@ -87,9 +93,11 @@ class Method(pl.LightningModule):
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=["network", "server_optimizer"])
         self.make_network, self.server_optimizer = network, server_optimizer
-        self.head_layers, self.epochs, self.batch_size, self.lr = head_layers, epochs, batch_size, lr
+        self.head_layers = head_layers or self.usual_head_layers
+        self.epochs, self.batch_size, self.lr, self.weighting = epochs, batch_size, lr, weighting
         self.momentum = self.usual_momentum if momentum is None else momentum
-        self.weight_decay, self.weighting, self.eval_epochs = weight_decay, weighting, eval_epochs
+        self.weight_decay = self.usual_weight_decay if weight_decay is None else weight_decay
+        self.eval_epochs, self.eval_momentum = eval_epochs, eval_momentum
         self.batch_norm, self.backend, self.chunk_size = batch_norm, backend, chunk_size
         self.clock = Clock()
         self.scores = nn.ModuleDict()
@@ -116,7 +124,8 @@ class Method(pl.LightningModule):
         """
         if hasattr(self, "clients"):
             return
-        self.shape = {"input_shape": input_shape, "num_classes": num_classes, "num_clients": int(num_clients)}
+        shape = tuple(map(int, input_shape))  # without range checks, whose classes a safe checkpoint cannot hold
+        self.shape = {"input_shape": shape, "num_classes": int(num_classes), "num_clients": int(num_clients)}
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
         self.engine = Engine(self.network, self.backend)
         self.parts = self.network.parts(self.head_layers)
@@ -159,7 +168,8 @@ class Method(pl.LightningModule):
         received = self.received(train.ids)
         for name in self.judged_models:
             if name == "refitted":
-                yield name, self.engine.train(train, received, self.phase(self.refits, self.eval_epochs), key)[0]
+                phase = replace(self.phase(self.refits, self.eval_epochs), momentum=self.eval_momentum)
+                yield name, self.engine.train(train, received, phase, key)[0]
             else:
                 yield name, received
 
@@ -191,8 +201,7 @@ class Method(pl.LightningModule):
         for start, cohort in batch.examples.split(self.clients_at_once):
             trained, losses = self.local(cohort, self.received(cohort.ids), (batch.seed, "train", batch.round_index))
             share = weights[start : start + len(cohort)]
-            for name, part in mix(share, select(trained.own, self.shared)).items():
-                mean[name] = mean[name] + part if name in mean else part
+            add_to(mean, mix(share, select(trained.own, self.shared)))
             self.clients.scatter(cohort.ids, trained.own)
             loss += share @ losses
         self.server_step(mean)
@@ -224,14 +233,7 @@ class Method(pl.LightningModule):
 
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
         """Judge some clients by each of their models, on each split."""
-        key = (batch.seed, "refit", self.clock.rounds)
-        for start, train in batch.train.split(self.clients_at_once):
-            held_out = {split: e.rows(start, start + len(train)) for split, e in batch.held_out.items()}
-            for model, params in self.judge(train, key):
-                for split, examples in held_out.items():
-                    correct, losses = self.engine.score(examples, params)
-                    metric = self.metrics[f"{split}/{model}"]
-                    metric.update(examples.ids, examples.counts.to(self.device), correct, losses)
+        judge_clients(self, batch)
 
     def on_validation_epoch_start(self) -> None:
         """Stop a run that has diverged, with a PflError, before its state is judged and saved."""
@@ -242,10 +244,7 @@ class Method(pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Log how the scores are spread over the clients."""
         self.log_clock()
-        for name, metric in self.metrics.items():
-            summary = metric.compute().items()
-            self.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary})
-            metric.reset()
+        log_scores(self)
 
     test_step = validation_step
     on_test_epoch_end = on_validation_epoch_end
@@ -293,6 +292,9 @@ class Method(pl.LightningModule):
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the clock; build the network where no data set has."""
+        """Restore the clock; build the network if no data set has; take the float type, which Lightning sets late."""
         self.clock = Clock(**checkpoint["clock"])
         self.build(**checkpoint["shape"])
+        dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
+        for module in (self.network, self.clients):
+            module.to(dtypes[0])

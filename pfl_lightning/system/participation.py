@@ -2,6 +2,7 @@ import random
 
 import numpy as np
 from jsonargparse.typing import PositiveInt
+from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
@@ -18,6 +19,7 @@ class Participation:
     def __init__(self, pool_size: PositiveInt | None = None) -> None:
         self.pool_size = pool_size
         self.cohort_size: int | None = None
+        self.cohort_samples: float | None = None
 
     def check(self, num_clients: int) -> None:
         """Refuse a pool that is larger than the population.
@@ -31,25 +33,34 @@ class Participation:
                 "(data.num_clients)"
             )
 
-    def resize(self, cohort_size: int | None) -> None:
-        """Let only the fastest ``cohort_size`` clients of the pool take part from now on; the whole pool when None."""
-        self.cohort_size = cohort_size
+    def resize(self, cohort_size: int | None = None, cohort_samples: float | None = None) -> None:
+        """Let only the fastest clients of the pool take part from now on; the whole pool when both are None.
 
-    def cohort(self, seed: int, round_index: int, num_clients: int, speeds: Speeds) -> tuple[list[int], Times]:
+        Args:
+            cohort_size: How many.
+            cohort_samples: Or as many as it takes until they hold so many training samples.
+        """
+        self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
+
+    def cohort(self, seed: int, round_index: int, counts: NDArray[np.int64], speeds: Speeds) -> tuple[list[int], Times]:
         """Choose the clients that train; a pure function of the arguments and of the cohort's size.
 
         Args:
             seed: Seed of the experiment.
             round_index: Rounds completed before this one.
-            num_clients: All clients, M.
+            counts: Training samples of every client that can be chosen.
             speeds: How fast they are; of two equally fast clients the one with the lower id is taken.
 
         Returns:
             Ids from the fastest to the slowest, and their computation times in simulated seconds.
         """
+        num_clients = len(counts)
         size = num_clients if self.pool_size is None else self.pool_size
         draw = random.Random(seed_of(seed, "pool", round_index))
         pool = np.arange(num_clients) if size == num_clients else np.sort(draw.sample(range(num_clients), size))
         times = speeds.times(round_index, num_clients)[pool]
         fastest = np.argsort(times, kind="stable")[: self.cohort_size]
+        if self.cohort_samples is not None:
+            held = counts[pool[fastest]].cumsum()
+            fastest = fastest[: 1 + np.searchsorted(held, self.cohort_samples - 1e-6)]  # a mean is rarely exact
         return pool[fastest].tolist(), times[fastest]

@@ -242,7 +242,7 @@ def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
     module = ready(participation=Participation(5), speeds=DynamicExponential(), communication_time=2.5, seed=7)
     module.participation.resize(cohort)
     step, train = module.make_round(4), split(module, "train")
-    ids, _ = module.participation.cohort(7, 4, CLIENTS, module.speeds)
+    ids, _ = module.participation.cohort(7, 4, module.training_counts, module.speeds)
     counts = step.examples.counts.tolist()
     assert sorted(step.examples.ids.tolist()) == sorted(ids)
     assert counts == sorted(counts, reverse=True)

@@ -8,7 +8,7 @@ import torch
 from torch.optim import SGD
 
 from pfl_lightning.callbacks import StageDoubling
-from pfl_lightning.methods import FedAvg, FedRep, Local, Method, load_method
+from pfl_lightning.methods import HFMAML, FedAvg, FedRep, LGFedAvg, Local, Method, load_method
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
 from pfl_lightning.system import Participation
 
@@ -16,6 +16,8 @@ METHODS = {
     "FedAvg": FedAvg,
     "FedAvgM": partial(FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedRep": partial(FedRep, head_epochs=2, epochs=2),
+    "HFMAML": partial(HFMAML, difference=1e-2),
+    "LGFedAvg": LGFedAvg,
     "Local": Local,
 }
 NETWORKS = {
@@ -68,8 +70,8 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make, ragged_
 @every_method
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_data, fit):
-    if network is LogisticRegression and make is METHODS["FedRep"]:
-        pytest.skip("FedRep needs a body")
+    if network is LogisticRegression and make in (METHODS["FedRep"], METHODS["LGFedAvg"]):
+        pytest.skip("these methods need a body")
     torch.set_default_dtype(torch.float64)
 
     def run(backend, chunk_size=None, **changes):
@@ -121,7 +123,7 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
     assert loaded.hparams == method.hparams
 
 
-@pytest.mark.parametrize("method", [FedAvg, FedRep, Local])
+@pytest.mark.parametrize("method", [FedAvg, FedRep, HFMAML, LGFedAvg, Local])
 def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters
     for name, parameter in inspect.signature(method).parameters.items():

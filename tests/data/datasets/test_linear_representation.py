@@ -3,7 +3,9 @@ import pytest
 import torch
 
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
+from pfl_lightning.data.partitions import IID
 from pfl_lightning.errors import PflError
+from pfl_lightning.system import Participation
 
 
 def by_user(data):
@@ -72,3 +74,63 @@ def test_every_client_is_a_user():
 def test_rank_above_the_dimension_is_refused():
     with pytest.raises(PflError, match=r"^data\.rank: 3 is not possible; allowed: 1 to 2, the dimension$"):
         LinearRepresentation(dimension=2, rank=3)
+
+
+def renewed(index: int = 0, **options):
+    """A round with new samples; inputs ``[cohort, samples, dimension]`` and targets ``[cohort, samples]``."""
+    options = {"num_clients": 6, "samples": 16, "test_fraction": 0.25, "val_fraction": 0.0, **options}
+    data = LinearRepresentation(fresh=True, **options)
+    data.setup()
+    examples = data.make_round(index).examples
+    every = torch.arange(examples.longest).expand(len(examples), -1)
+    return data, examples.ids.tolist(), examples.gather(every), examples.targets(every)
+
+
+def test_new_samples_have_the_heads_of_their_clients():
+    torch.set_default_dtype(torch.float64)
+    data, ids, inputs, targets = renewed(noise=0.0)
+    table = data.tables["train"].examples(torch.tensor(ids))
+    every = torch.arange(12).expand(6, -1)
+    basis = torch.from_numpy(data.representation)
+    heads = torch.linalg.lstsq(table.gather(every) @ basis, table.targets(every)[..., None]).solution
+    torch.testing.assert_close((inputs @ basis @ heads)[..., 0], targets)
+
+
+def test_new_samples_have_the_law_of_the_first_ones():
+    data, ids, inputs, targets = renewed(samples=2000, noise=0.3)
+    users = data.tables["train"].examples(torch.tensor(ids)).index[:, 0] // 2000
+    noise = targets - torch.einsum(
+        "csd,cd->cs", inputs, torch.from_numpy(data.heads @ data.representation.T)[users].float()
+    )
+    # as many as the training samples; the relative standard error of a variance is sqrt(2 / 9,000) = 0.015
+    assert inputs.shape == (6, 1500, 20)
+    assert float(noise.var()) == pytest.approx(0.09, rel=0.08)
+    assert float(inputs.var()) == pytest.approx(1, rel=0.02)
+
+
+def test_new_samples_are_a_function_of_seed_round_and_client():
+    _, everyone, inputs, targets = renewed(3)
+    _, few, again, again_targets = renewed(3, participation=Participation(pool_size=2))
+    rows = [everyone.index(client) for client in few]
+    assert torch.equal(inputs[rows], again)
+    assert torch.equal(targets[rows], again_targets)
+    for others in (renewed(4), renewed(3, seed=2)):
+        assert not torch.isclose(others[2], inputs).any(2).all(1).any()
+    assert not torch.isclose(inputs[0], inputs[1]).any(), "clients draw different samples"
+
+
+def test_new_samples_leave_what_is_judged_and_cost_as_much_as_the_cohort():
+    data = renewed(participation=Participation(pool_size=2))[0]
+    fixed = LinearRepresentation(num_clients=6, samples=16, test_fraction=0.25, val_fraction=0.0)
+    fixed.setup()
+    assert torch.equal(data.tables["test"].samples.inputs, fixed.tables["test"].samples.inputs)
+    assert data.make_judgement(slice(None)).train.samples is data.tables["train"].samples
+    assert len(data.make_round(0).examples.samples.targets) == 2 * 12
+    assert len(fixed.make_round(0).examples.samples.targets) == 6 * 16
+
+
+def test_new_samples_need_a_user_for_each_client():
+    with pytest.raises(
+        PflError, match=r"^data\.partition: IID is not possible with data\.fresh; allowed: NaturalUsers$"
+    ):
+        LinearRepresentation(partition=IID(), fresh=True)

@@ -1,0 +1,51 @@
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch.utils.tensorboard import SummaryWriter
+
+from pfl_lightning.methods import Method
+from pfl_lightning.metrics import ClientScore
+
+EDGES = torch.linspace(0, 1, 21).tolist()  # of the bins for errors
+
+
+class ClientHistograms(pl.Callback):
+    """Shows in TensorBoard how the clients' test scores are spread, for each judged model.
+
+    *Histograms* has the clients' errors (losses, where there are no classes) at each evaluation. *Custom Scalars* has
+    the median score with a band from the 10th to the 90th percentile, which ``PercentileErrors`` must log, and the
+    medians of all models. TensorBoard merges the charts of several runs by their titles.
+    """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Say what the bands are made of, at the start of a new run."""
+        assert isinstance(pl_module, Method)
+        if trainer.global_step > 0:
+            return
+        charts = {}
+        for name, metric in _test_metrics(pl_module).items():
+            band = [f"{name}/{metric.quantity}/{percentile}" for percentile in ("p50", "p10", "p90")]
+            charts[f"{name}: p50, p10 to p90"] = ["Margin", band]
+            charts[f"median {metric.quantity}"] = ["Multiline", [f"^test/[^/]+/{metric.quantity}/p50$"]]
+        for writer in _writers(trainer):
+            writer.add_custom_scalars({"clients' test scores": charts})
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the histograms, before the module resets its metrics."""
+        assert isinstance(pl_module, Method)
+        for name, metric in _test_metrics(pl_module).items():
+            with metric.sync_context():
+                scores = metric.values(metric.scores())
+            for writer in _writers(trainer):
+                if metric.quantity == "accuracy":
+                    writer.add_histogram(f"{name}/error", 1 - scores, pl_module.clock.rounds, EDGES)
+                else:
+                    writer.add_histogram(f"{name}/{metric.quantity}", scores, pl_module.clock.rounds, "auto")
+
+
+def _test_metrics(method: Method) -> dict[str, ClientScore]:
+    return {name: metric for name, metric in method.metrics.items() if name.startswith("test/")}
+
+
+def _writers(trainer: pl.Trainer) -> list[SummaryWriter]:
+    return [logger.experiment for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]

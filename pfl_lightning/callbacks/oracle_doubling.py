@@ -1,0 +1,76 @@
+from math import sqrt
+from typing import Any
+
+import lightning.pytorch as pl
+from jsonargparse.typing import PositiveFloat, PositiveInt
+
+from pfl_lightning.errors import PflError
+
+DISTANCE = "train/distance"
+
+
+class OracleDoubling(pl.Callback):
+    """Stage doubling by an oracle: a stage ends when the representation is near the floor of its noise.
+
+    The stage r has n = min(pool, 2^r n0) participants, the fastest ones of the pool. A round's participants double
+    behind a round whose ``train/distance`` is at most ``leave * floor(n)``, and the run ends when it is at most
+    ``stop * floor(pool)``, with ``floor(n) = floor / sqrt(n)`` (SRPFL, sections 3 and 5.7.3). FedRep under the same
+    rule has the pool as ``n0``. Only simulations can do this: clients do not know the true representation.
+
+    Args:
+        n0: Participants in the first stage.
+        floor: The distance at which one participant would end up; measured, and proportional to the noise.
+        leave: A stage ends at this multiple of its floor.
+        stop: The run ends at this multiple of the pool's floor.
+    """
+
+    def __init__(
+        self, n0: PositiveInt, floor: PositiveFloat, leave: PositiveFloat = 1.3, stop: PositiveFloat = 1.25
+    ) -> None:
+        self.n0, self.floor, self.leave, self.stop = n0, floor, leave, stop
+        self.stage, self.arrived = 0, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The stage, and whether the run has ended."""
+        return {"stage": self.stage, "arrived": self.arrived}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the stage, and whether the run has ended."""
+        self.stage, self.arrived = state_dict["stage"], state_dict["arrived"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set the size of the first round of this run, which may be a resumed one.
+
+        Raises:
+            PflError: If that has ended already.
+        """
+        if trainer.global_step == 0:
+            self.stage, self.arrived = 0, False  # an earlier run may have used this object
+        if self.arrived:
+            raise PflError(f"ckpt_path: the run has arrived after {trainer.global_step} rounds; allowed: another")
+        self._resize(trainer)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Judge the round, set the size of the next one, or stop.
+
+        Raises:
+            PflError: If the method logs no distance.
+        """
+        if DISTANCE not in trainer.callback_metrics:
+            raise PflError(f"OracleDoubling: {DISTANCE} is not logged; allowed: LinearFedRep on LinearRepresentation")
+        distance = float(trainer.callback_metrics[DISTANCE])
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        pool = data.participation.pool_size or data.training_clients
+        if distance <= self.stop * self.floor / sqrt(pool):
+            self.arrived = trainer.should_stop = True
+        if self.cohort_size < pool and distance <= self.leave * self.floor / sqrt(self.cohort_size):
+            self.stage += 1
+            self._resize(trainer)
+
+    @property
+    def cohort_size(self) -> int:
+        """Participants of the next round, were the pool unlimited."""
+        return self.n0 << self.stage
+
+    def _resize(self, trainer: pl.Trainer) -> None:
+        trainer.datamodule.participation.resize(self.cohort_size)  # type: ignore[attr-defined]

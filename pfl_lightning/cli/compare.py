@@ -1,0 +1,95 @@
+"""``pfl compare``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jsonargparse.typing import NonNegativeFloat
+from rich.console import Console
+
+from pfl_lightning import report
+from pfl_lightning.cli.console import complain
+from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.errors import PflError
+
+DESCRIPTION = """Draws and tabulates the test results of runs on the same data. Runs that differ in their seed alone are
+one curve: mean, and one standard deviation over the seeds."""
+CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
+
+
+def compare_command(args: list[str]) -> None:
+    """Run ``pfl compare``.
+
+    Args:
+        args: What follows ``compare``.
+
+    Raises:
+        PflError: If the runs cannot be compared.
+    """
+    given = compare_parser().parse_args(args)
+    runs = [report.read_run(Path(folder)) for folder in given.runs]
+    report.check_same_data(runs)
+    for run in runs:
+        if run.rounds[-1] < run.settings["trainer.max_steps"]:
+            complain(f"'{run.folder}' ends with round {run.rounds[-1]} of {run.settings['trainer.max_steps']}", "note")
+    curves = report.curves_of(runs, given.models)
+    wrong = [target for target in given.targets if not 0 <= target <= 1]
+    if wrong and curves[0].quantity.name == "accuracy":
+        raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
+    out = Path(given.out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_tables(curves, given.targets or report.usual_targets(curves), given.communication_times, out)
+    write_figures(curves, given.communication_times, out)
+    CONSOLE.print(f"Figures and tables: {out}")
+
+
+def compare_parser() -> PflParser:
+    """The arguments of ``pfl compare``."""
+    parser = PflParser(prog="pfl compare", description=DESCRIPTION)
+    parser.add_argument("runs", nargs="+", help="Run folders.")
+    parser.add_argument("--out", default="comparison", help="Folder for the figures and tables.")
+    parser.add_argument(
+        "--communication_times",
+        type=NonNegativeFloat,
+        nargs="+",
+        default=[0.0, 10.0, 100.0],
+        help="Simulated seconds that the communication of a round takes, whatever it was in the run.",
+    )
+    parser.add_argument(
+        "--targets",
+        type=float,
+        nargs="+",
+        default=[],
+        help="Mean accuracies between 0 and 1 (or losses) for the table of times; by default 90, 95 and 99 % of the"
+        " best final one of the methods without stage doubling.",
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=[], help="Judged models, such as stored; by default the methods' own."
+    )
+    return parser
+
+
+def write_tables(
+    curves: Sequence[report.Curve], targets: Sequence[float], communication_times: Sequence[float], out: Path
+) -> None:
+    """Print the tables, and write them as CSV and Markdown."""
+    final, times = report.final_rows(curves), report.time_rows(curves, targets, communication_times)
+    quantity = curves[0].quantity
+    for name, rows, text in (
+        ("final", final, report.final_markdown(final, quantity)),
+        ("time_to_accuracy", times, report.time_markdown(times, quantity)),
+    ):
+        report.write_csv(rows, out / f"{name}.csv")
+        (out / f"{name}.md").write_text(text)
+        CONSOLE.print(text)
+
+
+def write_figures(curves: Sequence[report.Curve], communication_times: Sequence[float], out: Path) -> None:
+    """Draw the figures."""
+    time = report.time_figure(curves, communication_times)
+    for figure, name in (
+        (time, "accuracy_time.png"),
+        (time, "accuracy_time.svg"),
+        (report.rounds_figure(curves), "accuracy_rounds.png"),
+        (report.clients_figure(curves), "clients.png"),
+    ):
+        figure.savefig(out / name, dpi=200)

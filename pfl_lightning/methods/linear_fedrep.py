@@ -1,0 +1,166 @@
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.client import Examples
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods.base import Method
+from pfl_lightning.models import LinearNetwork
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.theory import orthonormal, principal_angle_distance
+from pfl_lightning.tree import Params, Tree
+
+BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension], which is B transposed, and [1, rank]
+
+
+class LinearFedRep(Method):
+    """FedRep of linear regressions, with closed-form heads (SRPFL, Algorithm 2 and section 5).
+
+    Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i::
+
+        w_i = argmin_w |X_i B w - y_i|^2
+        B_i = B - lr / m_i X_i^T (X_i B w_i - y_i) w_i^T
+        keep w_i
+        B   = Q of QR(B - server_lr (B - sum_i weight_i B_i)), with diag(R) > 0
+
+    B starts with the first eigenvectors of the mean over all clients of ``1 / m_i sum_j y_j^2 x_j x_j^T``, on their
+    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. *Refitted* is w_i under the received
+    B. Linear SRPFL is the same with the ``StageDoubling`` callback. The principal-angle distance to the data set's own
+    representation, where it has one, is logged as ``train/distance``.
+
+    The paper's weights are ``uniform``; it bounds ``lr`` by 1/8 for well-spread heads, but 0.5 is stable too. There are
+    no batches, passes, momentum and weight decay: their options do nothing. ``eval_epochs`` says only whether to refit.
+
+    Args:
+        init: How the representation starts.
+        kwargs: See ``Method``; the network must be a ``LinearNetwork``.
+    """
+
+    keeps = "head"
+
+    def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.init = init
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Find the heads, and take one step on the representation at them."""
+        trained = self.engine.each(self._client_step, received, *self._regressions(cohort))
+        losses = trained.pop("loss")
+        return Params({}, trained), losses
+
+    def _client_step(self, tensors: Tree, inputs: Tensor, targets: Tensor, count: Tensor) -> Tree:
+        """What one client does, with its samples ``[samples, dimension]`` and ``[samples]``."""
+        body = tensors[BODY]
+        head = _closed_form_head(tensors, inputs, targets)[HEAD]
+        errors = inputs @ body.T @ head[0] - targets
+        gradient = torch.outer(head[0], errors @ inputs) / count
+        return {BODY: body - self.lr * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
+
+    def server_step(self, mean: Tree) -> None:
+        """Step, and make the representation orthonormal again."""
+        super().server_step(mean)
+        self._set_representation(orthonormal(self.representation))
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The closed-form heads under the received representation, and those that clients keep."""
+        received = self.received(train.ids)
+        for name in self.judged_models:
+            if name == "refitted":
+                inputs, targets, _ = self._regressions(train)
+                yield name, Params(received.shared, self.engine.each(_closed_form_head, received, inputs, targets))
+            else:
+                yield name, received
+
+    def _regressions(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs ``[clients, longest, dimension]``, targets ``[clients, longest]``, both 0 for padding, and counts."""
+        counts = examples.counts.to(self.device)
+        positions = torch.arange(examples.longest, device=self.device).expand(len(examples), -1)
+        present = (positions < counts[:, None]).to(self.representation.dtype)
+        return examples.gather(positions).flatten(2) * present[..., None], examples.targets(positions) * present, counts
+
+    # The representation
+
+    @property
+    def representation(self) -> Tensor:
+        """B, ``[dimension, rank]``."""
+        return self.network.get_parameter(BODY).detach().T
+
+    @torch.no_grad()
+    def _set_representation(self, basis: Tensor) -> None:
+        self.network.get_parameter(BODY).copy_(basis.T)
+
+    def build(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        num_clients: int,
+        seed: int = 0,
+        pretrained: Mapping[str, Tensor] = MappingProxyType({}),
+    ) -> None:
+        """Make the network and the heads, once; see ``Method.build``.
+
+        Raises:
+            PflError: If this is no regression, the network is not linear, or its rank is above the dimension.
+        """
+        if num_classes != 1:
+            raise PflError(f"data: {num_classes} classes are not possible with LinearFedRep; allowed: a regression")
+        super().build(input_shape, num_classes, num_clients, seed, pretrained)
+        if not isinstance(self.network, LinearNetwork):
+            given = type(self.network).__name__
+            raise PflError(f"model.network: {given} is not possible with LinearFedRep; allowed: LinearNetwork")
+        dimension, rank = self.representation.shape
+        if rank > dimension:
+            raise PflError(f"model.network.rank: {rank} is not possible; allowed: 1 to {dimension}, the dimension")
+
+    def on_fit_start(self) -> None:
+        """Give a new run its first representation.
+
+        Raises:
+            PflError: If a client has too few samples for its head.
+        """
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        everyone = data.tables["train"].examples(torch.arange(data.training_clients))
+        dimension, rank = self.representation.shape
+        if (fewest := int(everyone.counts.min())) < rank:
+            raise PflError(f"data: {fewest} training samples at a client; allowed: {rank} (model.network.rank) or more")
+        if self.clock.rounds > 0:
+            return
+        if self.init == "method_of_moments":
+            moment = second_moment(*self._regressions(everyone.to(self.device)))
+            self._set_representation(torch.linalg.eigh(moment).eigenvectors[:, -rank:])
+        else:
+            generator = torch.Generator().manual_seed(seed_of(data.seed, "representation"))
+            self._set_representation(orthonormal(torch.randn(dimension, rank, generator=generator)))
+
+    def log_clock(self) -> None:
+        """Log the distance to the data set's own representation beside the simulated seconds."""
+        super().log_clock()
+        truth = getattr(self.trainer.datamodule, "representation", None)  # type: ignore[attr-defined]
+        if truth is not None:
+            found = self.representation
+            self.log("train/distance", principal_angle_distance(found, torch.as_tensor(truth).to(found)), prog_bar=True)
+
+
+def second_moment(inputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+    """Mean over the clients of ``P_i = 1 / m_i sum_j y_j^2 x_j x_j^T`` (section 5.3).
+
+    Its expectation for one client is ``(|t|^2 + sigma^2) I + 2 t t^T`` with ``t = B w_i``.
+
+    Args:
+        inputs: ``[clients, longest, dimension]``, 0 for padding.
+        targets: ``[clients, longest]``, 0 for padding.
+        counts: Samples of each client, ``[clients]``.
+
+    Returns:
+        A symmetric matrix, ``[dimension, dimension]``.
+    """
+    weights = targets.square() / (counts[:, None] * len(counts))
+    return torch.einsum("cs,csi,csj->ij", weights, inputs, inputs)
+
+
+def _closed_form_head(tensors: Tree, inputs: Tensor, targets: Tensor) -> Tree:
+    """One client's head by least squares."""
+    return {HEAD: torch.linalg.lstsq(inputs @ tensors[BODY].T, targets[:, None]).solution.T}

@@ -1,0 +1,167 @@
+"""Curves: the runs that differ in their seed alone, judged by one model, with a name as in the papers."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.report.compare_runs import Floats, Quantity, Run
+
+DOUBLING = ("StageDoubling", "GradientDoubling")  # callbacks; only their rules for the end of a stage differ
+PLAIN = {"LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}
+OWN_CLASS = re.compile(r"^pfl_lightning\.(\w+\.)*")  # a class of the user's own keeps its path
+DOUBLED = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP"}
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Runs with the same settings, one per seed, judged by one model.
+
+    Attributes:
+        runs: One run per seed, in the order of the seeds.
+        model: The judged model.
+        suffix: Settings that tell it from curves with the same name.
+    """
+
+    runs: Sequence[Run]
+    model: str
+    suffix: str = ""
+
+    @property
+    def label(self) -> str:
+        """What stands in tables and legends."""
+        return self._name(self.doubled) + self.suffix
+
+    @property
+    def family(self) -> str:
+        """The label without stage doubling; curves of a family share a colour."""
+        return self._name(doubled=False) + self.suffix
+
+    @property
+    def doubled(self) -> bool:
+        """Whether the fastest clients start, and their number doubles."""
+        return any(name in self.runs[0].settings for name in DOUBLING)
+
+    @property
+    def quantity(self) -> Quantity:
+        """What clients are judged by."""
+        return self.runs[0].quantity
+
+    @cached_property
+    def rounds(self) -> NDArray[np.int64]:
+        """Rounds completed at each evaluation that all seeds have, ``[evaluations]``."""
+        return reduce(np.intersect1d, [run.rounds for run in self.runs])
+
+    @cached_property
+    def means(self) -> Floats:
+        """Mean score of the clients, ``[seeds, evaluations]``."""
+        return np.stack([run.means[self.model][np.isin(run.rounds, self.rounds)] for run in self.runs])
+
+    @cached_property
+    def final_scores(self) -> list[Floats]:
+        """Score of each client at the last evaluation, ``[clients]`` for each seed."""
+        return [run.client_scores(self.model, int(self.rounds[-1])) for run in self.runs]
+
+    def times(self, communication_time: float) -> Floats:
+        """Simulated seconds at each evaluation, ``[seeds, evaluations]``; every round costs one communication."""
+        compute = np.stack([run.compute[np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return compute + communication_time * self.rounds
+
+    def seconds_to(self, score: float, communication_time: float) -> Floats:
+        """Simulated seconds until the mean score was first this good at an evaluation, nan for never, ``[seeds]``."""
+        sign = 1 if self.quantity.higher_is_better else -1
+        reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
+        times = self.times(communication_time)
+        return np.where(reached.any(1), times[np.arange(len(times)), reached.argmax(1)], np.nan)
+
+    def _name(self, doubled: bool) -> str:
+        method = self.runs[0].method
+        plain = PLAIN.get(method, method)
+        name = DOUBLED.get(method, f"{plain} + doubling") if doubled else plain
+        if method == "FedAvg":
+            return f"{name}-FT" if self.model == "refitted" else name
+        return name if self.model in usual_models(self.runs[0]) else f"{name} ({self.model})"
+
+
+def usual_models(run: Run) -> tuple[str, ...]:
+    """The models that a method is judged by in the papers: of FedAvg all, since FedAvg-FT is one; else its first."""
+    return tuple(run.means)[: None if run.method == "FedAvg" else 1]
+
+
+def curves_of(runs: Sequence[Run], models: Sequence[str] = ()) -> list[Curve]:
+    """Group runs by their settings.
+
+    Args:
+        runs: Runs on the same data.
+        models: The judged models; by default each method's usual ones.
+
+    Returns:
+        Curves with labels of their own, in the order of the runs, but methods beside their variants with doubling.
+
+    Raises:
+        PflError: If a run has none of the models, or if two runs of a curve have the same seed or no common round.
+    """
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
+    curves = [curve for group in groups.values() for curve in _curves_of_group(group, models)]
+    named: dict[str, list[Curve]] = {}
+    for curve in curves:
+        named.setdefault(curve.label, []).append(curve)
+    suffix = {curve: text for same in named.values() for curve, text in zip(same, _suffixes(same), strict=True)}
+    curves = [replace(curve, suffix=suffix[curve]) for curve in curves]
+    families = [curve.family for curve in curves]
+    return sorted(curves, key=lambda curve: (families.index(curve.family), curve.doubled))
+
+
+def without_doubling(curve: Curve, curves: Sequence[Curve]) -> Curve | None:
+    """The same method without stage doubling among some curves; how long they run may differ."""
+    if not curve.doubled:
+        return None
+    same = (c for c in curves if not c.doubled and c.model == curve.model and _made_of(c) == _made_of(curve))
+    return next(same, None)
+
+
+def _made_of(curve: Curve) -> dict[str, Any]:
+    """The settings of a curve without its doubling and the number of its rounds and evaluations."""
+    settings = curve.runs[0].settings
+    return {key: value for key, value in settings.items() if not key.startswith((*DOUBLING, "trainer."))}
+
+
+def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]:
+    """The curves of runs that differ in their seed alone."""
+    group.sort(key=lambda run: run.seed)
+    for run, other in pairwise(group):
+        if run.seed == other.seed:
+            both = f"'{run.folder}' and '{other.folder}'"
+            raise PflError(f"seed_everything: {run.seed} in {both} with the same settings; allowed: one run a seed")
+    first = group[0]
+    chosen = [model for model in models if model in first.means] if models else usual_models(first)
+    if not chosen:
+        raise PflError(f"models: '{first.folder}' has none of {', '.join(models)}; allowed: {', '.join(first.means)}")
+    for model in chosen:
+        curve = Curve(group, model)
+        if not len(curve.rounds):
+            raise PflError(f"runs: the seeds of '{first.folder}' share no evaluated round; allowed: at least one")
+        yield curve
+
+
+def _suffixes(curves: Sequence[Curve]) -> list[str]:
+    """What tells curves of one name apart, such as ", lr=0.1"; options of classes that differ only if need be."""
+    settings = [curve.runs[0].settings for curve in curves]
+    keys = dict.fromkeys(key for setting in settings for key in setting)
+    differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
+    outer = [key for key in differing if not any(key.startswith(f"{other}.") for other in differing)]
+    short = [_suffix(setting, outer) for setting in settings]
+    return short if len(set(short)) == len(short) else [_suffix(setting, differing) for setting in settings]
+
+
+def _suffix(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
+    shown = [(key.partition(".")[2] or key, OWN_CLASS.sub("", str(settings[key]))) for key in keys if key in settings]
+    return "".join(f", {name}" if name == value else f", {name}={value}" for name, value in shown)

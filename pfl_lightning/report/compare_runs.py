@@ -1,0 +1,155 @@
+"""Reads run folders, without the code that wrote them."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from pfl_lightning.errors import PflError
+
+Floats = NDArray[np.float64]
+
+FILES = ("config.yaml", "metrics.csv", "clients.csv")
+TEST_MEAN = re.compile(r"test/(.+)/(accuracy|loss)/mean")
+TRAINER = ("max_steps", "val_check_interval", "precision")  # what else the trainer has does not make a curve
+NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
+
+
+class Quantity(NamedTuple):
+    """What clients are judged by.
+
+    Attributes:
+        name: As in the tags.
+        higher_is_better: Whether a high score is good.
+        scale: What a score is multiplied by to be shown.
+        unit: Of what is shown.
+        digits: Decimal places of what is shown.
+    """
+
+    name: str
+    higher_is_better: bool
+    scale: float
+    unit: str
+    digits: int
+
+    def show(self, score: float) -> str:
+        """A score in its unit."""
+        return f"{self.scale * score:.{self.digits}f}"
+
+
+QUANTITIES = {
+    "accuracy": Quantity("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1),
+    "loss": Quantity("loss", higher_is_better=False, scale=1, unit="", digits=4),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a run folder says of the test split.
+
+    Attributes:
+        folder: The folder.
+        seed: Its ``seed_everything``.
+        settings: Everything else that makes its curves, by key such as ``model.lr``.
+        quantity: What clients are judged by.
+        rounds: Rounds completed at each evaluation, ``[evaluations]``.
+        compute: Simulated seconds of computing until then, ``[evaluations]``.
+        means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
+    """
+
+    folder: Path
+    seed: int
+    settings: Mapping[str, Any]
+    quantity: Quantity
+    rounds: NDArray[np.int64]
+    compute: Floats
+    means: Mapping[str, Floats]
+
+    @property
+    def method(self) -> str:
+        """Name of the method's class."""
+        return str(self.settings["model"]).rpartition(".")[2]
+
+    def client_scores(self, model: str, round_index: int) -> Floats:
+        """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
+        wanted = (str(round_index), "test", model)
+        with (self.folder / "clients.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if (row["round"], row["split"], row["model"]) == wanted]
+        rows.sort(key=lambda row: int(row["client"]))
+        if self.quantity.name == "loss":
+            return np.array([float(row["loss"]) for row in rows])
+        return np.array([int(row["correct"]) / int(row["samples"]) for row in rows])
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run folder.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        PflError: If it is no run folder, or has no test results.
+    """
+    if not folder.is_dir():
+        raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
+    if missing := [name for name in FILES if not (folder / name).is_file()]:
+        raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    if not isinstance(config, dict) or not config.keys() >= {"seed_everything", "model", "data", "trainer"}:
+        raise PflError(f"runs: '{folder}/config.yaml' is not of a run; allowed: what pfl fit wrote")
+    with (folder / "metrics.csv").open(newline="") as file:
+        reader = csv.DictReader(file)
+        tags = [tag for name in reader.fieldnames or () if (tag := TEST_MEAN.fullmatch(name))]
+        rows = [row for row in reader if tags and all(row[tag[0]] for tag in tags)]
+    if not rows:
+        raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
+    return Run(
+        folder,
+        config["seed_everything"],
+        dict(_settings(config)),
+        QUANTITIES[tags[0][2]],
+        np.array([int(row["round"]) for row in rows]),
+        np.array([float(row["time/compute"]) for row in rows]),
+        {tag[1]: np.array([float(row[tag[0]]) for row in rows]) for tag in tags},
+    )
+
+
+def check_same_data(runs: Sequence[Run]) -> None:
+    """Refuse runs that cannot be compared; only who takes part may differ between runs on the same data.
+
+    Raises:
+        PflError: If a setting of the data differs.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        for key in sorted(first.settings.keys() | run.settings.keys()):
+            was, now = first.settings.get(key), run.settings.get(key)
+            if was != now and f"{key}.".startswith("data.") and not key.startswith("data.participation"):
+                raise PflError(
+                    f"{key}: {was} in '{first.folder}', {now} in '{run.folder}'; allowed: runs on the same data"
+                )
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings that make a curve, flat; one that is not set is not there."""
+    trainer = config["trainer"]
+    callbacks = {c["class_path"].rpartition(".")[2]: c for c in trainer.get("callbacks") or []}
+    parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
+    for key, value in _flat(parts | callbacks, ""):
+        name = key.replace(".init_args", "").replace(".class_path", "")
+        if value is not None and name not in NO_MATTER:
+            yield name, value
+
+
+def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}".lstrip("."))
+    else:
+        yield key, value

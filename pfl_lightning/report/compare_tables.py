@@ -1,0 +1,141 @@
+"""Tables of curves: how well the clients are served in the end, and how soon."""
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import MARKDOWN
+from rich.console import Console
+from rich.table import Table
+
+from pfl_lightning.report.compare_curves import Curve, without_doubling
+from pfl_lightning.report.compare_runs import Floats, Quantity
+
+SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
+SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
+    "mean": lambda scores, _: scores.mean(),
+    "std": lambda scores, _: scores.std(),
+    "worst": lambda scores, quantity: scores.min() if quantity.higher_is_better else scores.max(),
+    "p10": lambda scores, _: np.percentile(scores, 10),
+    "p50": lambda scores, _: np.percentile(scores, 50),
+    "p90": lambda scores, _: np.percentile(scores, 90),
+}
+Rows = list[dict[str, Any]]
+
+
+def final_rows(curves: Sequence[Curve]) -> Rows:
+    """How the scores are spread over the clients at the last evaluation, never at the best one.
+
+    Args:
+        curves: Curves on the same data.
+
+    Returns:
+        For each curve ``mean``, ``std`` (of the population of clients), ``worst``, ``p10``, ``p50`` and ``p90``
+        (interpolated), each as the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation over
+        the seeds, nan for one seed.
+    """
+    rows = []
+    for curve in curves:
+        row = {"method": curve.label, "seeds": len(curve.runs), "round": int(curve.rounds[-1])}
+        for name, statistic in SPREAD.items():
+            values = np.array([statistic(scores, curve.quantity) for scores in curve.final_scores])
+            row |= {name: float(values.mean()), f"{name}_seed_std": values.std(ddof=1) if len(values) > 1 else nan}
+        rows.append(row)
+    return rows
+
+
+def final_markdown(rows: Rows, quantity: Quantity) -> str:
+    """The table of ``final_rows``."""
+    cells = [
+        (row["method"], row["seeds"], row["round"], *(_with_spread(row, name, quantity) for name in SPREAD))
+        for row in rows
+    ]
+    title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, mean ± std over seeds"
+    return _markdown(title, ("method", "seeds", "round", *SPREAD), cells)
+
+
+def usual_targets(curves: Sequence[Curve]) -> list[float]:
+    """90, 95 and 99 % of the best final mean score among the methods without stage doubling, or among all."""
+    plain = [curve for curve in curves if not curve.doubled] or curves
+    finals = [float(curve.means[:, -1].mean()) for curve in plain]
+    if curves[0].quantity.higher_is_better:
+        return [share * max(finals) for share in SHARES]
+    return [min(finals) / share for share in SHARES]
+
+
+def time_rows(curves: Sequence[Curve], targets: Sequence[float], communication_times: Sequence[float]) -> Rows:
+    """Simulated seconds until the mean score of the clients was first as good as a target, at an evaluation.
+
+    Args:
+        curves: Curves on the same data.
+        targets: Scores.
+        communication_times: Simulated seconds that the communication of a round takes.
+
+    Returns:
+        For each target, curve and communication time: ``seconds``, the mean over the seeds, nan unless all reach the
+        target; ``reached``, how many do; and ``ratio``, seconds over those of the same method without doubling, nan
+        where there is none.
+    """
+    rows = []
+    for target in targets:
+        for curve in curves:
+            plain = without_doubling(curve, curves)
+            for communication_time in communication_times:
+                times = curve.seconds_to(target, communication_time)
+                reference = plain.seconds_to(target, communication_time).mean() if plain else nan
+                rows.append(
+                    {
+                        "target": target,
+                        "method": curve.label,
+                        "communication_time": communication_time,
+                        "seconds": float(times.mean()),
+                        "reached": int(np.isfinite(times).sum()),
+                        "seeds": len(times),
+                        "ratio": float(times.mean() / reference) if reference > 0 else nan,
+                    }
+                )
+    return rows
+
+
+def time_markdown(rows: Rows, quantity: Quantity) -> str:
+    """The table of ``time_rows``: a row for each target and curve, a column for each communication time."""
+    lines: dict[tuple[float, str], list[str]] = {}
+    for row in rows:
+        lines.setdefault((row["target"], row["method"]), []).append(_seconds(row))
+    cells = [(quantity.show(target), method, *times) for (target, method), times in lines.items()]
+    columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
+    title = f"Simulated seconds to a mean test {quantity.name} (ratio to the same without stage doubling)"
+    return _markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
+
+
+def write_csv(rows: Rows, path: Path) -> None:
+    """Write rows; a nan becomes an empty cell."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+
+
+def _markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    table = Table(*columns, box=MARKDOWN)
+    for row in rows:
+        table.add_row(*map(str, row))
+    told = io.StringIO()
+    Console(file=told, width=1000).print(table)
+    return "\n".join((title, "", *(line.rstrip() for line in told.getvalue().splitlines() if line.strip()), ""))
+
+
+def _with_spread(row: Mapping[str, Any], name: str, quantity: Quantity) -> str:
+    spread = row[f"{name}_seed_std"]
+    return quantity.show(row[name]) + ("" if isnan(spread) else f" ± {quantity.show(spread)}")
+
+
+def _seconds(row: Mapping[str, Any]) -> str:
+    if isnan(row["seconds"]):
+        return f"- ({row['reached']}/{row['seeds']} seeds)" if row["reached"] else "-"
+    seconds = f"{row['seconds']:,.0f}" if row["seconds"] >= 100 else f"{row['seconds']:.3g}"
+    return seconds + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})")

@@ -1,0 +1,148 @@
+"""Distance of two representations, and what SRPFL proves of it (sections 5.5 and 5.6, reconstructed).
+
+In stage r, with ``2^r n0`` participants, a round takes the distance to at most
+``sqrt(1 - a) distance + a / sqrt(2^r (1 - a))``, eq. (11). For the first stages that says nothing: the fixed point is
+above 2 in stage 0, whatever a is, and a distance is at most 1 (S12). It says how long stages should be, not where a run
+gets.
+"""
+
+from collections.abc import Sequence
+from math import ceil, log, sqrt
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.errors import PflError
+
+
+def orthonormal(matrix: Tensor) -> Tensor:
+    """The Q of the thin QR decomposition with a positive diagonal of R, which makes it unique (section 5.4).
+
+    Args:
+        matrix: Basis of a space in its columns, ``[dimension, rank]``.
+
+    Returns:
+        An orthonormal basis of the same space, same shape.
+    """
+    q, r = torch.linalg.qr(matrix)
+    return q * torch.where(r.diagonal() < 0, -1, 1).to(q.dtype)
+
+
+def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
+    """Sine of the largest angle between two spaces (section 5.5).
+
+    Formula: || (I - Q1 Q1^T) Q2 ||_2 of orthonormal bases Q1 and Q2; any bases may be given.
+
+    Args:
+        one: Basis of the first space in its columns, ``[dimension, rank]``.
+        other: Basis of the second one, same shape.
+
+    Returns:
+        A number in [0, 1], to the precision of the inputs also near 0; symmetric, ``[]``.
+    """
+    one, other = orthonormal(one), orthonormal(other)
+    return torch.linalg.matrix_norm(other - one @ (one.T @ other), ord=2).clamp(max=1)
+
+
+def contraction(lr: float, distance: float, diversity: float) -> float:
+    """The a of the theorem, whose eq. (11) shrinks the distance by ``sqrt(1 - a)`` in a round.
+
+    Formula: a = lr (1 - dist(B_0, B*)^2) sigma_min^2 / 2.
+
+    Args:
+        lr: Step size on the representation, eta.
+        distance: Distance of the first representation.
+        diversity: Smallest singular value of the participants' heads / sqrt(participants), over all cohorts.
+
+    Returns:
+        A number; at most 1/4 in the theorem.
+    """
+    return lr * (1 - distance**2) * diversity**2 / 2
+
+
+def next_distance(distance: float, stage: int, contraction: float) -> float:
+    """The bound on the distance after a round in a stage, eq. (11).
+
+    Args:
+        distance: Distance before the round.
+        stage: Number of the stage, r; 0 is the first.
+        contraction: The theorem's a.
+    """
+    return sqrt(1 - contraction) * distance + contraction / sqrt(2**stage * (1 - contraction))
+
+
+def stage_floor(stage: int, contraction: float) -> float:
+    """The distance at which a stage makes no progress any more, the fixed point f_r of eq. (11).
+
+    Formula: f_r = a / (sqrt(2^r (1 - a)) (1 - sqrt(1 - a))).
+
+    Args:
+        stage: Number of the stage, r; 0 is the first.
+        contraction: The theorem's a.
+    """
+    factor = sqrt(1 - contraction)
+    return contraction / (sqrt(2**stage) * factor * (1 - factor))
+
+
+def switching_distance(
+    stage: int, contraction: float, times: Sequence[float], communication_time: float = 0.0
+) -> float:
+    """The distance at which the next stage begins to make more progress per second, X_{r+1} = f_r (1 + g_r).
+
+    Args:
+        stage: Number of the stage that ends, r.
+        contraction: The theorem's a.
+        times: Expected computation time of a round in each stage, E_0, E_1, ..., in simulated seconds.
+        communication_time: Simulated seconds that the communication of a round takes, C.
+
+    Raises:
+        PflError: If there is no stage behind it.
+    """
+    return stage_floor(stage, contraction) * (1 + _slack(stage, times, communication_time))
+
+
+def stage_length(stage: int, contraction: float, times: Sequence[float], communication_time: float = 0.0) -> int:
+    """Rounds in a stage between the first and the last, from one switching distance to the next by eq. (11).
+
+    Formula: t_r = ceil(2 log((sqrt(2) (1 + g_{r-1}) - 1) / g_r) / log(1 / (1 - a))).
+
+    Args:
+        stage: Number of the stage, r.
+        contraction: The theorem's a.
+        times: Expected computation time of a round in each stage, E_0, E_1, ..., in simulated seconds.
+        communication_time: Simulated seconds that the communication of a round takes, C.
+
+    Raises:
+        PflError: If the stage is the first, the last or none.
+    """
+    before, after = (_slack(each, times, communication_time) for each in (stage - 1, stage))
+    return ceil(2 * log((sqrt(2) * (1 + before) - 1) / after) / -log(1 - contraction))
+
+
+def stage_length_bound(stage: int, contraction: float, times: Sequence[float]) -> float:
+    """The paper's upper bound on ``stage_length``, whatever the communication takes.
+
+    Formula: t_r <= 2 log(2 (E_{r+1} - E_r) / (E_r - E_{r-1})) / log(1 / (1 - a)).
+
+    Args:
+        stage: Number of the stage, r.
+        contraction: The theorem's a.
+        times: Expected computation time of a round in each stage, E_0, E_1, ..., in simulated seconds.
+
+    Raises:
+        PflError: If the stage is the first, the last or none.
+    """
+    before, after = (_increase(each, times) for each in (stage - 1, stage))
+    return 2 * log(2 * after / before) / -log(1 - contraction)
+
+
+def _slack(stage: int, times: Sequence[float], communication_time: float) -> float:
+    """g_r: by which share the switching distance exceeds the floor of the stage that ends."""
+    return (times[stage] + communication_time) * (1 - 1 / sqrt(2)) / _increase(stage, times)
+
+
+def _increase(stage: int, times: Sequence[float]) -> float:
+    """By how much a round of the next stage takes longer."""
+    if not 0 <= stage < len(times) - 1:
+        raise PflError(f"stage: {stage} has no successor; allowed: 0 to {len(times) - 2}")
+    return times[stage + 1] - times[stage]

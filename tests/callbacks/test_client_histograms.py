@@ -1,0 +1,60 @@
+import re
+
+import numpy as np
+import pytest
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import HISTOGRAMS, EventAccumulator
+from tensorboard.plugins.custom_scalar import layout_pb2
+
+from pfl_lightning.callbacks import ClientHistograms, PercentileErrors
+from pfl_lightning.methods import FedRep
+from pfl_lightning.models import MLP
+
+
+@pytest.fixture
+def board(ragged_data, fit, tmp_path):
+    """What TensorBoard has of a run of two rounds that is then resumed for two more."""
+    for rounds in (2, 4):
+        method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=1)
+        fit(
+            method,
+            ragged_data(),
+            rounds,
+            callbacks=[PercentileErrors(), ClientHistograms()],
+            logger=TensorBoardLogger(tmp_path, "", "board"),
+            ckpt_path=tmp_path / "board/checkpoints/last.ckpt" if rounds > 2 else None,
+        )
+    return EventAccumulator(str(tmp_path / "board"), {HISTOGRAMS: 0}).Reload()
+
+
+def test_each_evaluation_has_a_histogram_of_the_clients_errors(board):
+    assert board.Tags()["histograms"] == ["test/refitted/error", "test/stored/error"]
+    for model in ("refitted", "stored"):
+        # EventAccumulator reads event files of one second in the order of their names, in which 10 is before 9
+        events = sorted(board.Histograms(f"test/{model}/error"), key=lambda event: event.step)
+        assert [event.step for event in events] == [0, 2, 4]
+        scalars = sorted(board.Scalars(f"test/{model}/accuracy/mean"), key=lambda event: event.step)
+        for event, scalar in zip(events, scalars, strict=True):
+            histogram = event.histogram_value
+            assert histogram.num == sum(histogram.bucket) == 6  # clients
+            assert histogram.sum / histogram.num == pytest.approx(1 - scalar.value)
+            # twenty bins of 5 %, of which the outer empty ones are left out
+            assert np.diff(histogram.bucket_limit) == pytest.approx(0.05)
+
+
+def test_the_charts_show_tags_that_are_logged(board):
+    layout = layout_pb2.Layout()
+    (event,) = board.Tensors("custom_scalars__config__")
+    layout.ParseFromString(event.tensor_proto.string_val[0])
+    (category,) = layout.category
+    charts = {chart.title: chart for chart in category.chart}
+    assert set(charts) == {"test/refitted: p50, p10 to p90", "test/stored: p50, p10 to p90", "median accuracy"}
+    logged = board.Tags()["scalars"]
+    for model in ("refitted", "stored"):
+        (series,) = charts[f"test/{model}: p50, p10 to p90"].margin.series
+        band = [f"test/{model}/accuracy/{percentile}" for percentile in ("p10", "p50", "p90")]
+        assert [series.lower, series.value, series.upper] == band
+        assert set(band) <= set(logged)
+    (pattern,) = charts["median accuracy"].multiline.tag
+    medians = [tag for tag in logged if re.search(pattern, tag)]
+    assert medians == ["test/refitted/accuracy/p50", "test/stored/accuracy/p50"]

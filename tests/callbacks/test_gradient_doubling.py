@@ -1,0 +1,67 @@
+from functools import partial
+
+import pytest
+import torch
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from pfl_lightning.callbacks import GradientDoubling
+from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
+from pfl_lightning.methods import FedAvg
+from pfl_lightning.models import MLP
+
+
+def make(**changes):
+    return FedAvg(network=partial(MLP, hidden=(5,)), batch_size=4, lr=0.1, **changes)
+
+
+class Norms:
+    """A callback whose gradients are given."""
+
+    def __init__(self, monkeypatch, norms):
+        given = iter(norms)
+        monkeypatch.setattr("pfl_lightning.callbacks.gradient_doubling.squared_gradient_norm", lambda *_: next(given))
+
+
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_the_norm_is_that_of_the_gradient_of_all_samples(chunk_size, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    data, method = ragged_data(val_fraction=0.0), make(chunk_size=chunk_size)
+    fit(method, data, 1)
+    batch = data.make_round(1)
+    train = data.tables["train"]
+    inputs, targets = train.samples.inputs[train.flat[:-1]], train.samples.targets[train.flat[:-1]]
+    weights = {name: tensor.clone().requires_grad_() for name, tensor in method.network.state_dict().items()}
+    F.cross_entropy(functional_call(method.network, weights, inputs), targets).backward()
+    expected = sum(float(tensor.grad.square().sum()) for tensor in weights.values())
+    assert squared_gradient_norm(method, batch) == pytest.approx(expected, rel=1e-9)
+    assert expected > 1e-4
+
+
+def test_stages_end_below_a_threshold_that_halves_or_after_their_rounds(ragged_data, fit, monkeypatch):
+    # the first stage has its 3 rounds, whatever the gradient; then the threshold is 8 / 2, which round 5 meets; then
+    # it is 2, which nothing meets, so the third stage has its 3 rounds as well
+    Norms(monkeypatch, [1.0, 9.0, 8.0, 4.5, 3.9, 2.5, 2.1, 2.3, 2.2])
+    sizes = []
+
+    class Cohorts(GradientDoubling):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            sizes.append(len(batch.examples))
+
+    fit(make(), ragged_data(), 9, callbacks=[Cohorts(n0=1, rounds_per_stage=3)])
+    assert sizes == [1, 1, 1, 2, 2, 4, 4, 4, 6]
+
+
+def test_a_resumed_run_goes_on_in_its_stage(ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = make()
+        doubling = GradientDoubling(n0=1, rounds_per_stage=2)
+        fit(method, ragged_data(), rounds, folder, ckpt_path, [doubling])
+        return method.state_dict(), doubling.state_dict()
+
+    straight, stage = run(7, "straight")
+    run(3, "resumed")
+    resumed, resumed_stage = run(7, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
+    assert all(torch.equal(tensor, resumed[name]) for name, tensor in straight.items())
+    assert stage == resumed_stage
+    assert stage["stage"] >= 2

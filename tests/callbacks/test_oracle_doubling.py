@@ -1,0 +1,78 @@
+from itertools import pairwise
+from math import sqrt
+
+import lightning.pytorch as pl
+import pytest
+
+from pfl_lightning.callbacks import OracleDoubling
+from pfl_lightning.data import LinearRepresentation
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg, LinearFedRep
+from pfl_lightning.models import LinearNetwork
+from pfl_lightning.system import Participation
+
+FLOOR, LEAVE, STOP = 0.4, 1.3, 1.25
+
+
+class Rounds(pl.Callback):
+    """Remembers the participants and the distance of every round."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, float]] = []
+
+    def on_train_batch_end(self, trainer, *_) -> None:
+        metrics = trainer.callback_metrics
+        self.values.append((int(metrics["system/cohort"]), float(metrics["train/distance"])))
+
+
+@pytest.fixture
+def run(fit):
+    def start(rounds=60, folder="run", ckpt_path=None, doubling=None, pool_size=None):
+        data = LinearRepresentation(
+            num_clients=24, noise=0.3, fresh=True, participation=Participation(pool_size=pool_size)
+        )
+        doubling = doubling or OracleDoubling(6, FLOOR, LEAVE, STOP)
+        rounds_seen = Rounds()
+        method = LinearFedRep(network=LinearNetwork, lr=0.5, init="random")
+        fit(method, data, rounds, folder, ckpt_path, [doubling, rounds_seen])
+        return rounds_seen.values
+
+    return start
+
+
+@pytest.mark.parametrize("pool_size", [None, 12])
+def test_participants_double_at_their_floor_and_the_run_ends_at_the_pools(run, pool_size):
+    pool = pool_size or 24
+    seen = run(pool_size=pool_size)
+    assert [seen[0][0], seen[-1][0]] == [6, pool]
+    assert {size for size, _ in seen} == {6, 12, pool}
+    for (size, distance), (following, _) in pairwise(seen):
+        assert following == (min(2 * size, pool) if distance <= LEAVE * FLOOR / sqrt(size) else size)
+        assert distance > STOP * FLOOR / sqrt(pool)
+    assert seen[-1][1] <= STOP * FLOOR / sqrt(pool)
+    assert len(seen) < 60
+
+
+def test_a_resumed_run_continues_its_stage(run, tmp_path):
+    straight = run(folder="straight")
+    doublings = [number for number, (size, _) in enumerate(straight) if size == 12]
+    stop = doublings[0] + 1  # within the second stage
+    assert len(straight) > stop
+    first = run(stop, "resumed")
+    assert first + run(60, "resumed", tmp_path / "resumed/checkpoints/last.ckpt") == straight
+
+
+def test_a_run_that_has_arrived_is_not_resumed(run, tmp_path):
+    rounds = len(run())
+    with pytest.raises(PflError, match=rf"^ckpt_path: the run has arrived after {rounds} rounds; allowed: another$"):
+        run(ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
+
+
+def test_an_object_that_is_used_again_starts_anew(run):
+    doubling = OracleDoubling(6, FLOOR, LEAVE, STOP)
+    assert run(folder="one", doubling=doubling) == run(folder="two", doubling=doubling)
+
+
+def test_a_method_without_a_distance_is_refused(fit, ragged_data):
+    with pytest.raises(PflError, match=r"^OracleDoubling: train/distance is not logged; allowed: LinearFedRep on"):
+        fit(FedAvg(), ragged_data(), 1, callbacks=[OracleDoubling(2, 1.0)])

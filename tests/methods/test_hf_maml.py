@@ -1,0 +1,80 @@
+from functools import partial
+
+import pytest
+import torch
+from torch.func import functional_call, grad, jvp
+from torch.nn import functional as F
+
+from pfl_lightning.methods import HFMAML
+from pfl_lightning.models import MLP
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def step_on(gradient, start, inner_lr, lr, difference):
+    """One step from a point, given as a row for each of two equal clients."""
+    method = HFMAML(inner_lr=inner_lr, difference=difference)
+    tensors = {"w": torch.tensor([start, start])}
+
+    def stacked(trees):
+        return {"w": gradient(trees["w"])}
+
+    direction = method.meta_gradient(tensors, stacked(tensors), stacked)
+    assert torch.equal(direction["w"][0], direction["w"][1])
+    return (tensors["w"] - lr * direction["w"])[0].tolist()
+
+
+@pytest.mark.parametrize(("b", "after"), [((0.0, 0.0), (0.36, 1.19)), ((1.0, -1.0), (0.68, 0.785))])
+def test_a_step_on_a_quadratic_has_its_closed_form(b, after):
+    # section 13.7: f = w^T A w / 2 - b^T w, A = diag(2, 1), w = (1, 2), alpha .1, beta .5; differences are exact
+    def gradient(w):
+        return w * torch.tensor([2.0, 1.0]) - torch.tensor(b)
+
+    assert step_on(gradient, [1.0, 2.0], 0.1, 0.5, 1e-3) == pytest.approx(after, abs=1e-12)
+
+
+def test_a_step_on_a_cubic_has_its_closed_form():
+    # section 13.7: f = w^3 / 6 at w = 2: v = 1.62, h = w v = 3.24, so w becomes 2 - .5 (1.62 - .1 * 3.24)
+    assert step_on(lambda w: w**2 / 2, [2.0], 0.1, 0.5, 1e-3) == pytest.approx([1.352], abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # by torch's own jvp
+def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
+    # full batches, one step: the reference takes the Hessian times v from a Jacobian-vector product
+    data = ragged_data(num_clients=3, val_fraction=0.0)
+    method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=100, lr=0.5, inner_lr=0.2, difference=1e-4)
+    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    fit(method, data, 1)
+    examples = data.make_round(0).examples
+    expected = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
+    for client, count in enumerate(examples.counts.tolist()):
+        every = torch.arange(count)[None]
+        own = examples.rows(client, client + 1)
+        inputs, targets = own.gather(every)[0], own.targets(every)[0]
+        gradient = grad(lambda w, x=inputs, y=targets: F.cross_entropy(functional_call(method.network, w, x), y))
+        v = gradient({name: tensor - 0.2 * gradient(start)[name] for name, tensor in start.items()})
+        _, hessian_times_v = jvp(gradient, (start,), (v,))
+        share = count / int(examples.counts.sum())
+        for name, tensor in start.items():
+            expected[name] += share * (tensor - 0.5 * (v[name] - 0.2 * hessian_times_v[name]))
+    for name, tensor in method.network.state_dict().items():
+        update = (expected[name] - start[name]).abs().max()
+        assert update > 1e-4
+        assert (tensor - expected[name]).abs().max() < 1e-6 * update
+
+
+def test_clients_are_judged_after_one_step_on_one_batch(ragged_data, fit):
+    data = ragged_data(val_fraction=0.0)
+    method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=4, inner_lr=0.3)
+    fit(method, data, 1)
+    train = data.make_judgement(slice(0, 6)).train
+    (name, adapted), (_, common) = method.judge(train, (0,))
+    assert name == "adapted"
+    weight = common.shared["fc2.bias"]
+    steps = (adapted.own["fc2.bias"] - weight).abs().amax(1)
+    # a gradient of the cross-entropy by a logit is at most 1; more than one step of some client would exceed it
+    assert ((steps > 0) & (steps <= 0.3)).all()

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.report import curves_of, read_run
+from pfl_lightning.report.compare_curves import without_doubling
+
+ONE = {"refitted": [[0.5]], "stored": [[0.5]]}
+
+
+def curves(*folders, models=()):
+    return curves_of([read_run(folder) for folder in folders], models)
+
+
+def test_seeds_are_one_curve_up_to_their_last_common_evaluation(write_run):
+    first = write_run("first", {"refitted": [[0.1], [0.5], [0.7]]}, compute=[0, 1, 2], seed=2)
+    second = write_run("second", {"refitted": [[0.3], [0.4]]}, compute=[0, 3], seed=1)
+    (curve,) = curves(first, second)
+    assert [run.seed for run in curve.runs] == [1, 2]
+    assert curve.rounds.tolist() == [0, 10]
+    assert curve.means.tolist() == [[0.3, 0.4], [0.1, 0.5]]
+    assert [scores.tolist() for scores in curve.final_scores] == [[0.4], [0.5]]
+
+
+def test_the_communication_time_is_that_of_the_comparison(write_run):
+    # stages of 1, 2, 4 and 5 of the clients with times .5, 1, 2, 3 and 4: the slowest one counts
+    compute = np.cumsum([0, 0.5, 0.5, 1, 1, 3, 3, 4, 4]).tolist()
+    (curve,) = curves(write_run("run", {"stored": [[0.1 * i] for i in range(9)]}, compute=compute))
+    assert curve.times(0).tolist() == [[0, 0.5, 1, 2, 3, 6, 9, 13, 17]]
+    # ten rounds between evaluations, each with one communication
+    assert curve.times(2).tolist() == [[0, 20.5, 41, 62, 83, 106, 129, 153, 177]]
+
+
+def test_the_seconds_to_a_score_are_those_of_the_first_evaluation_that_has_it(write_run):
+    almost = float(np.float32(0.7))  # 0.699999988, as metrics.csv has it
+    dips = write_run("dips", {"stored": [[0.1], [almost], [0.6], [0.9]]}, compute=[0, 2, 3, 4], seed=1)
+    late = write_run("late", {"stored": [[0.1], [0.2], [0.3], [0.7]]}, compute=[0, 2, 3, 5], seed=2)
+    (curve,) = curves(dips, late)
+    assert curve.seconds_to(0.7, 0).tolist() == [2, 5]
+    assert curve.seconds_to(0.7, 10).tolist() == [102, 305]
+    assert np.isnan(curve.seconds_to(0.8, 0)).tolist() == [False, True]
+
+
+def test_a_loss_is_reached_from_above(write_run):
+    (curve,) = curves(write_run("run", {"stored": [[3.0], [2.0], [1.0]]}, quantity="loss", compute=[0, 1, 2]))
+    assert curve.seconds_to(2.0, 0).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("method", "models", "plain", "doubled"),
+    [
+        ("FedRep", ["refitted", "stored"], ["FedRep"], ["FedRep-SRPFL"]),
+        ("LGFedAvg", ["refitted", "stored"], ["LG-FedAvg"], ["LG-SRPFL"]),
+        ("FedAvg", ["global", "refitted"], ["FedAvg", "FedAvg-FT"], ["FLANP", "FLANP-FT"]),
+        ("HFMAML", ["refitted", "global"], ["HF-MAML"], ["HF-MAML + doubling"]),
+        ("Local", ["stored"], ["Local"], ["Local + doubling"]),
+    ],
+)
+def test_curves_are_named_as_in_the_papers(write_run, doubling, method, models, plain, doubled):
+    scores = {model: [[0.5]] for model in models}
+    with_doubling = write_run("doubled", scores, method, callbacks=[doubling])
+    found = curves(with_doubling, write_run("plain", scores, method))
+    assert [curve.label for curve in found if not curve.doubled] == plain
+    assert [curve.label for curve in found if curve.doubled] == doubled
+    # variants stand side by side, share a family, and know each other
+    assert [curve.family for curve in found] == [name for name in plain for _ in range(2)]
+    assert [without_doubling(curve, found) for curve in found[1::2]] == found[::2]
+
+
+def test_another_judged_model_is_named(write_run):
+    folders = write_run("one", ONE), write_run("two", {"global": [[0.5]], "refitted": [[0.5]]}, "FedAvg")
+    assert [curve.label for curve in curves(*folders, models=["stored", "global"])] == ["FedRep (stored)", "FedAvg"]
+
+
+def test_curves_of_one_name_are_told_apart_by_the_settings_that_differ(write_run):
+    small, large = ({"class_path": "pfl_lightning.models.MLP", "init_args": {"hidden": [n]}} for n in (4, 8))
+    other = {"class_path": "my.Net", "init_args": {"width": 3}}
+    runs = [
+        write_run("one", ONE, model={"network": small}),
+        write_run("two", ONE, model={"network": other, "lr": 0.2}),
+        write_run("three", ONE, "Local"),
+    ]
+    labels = [curve.label for curve in curves(*runs)]
+    assert labels == ["FedRep, lr=0.1, network=MLP", "FedRep, lr=0.2, network=my.Net", "Local"]
+    runs[1] = write_run("four", ONE, model={"network": large})
+    assert [curve.label for curve in curves(*runs)][:2] == ["FedRep, network.hidden=[4]", "FedRep, network.hidden=[8]"]
+    # three networks, two of one class: the class does not tell them apart
+    runs.append(write_run("five", ONE, model={"network": other}))
+    assert len({curve.label for curve in curves(*runs)}) == 4
+
+
+def test_runs_that_make_no_curves_are_refused(write_run):
+    one, same = write_run("one", ONE), write_run("same", ONE)
+    with pytest.raises(PflError, match=f"seed_everything: 1 in '{one}' and '{same}' with the same settings"):
+        curves(one, same)
+    with pytest.raises(PflError, match=f"models: '{one}' has none of global; allowed: refitted, stored"):
+        curves(one, models=["global"])

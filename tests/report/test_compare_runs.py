@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.report import check_same_data, read_run
+
+
+def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
+    run = read_run(write_run("run", {"refitted": [[0.25, 0.5], [0.5, 0.75]], "stored": [[0, 0], [0, 1]]}, seed=7))
+    assert run.rounds.tolist() == [0, 10]
+    assert run.compute.tolist() == [0, 5]
+    assert {model: means.tolist() for model, means in run.means.items()} == {
+        "refitted": [0.375, 0.625],
+        "stored": [0, 0.5],
+    }
+    # in the order of the clients' ids, which is not that of the file
+    assert run.client_scores("refitted", 10).tolist() == [0.5, 0.75]
+    assert (run.method, run.seed, run.quantity.name) == ("FedRep", 7, "accuracy")
+
+
+def test_clients_of_a_regression_are_scored_by_their_loss(write_run):
+    run = read_run(write_run("run", {"refitted": [[2.5, 1.5]]}, quantity="loss"))
+    assert run.means["refitted"].tolist() == [2.0]
+    assert run.client_scores("refitted", 0).tolist() == [2.5, 1.5]
+
+
+def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run, doubling):
+    data = {"root": "/here", "communication_time": 10, "speeds": {"class_path": "UniformTime"}}
+    folder = write_run("run", {"stored": [[1]]}, callbacks=[doubling], data=data, trainer={"default_root_dir": "x"})
+    assert read_run(folder).settings == {
+        "model": "pfl_lightning.methods.FedRep",
+        "model.lr": 0.1,
+        "data": "Digits",
+        "data.num_clients": 20,
+        "data.speeds": "UniformTime",
+        "trainer.max_steps": 30,
+        "StageDoubling": "pfl_lightning.callbacks.StageDoubling",
+        "StageDoubling.n0": 5,
+        "StageDoubling.rounds_per_stage": 5,
+    }
+
+
+def refused(folder):
+    with pytest.raises(PflError) as wrong:
+        read_run(folder)
+    return str(wrong.value)
+
+
+def test_what_is_no_run_is_refused_in_one_line(write_run, tmp_path):
+    assert f"runs: no such folder: '{tmp_path / 'nowhere'}'" in refused(tmp_path / "nowhere")
+    folder = write_run("run", {"stored": [[1]]})
+    (folder / "clients.csv").rename(folder / "hidden.csv")
+    assert "has no clients.csv" in refused(folder)
+    (folder / "hidden.csv").rename(folder / "clients.csv")
+    (folder / "config.yaml").write_text("a: 1\n")
+    assert "is not of a run" in refused(folder)
+    (write_run("other", {"stored": [[1]]}) / "config.yaml").rename(folder / "config.yaml")
+    (folder / "metrics.csv").write_text("round,time/compute,val/stored/accuracy/mean\n0,0,1\n")
+    assert "has no test results" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        ({"num_clients": 30}, "data.num_clients: 20 in '{0}', 30 in '{1}'"),
+        ({"partition": {"class_path": "Dirichlet"}}, "data.partition: None in '{0}', Dirichlet in '{1}'"),
+        ({"speeds": {"class_path": "UniformTime"}}, "data.speeds: None in '{0}', UniformTime in '{1}'"),
+    ],
+)
+def test_runs_on_other_data_cannot_be_compared(write_run, data, line):
+    folders = [write_run("one", {"stored": [[1]]}), write_run("two", {"stored": [[1]]}, data=data)]
+    with pytest.raises(PflError) as wrong:
+        check_same_data([read_run(folder) for folder in folders])
+    assert str(wrong.value).startswith(line.format(*folders))
+
+
+def test_the_place_of_the_data_and_who_takes_part_may_differ(write_run):
+    other = {"root": "/there", "communication_time": 9, "participation": {"class_path": "P", "init_args": {"pool": 5}}}
+    runs = [read_run(write_run(name, {"stored": [[1]]}, data=data)) for name, data in (("one", None), ("two", other))]
+    check_same_data(runs)
+    assert np.array_equal(runs[0].rounds, runs[1].rounds)

@@ -1,0 +1,121 @@
+import csv
+from math import isnan, sqrt
+
+import pytest
+
+from pfl_lightning.report import (
+    curves_of,
+    final_markdown,
+    final_rows,
+    read_run,
+    time_markdown,
+    time_rows,
+    usual_targets,
+    write_csv,
+)
+
+
+def curves(*folders):
+    return curves_of([read_run(folder) for folder in folders])
+
+
+def cells(text):
+    """The cells of a Markdown table behind its title, without the line under its header."""
+    _, empty, header, line, *rows = text.splitlines()
+    assert (empty, set(line)) == ("", {"|", "-"})
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in (header, *rows)]
+
+
+def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):
+    found = curves(write_run("run", {"stored": [[1.0, 1.0, 1.0], [0.2, 0.4, 0.9]]}))
+    (row,) = final_rows(found)
+    # deviations -.3, -.1 and .4; percentiles lie between neighbours: p10 = .2 + .2 (.4 - .2), p90 = .4 + .8 (.9 - .4)
+    expected = {"mean": 0.5, "std": sqrt((0.09 + 0.01 + 0.16) / 3), "worst": 0.2, "p10": 0.24, "p50": 0.4, "p90": 0.8}
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    assert all(isnan(row[f"{name}_seed_std"]) for name in expected)
+    header, line = cells(final_markdown([row], found[0].quantity))
+    assert header == ["method", "seeds", "round", "mean", "std", "worst", "p10", "p50", "p90"]
+    assert line == ["FedRep", "1", "10", "50.0", "29.4", "20.0", "24.0", "40.0", "80.0"]
+
+
+def test_the_final_table_has_mean_and_sample_deviation_over_the_seeds(write_run):
+    found = curves(*(write_run(str(seed), {"stored": [[0.1 * seed, 0.5]]}, seed=seed) for seed in (1, 2, 3)))
+    (row,) = final_rows(found)
+    # worst .1, .2 and .3; means .3, .35 and .4
+    assert (row["worst"], row["worst_seed_std"]) == pytest.approx((0.2, 0.1))
+    assert (row["mean"], row["mean_seed_std"]) == pytest.approx((0.35, 0.05))
+    assert cells(final_markdown([row], found[0].quantity))[1][3] == "35.0 ± 5.0"
+
+
+def test_the_worst_loss_is_the_largest(write_run):
+    found = curves(write_run("run", {"stored": [[1.5, 2.5]]}, quantity="loss"))
+    (row,) = final_rows(found)
+    assert row["worst"] == 2.5
+    assert cells(final_markdown([row], found[0].quantity))[1][3:6] == ["2.0000", "0.5000", "2.5000"]
+
+
+def test_the_usual_targets_are_shares_of_the_best_method_without_doubling(write_run, doubling):
+    found = curves(
+        write_run("one", {"stored": [[1.0], [0.6]]}, "Local"),
+        write_run("two", {"stored": [[0.0], [0.8]]}),
+        write_run("three", {"stored": [[0.0], [0.9]]}, callbacks=[doubling]),
+    )
+    assert usual_targets(found) == pytest.approx([0.72, 0.76, 0.792])
+    assert usual_targets(found[-1:]) == pytest.approx([0.81, 0.855, 0.891])
+    loss = curves(write_run("four", {"stored": [[1.8]]}, quantity="loss"))
+    assert usual_targets(loss) == pytest.approx([2, 1.8 / 0.95, 1.8 / 0.99])
+
+
+@pytest.fixture
+def raced(write_run, doubling):
+    """FedRep reaches 60 % after 40 s and 20 rounds, FedRep-SRPFL after 10 s; one of its seeds has 70 %."""
+    rising = {"refitted": [[0.1], [0.3], [0.6]]}
+    return curves(
+        write_run("plain", rising, compute=[0, 20, 40]),
+        write_run("doubled", rising, compute=[0, 2, 10], callbacks=[doubling]),
+        write_run("other", {"refitted": [[0.1], [0.6], [0.7]]}, compute=[0, 10, 30], callbacks=[doubling], seed=2),
+    )
+
+
+def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling(raced):
+    rows = time_rows(raced, [0.6, 0.7], [0, 10])
+    by_key = {(row["target"], row["method"], row["communication_time"]): row for row in rows}
+    # seeds: 10 s after 20 rounds, and 10 s after 10 rounds, of 10 s of communication each
+    doubled = by_key[0.6, "FedRep-SRPFL", 10]
+    assert doubled["seconds"] == (210 + 110) / 2
+    assert doubled["ratio"] == pytest.approx(160 / 240)
+    assert by_key[0.6, "FedRep-SRPFL", 0]["ratio"] == 0.25
+    assert isnan(by_key[0.6, "FedRep", 0]["ratio"])
+    never = by_key[0.7, "FedRep-SRPFL", 0]
+    assert (isnan(never["seconds"]), never["reached"], never["seeds"]) == (True, 1, 2)
+    assert cells(time_markdown(rows, raced[0].quantity)) == [
+        ["accuracy (%)", "method", "C.T. 0 s", "C.T. 10 s"],
+        ["60.0", "FedRep", "40", "240"],
+        ["60.0", "FedRep-SRPFL", "10 (0.25)", "160 (0.67)"],
+        ["70.0", "FedRep", "-", "-"],
+        ["70.0", "FedRep-SRPFL", "- (1/2 seeds)", "- (1/2 seeds)"],
+    ]
+
+
+def test_a_score_that_the_start_model_has_takes_no_time_and_has_no_ratio(raced):
+    assert [(row["seconds"], isnan(row["ratio"])) for row in time_rows(raced, [0.1], [0])] == [(0, True), (0, True)]
+
+
+def test_a_ratio_needs_the_same_settings_apart_from_doubling_and_length(write_run, doubling):
+    rising = {"stored": [[0.1], [0.6]]}
+    quick = write_run("quick", rising, compute=[0, 2], callbacks=[doubling], trainer={"max_steps": 99})
+    for name, model, ratio in (("same", {}, 0.5), ("other", {"lr": 0.7}, None)):
+        plain = write_run(name, rising, compute=[0, 4], model=model)
+        row = time_rows(curves(plain, quick), [0.6], [0])[1]
+        assert row["method"] == "FedRep-SRPFL"
+        assert row["ratio"] == ratio if ratio else isnan(row["ratio"])
+
+
+def test_a_csv_has_an_empty_cell_for_what_is_not_known(raced, tmp_path):
+    write_csv(time_rows(raced, [0.7], [0]), tmp_path / "times.csv")
+    with (tmp_path / "times.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["method"], row["seconds"], row["reached"]) for row in rows] == [
+        ("FedRep", "", "0"),
+        ("FedRep-SRPFL", "", "1"),
+    ]

@@ -1,0 +1,87 @@
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from pfl_lightning.cli import main
+
+SMALL = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """FedRep-SRPFL with two seeds, and FedAvg, of three rounds each."""
+    folder = tmp_path_factory.mktemp("runs")
+    short = [*SMALL, "--trainer.max_steps=3", "--trainer.val_check_interval=2", f"--trainer.default_root_dir={folder}"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["pfl"])
+        for seed in ("1", "2"):
+            main(["fit", "--model=FedRep", *short, "--seed_everything", seed, "--trainer.callbacks+=StageDoubling"])
+        main(["fit", "--model=FedAvg", *short])
+    return [str(path) for path in sorted(folder.glob("*/version_*"))]
+
+
+def rows(path):
+    with Path(path).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main(["compare", *runs, "--targets", "0.0", "0.99", "--communication_times", "0", "7"])
+    out = Path("comparison")
+    assert {path.name for path in out.iterdir()} == {
+        *("accuracy_time.png", "accuracy_time.svg", "accuracy_rounds.png", "clients.png"),
+        *("final.csv", "final.md", "time_to_accuracy.csv", "time_to_accuracy.md"),
+    }
+    told = capsys.readouterr()
+    assert told.err == ""
+    for name in ("final.md", "time_to_accuracy.md"):
+        assert (out / name).read_text() in told.out
+    # the clients' final mean is what the run logged
+    final = {row["method"]: row for row in rows(out / "final.csv")}
+    assert {name: row["seeds"] for name, row in final.items()} == {"FedAvg": "1", "FedAvg-FT": "1", "FedRep-SRPFL": "2"}
+    logged = [float(rows(f"{run}/metrics.csv")[-1]["test/refitted/accuracy/mean"]) for run in runs]
+    assert float(final["FedAvg-FT"]["mean"]) == pytest.approx(logged[0])
+    assert float(final["FedRep-SRPFL"]["mean"]) == pytest.approx((logged[1] + logged[2]) / 2)
+    times = [(row["target"], row["communication_time"]) for row in rows(out / "time_to_accuracy.csv")]
+    assert times == [(target, time) for target in ("0.0", "0.99") for _ in range(3) for time in ("0.0", "7.0")]
+
+
+def test_models_can_be_chosen(runs, tmp_path):
+    main(["compare", *runs, "--models", "stored", "global", "--out", str(tmp_path)])
+    assert [row["method"] for row in rows(tmp_path / "final.csv")] == ["FedAvg", "FedRep-SRPFL (stored)"]
+
+
+def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys):
+    longer = tmp_path / "longer"
+    longer.mkdir()
+    for name in ("metrics.csv", "clients.csv"):
+        (longer / name).write_text(Path(runs[0], name).read_text())
+    (longer / "config.yaml").write_text(
+        Path(runs[0], "config.yaml").read_text().replace("max_steps: 3", "max_steps: 9")
+    )
+    main(["compare", str(longer), "--out", str(tmp_path / "out")])
+    assert capsys.readouterr().err == f"pfl: note: '{longer}' ends with round 3 of 9\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "line"),
+    [
+        (["nowhere"], 1, "runs: no such folder: 'nowhere'"),
+        (["{run}", "{run}"], 1, "seed_everything: 1 in "),
+        (["{run}", "--targets", "60"], 1, "targets: 60 is not possible; allowed: accuracies between 0 and 1"),
+        (["{run}", "--models", "globl"], 1, "models: "),
+        (["{run}", "--target", "0.6"], 2, "--target: no such option; did you mean --targets?"),
+        ([], 2, "the following arguments are required: runs"),
+    ],
+)
+def test_what_is_not_possible_is_refused_in_one_line(runs, args, code, line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", *(arg.format(run=runs[0]) for arg in args)])
+    assert stop.value.code == code
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"pfl: error: {line}")
+    assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"

@@ -1,0 +1,152 @@
+from math import cos, log, pi, sin, sqrt
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.linalg import subspace_angles
+from torch import Tensor
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.theory import (
+    contraction,
+    expected_order_statistic,
+    next_distance,
+    orthonormal,
+    principal_angle_distance,
+    stage_floor,
+    stage_length,
+    stage_length_bound,
+    stage_sizes,
+    switching_distance,
+)
+
+TIMES = [expected_order_statistic(size, 256) for size in stage_sizes(8, 256)]  # of 6 stages
+
+
+def columns(*vectors) -> Tensor:
+    return torch.tensor(vectors, dtype=torch.float64).T
+
+
+E1, E2, E3, E4 = torch.eye(4, dtype=torch.float64)
+
+
+def random_basis(seed: int, dimension: int = 7, rank: int = 3) -> Tensor:
+    return torch.randn(dimension, rank, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_distance_is_the_sine_of_the_angle_whatever_the_bases():
+    # section 13.5: the planes share e1, and enclose 30 degrees: sin 30 = 0.5
+    one = columns([1, 0, 0], [0, 1, 0])
+    other = columns([1, 0, 0], [0, cos(pi / 6), sin(pi / 6)])
+    assert float(principal_angle_distance(one, other)) == pytest.approx(0.5, abs=1e-15)
+    skewed = other @ torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
+    assert float(principal_angle_distance(one, skewed)) == pytest.approx(0.5, abs=1e-15)
+
+
+def test_distance_is_0_of_a_space_to_itself_and_1_between_orthogonal_spaces():
+    one = torch.stack([E1, E2], 1)
+    assert float(principal_angle_distance(one, one @ columns([2, 1], [1, 3]))) < 1e-15
+    assert float(principal_angle_distance(one, torch.stack([E3, E4], 1))) == 1
+    assert float(principal_angle_distance(one, torch.stack([E3, E1], 1))) == 1, "one orthogonal direction is enough"
+
+
+@pytest.mark.parametrize("angle", [1e-14, 1e-9, 1e-4])
+def test_tiny_distances_keep_their_digits(angle):
+    one, other = columns([1, 0]), columns([cos(angle), sin(angle)])
+    assert float(principal_angle_distance(one, other)) == pytest.approx(angle, rel=1e-2)
+    assert float(principal_angle_distance(one.float(), other.float())) == pytest.approx(angle, rel=1e-2)
+
+
+@given(seeds=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
+def test_distance_agrees_with_scipy_and_is_symmetric(seeds):
+    one, other = map(random_basis, seeds)
+    distance = float(principal_angle_distance(one, other))
+    assert distance == pytest.approx(sin(subspace_angles(one.numpy(), other.numpy())[0]), abs=1e-12)
+    assert distance == pytest.approx(float(principal_angle_distance(other, one)), abs=1e-12)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_orthonormal_is_unique_and_spans_the_same_space(seed):
+    basis = random_basis(seed)
+    found = orthonormal(basis)
+    torch.testing.assert_close(found.T @ found, torch.eye(3, dtype=torch.float64))
+    r = found.T @ basis
+    torch.testing.assert_close(found @ r, basis)
+    torch.testing.assert_close(r.tril(-1), torch.zeros_like(r), atol=1e-12, rtol=0)
+    assert (r.diagonal() > 0).all()
+
+
+@pytest.mark.parametrize(("a", "floor"), [(0.05, 2.02598), (0.1, 2.05409), (0.25, 2.15470)])
+def test_first_floor_has_the_values_of_the_specification(a, floor):
+    # section 13.5; a = 1/4: 0.25 / (sqrt(.75) (1 - sqrt(.75)))
+    assert stage_floor(0, a) == pytest.approx(floor, abs=5e-6)
+
+
+@given(a=st.floats(1e-3, 0.25), stage=st.integers(0, 8))
+def test_floor_is_where_the_bound_stays_and_where_it_goes(a, stage):
+    floor = stage_floor(stage, a)
+    assert floor == pytest.approx(stage_floor(0, a) / 2 ** (stage / 2))
+    assert next_distance(floor, stage, a) == pytest.approx(floor)
+    # deviations from the fixed point shrink by sqrt(1 - a)
+    assert next_distance(floor + 1, stage, a) - floor == pytest.approx(sqrt(1 - a))
+
+
+@given(a=st.floats(1e-3, 0.25))
+def test_bound_says_nothing_before_the_third_doubling(a):
+    # S12: f_0 > 2, so f_1 and f_2 = f_0 / 2 are above 1
+    assert stage_floor(2, a) > 1
+    assert stage_floor(3, a) < 1
+
+
+def test_contraction_is_half_the_step_size_times_alignment_times_squared_diversity():
+    # lr E_0 s^2 / 2, with E_0 = 1 - .6^2 = .64
+    assert contraction(0.5, 0.0, 1.0) == pytest.approx(0.25)
+    assert contraction(0.5, 0.6, 0.5) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_both_cohorts_make_the_same_progress_per_second_at_the_switching_distance(stage):
+    # eq. (11): f_r - f_{r+1} matters because a round of stage r shrinks distance - f_r by 1 - sqrt(1 - a)
+    a, communication = 0.1, 0.3
+    distance = switching_distance(stage, a, TIMES, communication)
+    speeds = [
+        (distance - next_distance(distance, each, a)) / (TIMES[each] + communication) for each in (stage, stage + 1)
+    ]
+    assert speeds[0] == pytest.approx(speeds[1])
+    later = [
+        (0.99 * distance - next_distance(0.99 * distance, each, a)) / (TIMES[each] + communication)
+        for each in (stage, stage + 1)
+    ]
+    assert later[0] < later[1]
+
+
+@pytest.mark.parametrize("stage", range(1, 4))
+@pytest.mark.parametrize("a", [0.01, 0.1, 0.25])
+@pytest.mark.parametrize("communication", [0.0, 10.0])
+def test_stage_lasts_until_the_bound_has_reached_the_next_switching_distance(stage, a, communication):
+    distance = switching_distance(stage - 1, a, TIMES, communication)
+    target, rounds = switching_distance(stage, a, TIMES, communication), 0
+    while distance > target:
+        distance, rounds = next_distance(distance, stage, a), rounds + 1
+    assert stage_length(stage, a, TIMES, communication) == rounds
+
+
+@pytest.mark.parametrize("stage", range(1, 4))
+@pytest.mark.parametrize("a", [0.001, 0.1, 0.25])
+def test_the_papers_bound_is_the_exact_length_plus_room_for_rounding_up(stage, a):
+    # the exact formula simplifies: sqrt(2) (1 + g_{r-1}) - 1 = (sqrt(2) - 1) (E_r + C) / (E_r - E_{r-1}), and divided
+    # by g_r this is sqrt(2) (E_{r+1} - E_r) / (E_r - E_{r-1}), in which C has cancelled; the bound has 2 for sqrt(2)
+    increase = (TIMES[stage + 1] - TIMES[stage]) / (TIMES[stage] - TIMES[stage - 1])
+    exact = 2 * log(sqrt(2) * increase) / log(1 / (1 - a))
+    bound = stage_length_bound(stage, a, TIMES)
+    assert bound - exact == pytest.approx(log(2) / log(1 / (1 - a)))
+    assert exact <= stage_length(stage, a, TIMES, 7.0) < min(exact + 1, bound)
+
+
+def test_stages_without_neighbours_are_refused():
+    for stage in (0, 5):
+        with pytest.raises(PflError, match=r"^stage: -?\d has no successor; allowed: 0 to 4$"):
+            stage_length(stage, 0.1, TIMES)
+    with pytest.raises(PflError, match=r"^stage: 5 has no successor"):
+        switching_distance(5, 0.1, TIMES)

@@ -1,0 +1,84 @@
+from math import exp, log, sqrt
+
+import numpy as np
+import pytest
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.theory import (
+    equal_stages_ratio,
+    expected_order_statistic,
+    expected_time,
+    speedup_bound,
+    stage_sizes,
+)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "pool", "seconds"),
+    [(20, 20, 3.59774), (64, 64, 4.74389), (100, 100, 5.187378), (10, 100, 0.104807), (50, 100, 0.688172)],
+)
+def test_expected_seconds_are_those_of_the_specification(cohort, pool, seconds):
+    # section 13.5: H_N - H_{N-n}
+    assert expected_order_statistic(cohort, pool) == pytest.approx(seconds, abs=5e-6)
+
+
+def test_expected_seconds_are_the_mean_of_simulated_ones():
+    # the variance of T_(n) is the sum of (rate j)^-2 from N - n + 1 to N, at most 1.4636 / 4: a standard error of 0.004
+    times = np.sort(np.random.default_rng(0).exponential(0.5, (20_000, 5)), axis=1)
+    for cohort in range(1, 6):
+        assert expected_order_statistic(cohort, 5, rate=2.0) == pytest.approx(times[:, cohort - 1].mean(), abs=0.02)
+
+
+def test_nobody_takes_no_time_and_more_than_the_pool_are_refused():
+    assert expected_order_statistic(0, 5) == 0
+    with pytest.raises(PflError, match=r"^cohort_size: 6 is not possible; allowed: 0 to 5, the pool$"):
+        expected_order_statistic(6, 5)
+
+
+@pytest.mark.parametrize(
+    ("n0", "pool", "sizes"),
+    [
+        (5, 100, [5, 10, 20, 40, 80, 100]),
+        (10, 20, [10, 20]),
+        (20, 83, [20, 40, 80, 83]),
+        (8, 128, [8, 16, 32, 64, 128]),
+        (8, 8, [8]),
+        (9, 8, [8]),
+    ],
+)
+def test_stages_double_up_to_the_pool(n0, pool, sizes):
+    assert stage_sizes(n0, pool) == sizes  # section 3
+
+
+def test_rounds_add_up():
+    # E[T_(1) of 2] = 1/2 and E[T_(2) of 2] = 3/2; the communication of 3 rounds takes 30 s, and rate 2 halves the rest
+    assert expected_time([1, 1, 2], 2) == pytest.approx(2.5)
+    assert expected_time([1, 1, 2], 2, communication_time=10.0, rate=2.0) == pytest.approx(31.25)
+
+
+def test_equal_stages_have_the_ratios_of_the_specification():
+    # section 5.7.4
+    expected = {8: 1.0, 16: 0.5980, 32: 0.4122, 64: 0.3081, 128: 0.2432, 256: 0.1995, 512: 0.1685, 1024: 0.1455}
+    found = {pool: equal_stages_ratio(8, pool) for pool in expected}
+    assert found == pytest.approx(expected, abs=5e-5)
+    assert all(1 < ratio * log(pool) < 1.3 for pool, ratio in found.items() if pool >= 64), "about 1 / log N"
+
+
+def test_costly_communication_leaves_no_speedup():
+    ratios = [equal_stages_ratio(8, 256, communication) for communication in (0.0, 1.0, 100.0, 1e6)]
+    assert ratios == sorted(ratios)
+    assert ratios[2] > 0.9
+    assert ratios[3] == pytest.approx(1, abs=1e-5)
+
+
+def test_speedup_bound_is_the_formula():
+    # target = 1 + 1/e makes L = 1, and N = e^4 makes log N = 4: (6 (c + 1) + 4) / (4 + 2)
+    assert speedup_bound(exp(4), 1 + exp(-1)) == pytest.approx(10 / 6)
+    assert speedup_bound(exp(4), 1 + exp(-1), communication_time=2.0) == pytest.approx(22 / 6)
+    assert speedup_bound(10**9, 1.2) < speedup_bound(10**3, 1.2)
+
+
+@pytest.mark.parametrize("target", [1.0, sqrt(2), 2.0])
+def test_targets_that_need_no_last_stage_are_refused(target):
+    with pytest.raises(PflError, match=r"^target: [\d.]+ is not possible; allowed: more than 1, less than sqrt\(2\)$"):
+        speedup_bound(100, target)
