@@ -11,9 +11,10 @@ import fakes
 import pytest
 import torch
 import yaml
+from fakes import torchvision_data
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pfl_lightning import models
+from pfl_lightning import data, models
 from pfl_lightning.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -239,6 +240,9 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
         (["fit", "--trainer.max_epochs", "3"], 1, "trainer.max_epochs: 3 is not possible; allowed: -1"),
         (["fit", "--trainer.limit_val_batches", "0"], 1, "trainer.limit_val_batches: 0 is not possible; allowed: null"),
         (["fit", *(2 * ["--trainer.callbacks+=StageDoubling"])], 1, "trainer.callbacks: StageDoubling is there twice"),
+        (["fit", "--model.network.hidden=[-3]"], 2, "model.network: -3 is not possible; allowed: a number v with"),
+        (["fit", "--data=TorchvisionData"], 2, "data: "),
+        (["fit", "--data=CIFAR100", "--data.classes=[5,3]"], 1, "data.classes: [5, 3] is not possible; allowed: the"),
         (["fit", "--data.speeds=DynamicExponential", "--data.speeds.low=2"], 1, "data.speeds.low: 2.0 is not possible"),
         (["test"], 1, "ckpt_path: test needs one; allowed: a checkpoint, or last"),
     ],
@@ -247,6 +251,33 @@ def test_a_wrong_command_gets_one_clear_line(args, code, line, capsys):
     given_code, given_line = refused(capsys, *args)
     assert given_code == code
     assert given_line.startswith(f"pfl: error: {line}"), given_line
+
+
+def test_a_network_for_other_inputs_is_refused_and_leaves_no_folder(capsys):
+    fakes.WRITERS["shakespeare"](Path("files"))
+    for args, line in (
+        (["--data=Shakespeare"], "MLP takes numbers, Shakespeare has tokens"),
+        (["--data=Shakespeare", "--model.network=TweetLSTM"], "TweetLSTM takes padded tokens, Shakespeare has tokens"),
+        (["--data=Synthetic", "--model.network=CharGRU"], "CharGRU takes sequences"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["fit", *args, "--data.root=files", "--data.num_clients=4"])
+        assert capsys.readouterr().err.startswith(f"pfl: error: model.network: {line}")
+    assert not Path("runs").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+def test_a_resumed_run_wants_the_same_data(capsys):
+    for name, seed in (("one", 0), ("other", 1)):
+        folder = Path(name) / "MNIST/raw"
+        folder.mkdir(parents=True)
+        images, targets = torchvision_data.random_images(data.MNIST, {"train": 400, "test": 100})
+        torchvision_data.write_mnist(folder, images, {key: (value + seed) % 10 for key, value in targets.items()})
+    options = ["fit", "--data=MNIST", *SMALL]
+    main([*options, "--data.root=one", "--trainer.max_steps=1"])
+    with pytest.raises(SystemExit):
+        main([*options, "--data.root=other", "--trainer.max_steps=2", "--ckpt_path=last"])
+    assert "data.root: the data in 'other' are not those of the checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,13 @@ def test_prepare_reads_what_is_there_and_says_what_it_is(capsys):
     fakes.WRITERS["cifar10"](Path("files"))
     main(["data", "prepare", "CIFAR10", "--root=files"])
     assert "CIFAR10 in 'files': 400 training and 100 test samples" in capsys.readouterr().out
+
+
+def test_prepare_takes_the_options_of_the_data_set(capsys):
+    fakes.WRITERS["sent140"](Path("files"))
+    main(["data", "prepare", "Sent140", "--root=files", "--source=csv", "--glove_dim=50"])
+    assert "Sent140 in 'files': " in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["data", "prepare", "Sent140", "--root=files", "--sourc=csv"])
+    assert stop.value.code == 2
+    assert "--sourc: no such option; did you mean --source?" in capsys.readouterr().err

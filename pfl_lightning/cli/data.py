@@ -12,7 +12,7 @@ from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import partition_figure, partition_table
 
-USAGE = """pfl data prepare NAME --root DIR     fetch, check and convert the files of a data set
+USAGE = """pfl data prepare NAME --root DIR     fetch, check and convert the files of a data set; its options follow
 pfl data describe [options of fit]   show how a data set is split among the clients"""
 
 
@@ -44,11 +44,14 @@ def prepare(args: list[str]) -> None:
     Args:
         args: Name and options.
     """
+    known = CHOICES["data"]
+    name = args[0] if args and args[0] in known else None
     parser = PflParser(description="Fetches, checks and converts the files of a data set; a broken download goes on.")
-    parser.add_argument("name", choices=sorted(CHOICES["data"]), help="Name of the data set.")
-    parser.add_argument("--root", default="data", help="Folder for the data set's files, the data.root of a run.")
-    given = parser.parse_args(args)
-    data = CHOICES["data"][given.name](root=given.root)
+    parser.add_argument("name", choices=sorted(known), help="Name of the data set; its own options follow.")
+    if name:
+        parser.add_class_arguments(known[name], as_group=False, skip={"partition", "participation", "speeds"})
+    given = parser.parse_args(args).as_dict()
+    data = known[given.pop("name")](**given)
     data.prepare_data()
     train, test = data.load()
     counts = (
@@ -57,7 +60,7 @@ def prepare(args: list[str]) -> None:
         else (f"{len(train.targets):,} training and {len(test.targets):,} test samples")
     )
     users = "" if train.users is None else f" of {int(train.users.max()) + 1:,} users"
-    Console().print(f"{given.name} in '{given.root}': {counts}{users}", soft_wrap=True, highlight=False)
+    Console().print(f"{name} in '{data.root}': {counts}{users}", soft_wrap=True, highlight=False)
 
 
 class DescribeCLI(PflCLI):

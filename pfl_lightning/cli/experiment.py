@@ -25,7 +25,7 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import Method, assemble
 from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
@@ -65,7 +65,8 @@ class SavedConfig(SaveConfigCallback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add the settings, as plain values."""
+        """Add the settings, as plain values, and what tells the data."""
+        checkpoint["fingerprint"] = trainer.datamodule.fingerprint()  # type: ignore[attr-defined]
         checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config))
 
 
@@ -161,8 +162,8 @@ class PflCLI(LightningCLI):
         """Build data and network first, so that a run that cannot start leaves no folder; add what every run has."""
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
-        data = self.datamodule
-        self.model.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
+        self._check_data()
+        assemble(self.model, self.datamodule)
         given = self.config_init[self.subcommand].trainer
         if self.subcommand != "fit":
             kwargs["logger"] = False
@@ -176,6 +177,15 @@ class PflCLI(LightningCLI):
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)
+
+    def _check_data(self) -> None:
+        """Refuse to go on with other data under the same settings."""
+        before = self.resume and self.resume.content.get("fingerprint")
+        if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
+            raise PflError(
+                f"data.root: the data in '{self.datamodule.root}' are not those of the checkpoint; allowed: the same "
+                "files"
+            )
 
     def loggers(self, folder: Path) -> list[Any]:
         """TensorBoard and ``metrics.csv``, in a new run folder or in that of the run that is resumed."""

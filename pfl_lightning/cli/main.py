@@ -37,6 +37,13 @@ def main(args: list[str] | None = None) -> None:
     except (PflError, ValueError, MisconfigurationException, OSError) as error:
         if debugging():
             raise
-        known = isinstance(error, PflError)
-        complain(str(error) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows where)")
+        known = cause_of(error)
+        complain(str(known) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows where)")
         raise SystemExit(1) from None
+
+
+def cause_of(error: BaseException | None) -> PflError | None:
+    """The error of ours that an error is, or that caused it: the parser wraps what constructors raise."""
+    while error is not None and not isinstance(error, PflError):
+        error = error.__cause__ or error.__context__
+    return error

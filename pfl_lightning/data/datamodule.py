@@ -1,5 +1,8 @@
-from abc import abstractmethod
+import hashlib
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import lightning.pytorch as pl
@@ -19,13 +22,14 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError
+from pfl_lightning.models import InputKind
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.system import FixedExponential, Participation, Speeds
 
 Split = Literal["train", "val", "test"]
 
 
-class FederatedDataModule(pl.LightningDataModule):
+class FederatedDataModule(pl.LightningDataModule, ABC):
     """A data set split among clients, who takes part in a round, and how fast they are.
 
     Args:
@@ -50,7 +54,9 @@ class FederatedDataModule(pl.LightningDataModule):
 
     num_classes: int
     input_shape: tuple[int, ...]
+    inputs: InputKind = "numbers"
     regression: ClassVar[bool] = False  # whether targets are numbers
+    overlap: ClassVar[int] = 0  # how far apart samples of a user must be to have nothing in common; 0 if none has
     usual_partition: ClassVar[type[Partition]] = ClassShards
     usual_test_fraction: ClassVar[float] = 0.25  # where the data set has no test split of its own
 
@@ -70,7 +76,7 @@ class FederatedDataModule(pl.LightningDataModule):
         seed: NonNegativeInt = 1,
     ) -> None:
         super().__init__()
-        self.root, self.num_clients = root, num_clients
+        self.root, self.num_clients = str(Path(root).expanduser()), num_clients
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has a state, so no two data modules share it
         self.speeds, self.communication_time = speeds, communication_time
@@ -115,7 +121,7 @@ class FederatedDataModule(pl.LightningDataModule):
         Raises:
             PflError: If the files cannot be read, the partition is impossible, or new clients shall train.
         """
-        if self.new_clients and stage == "fit":
+        if self.new_clients and stage not in (None, "test"):
             raise PflError("data.new_clients: new clients do not train; allowed: 0, or pfl test with a checkpoint")
         if self.tables:
             return
@@ -127,6 +133,7 @@ class FederatedDataModule(pl.LightningDataModule):
             self.participation.check(self.training_clients)
         train, test = self.load()
         parts = self.assign(train, test)
+        self._check_test_samples(parts["test"])
         samples = train.join(test)
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
@@ -135,19 +142,31 @@ class FederatedDataModule(pl.LightningDataModule):
     def assign(self, train: LabelledData, test: LabelledData | None) -> dict[Split, Parts]:
         """Who holds which samples, as indices into the training samples with the test samples behind them."""
         rng = numpy_generator(self.partition_seed, "new clients" if self.new_clients else "partition")
-        population = Population(self.judged_clients, self.speeds.times(0, self.judged_clients))
+        population = Population(self.judged_clients, self.speeds.mean_times(self.judged_clients))
         if test is not None and self.test_fraction is None and not self.test_clients:
             splits = [train.labels(), test.labels()]
             parts, test_parts = self.partition(splits, self.num_classes, population, rng)
             test_parts = [part + len(train.targets) for part in test_parts]
+        elif self.new_clients:
+            raise PflError(
+                "data.new_clients: not possible where test samples are cut from those of clients; allowed: 0"
+            )
         else:
             (parts,) = self.partition([train.join(test).labels()], self.num_classes, population, rng)
             if self.test_clients:
                 parts, test_parts = hold_out_clients(parts, self.training_clients)
             else:
-                parts, test_parts = hold_out(parts, self.test_fraction or self.usual_test_fraction, rng)
-        parts, val_parts = hold_out(parts, self.val_fraction, rng)
+                fraction = self.test_fraction or self.usual_test_fraction
+                parts, test_parts = hold_out(parts, fraction, rng, self.overlap)
+        parts, val_parts = hold_out(parts, self.val_fraction, rng, self.overlap)
         return {"train": parts, "val": val_parts, "test": test_parts}
+
+    def _check_test_samples(self, parts: Parts) -> None:
+        without = sum(not len(part) for part in parts[: None if not self.test_clients else 0])
+        if without == self.judged_clients:
+            raise PflError("data.test_fraction: no client has a test sample, since none has two samples; allowed: more")
+        if without:
+            warnings.warn(f"{without} of {self.judged_clients} clients have no test sample and no score", stacklevel=2)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.
@@ -166,7 +185,8 @@ class FederatedDataModule(pl.LightningDataModule):
 
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of it, the seeds and the size of the cohort."""
-        chosen, times = self.participation.cohort(self.seed, index, self.training_counts, self.speeds)
+        times = self.speeds.times(index, self.num_clients)[: self.training_clients]
+        chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
         order = self.tables["train"].counts[ids].argsort(descending=True, stable=True)
         examples = self.tables["train"].examples(ids[order])
@@ -182,6 +202,17 @@ class FederatedDataModule(pl.LightningDataModule):
     def held_out_splits(self) -> list[Split]:
         """``val``, where a share is held out, and ``test``."""
         return ["val", "test"] if self.val_fraction > 0 else ["test"]
+
+    def fingerprint(self) -> str:
+        """Tells which samples of which classes every client holds, and some of the inputs; after ``setup``."""
+        samples = self.tables["train"].samples
+        some = samples.inputs[:: max(1, len(samples.inputs) // 100)]
+        parts = [table.flat for table in self.tables.values()]
+        counts = [table.counts for table in self.tables.values()]
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in (*parts, *counts, samples.targets, some):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def class_counts(self) -> dict[str, NDArray[np.int64]]:
         """Samples of each class at each client, by split, ``[clients, classes]``; after ``setup``."""

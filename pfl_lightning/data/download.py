@@ -68,7 +68,6 @@ def fetch(remote: Remote, folder: Path) -> Path:
 
 def _download(url: str, part: Path, remote: Remote) -> None:
     """Write what is missing of the part, or all of it if the server cannot send from the middle."""
-    part.parent.mkdir(parents=True, exist_ok=True)
     # only a digest can tell that the two pieces fit
     start = part.stat().st_size if remote.digest and part.is_file() else 0
     # a compressed transfer has no byte positions of the file to go on from
@@ -84,6 +83,7 @@ def _download(url: str, part: Path, remote: Remote) -> None:
         total = start + int(length) if length else None
         if remote.size and total and total != remote.size:  # before a page with an excuse overwrites the part
             raise OSError(f"it offers {total:,} bytes instead of {remote.size:,}")
+        part.parent.mkdir(parents=True, exist_ok=True)
         _receive(response, part, start, total or remote.size)
     if total and part.stat().st_size < total:  # before its version 2, urllib3 did not tell
         raise OSError(f"the connection broke after {part.stat().st_size:,} of {total:,} bytes")

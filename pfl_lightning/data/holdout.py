@@ -8,21 +8,35 @@ from numpy.random import Generator
 from pfl_lightning.data.partitions import Parts
 
 
-def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator) -> tuple[Parts, Parts]:
-    """Hold out a random share of every client's samples.
+def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overlap: int = 0) -> tuple[Parts, Parts]:
+    """Hold out a share of every client's samples, at random unless neighbours overlap.
 
     Args:
         parts: Sample indices of each client.
         fraction: The share; 0 for none.
         rng: Source of randomness.
+        overlap: So many samples behind one another have something in common, such as windows of one text: then the last
+            samples are held out, and as many in front of them are dropped where there are more.
 
     Returns:
         What each client keeps, and what is held out: at least one sample, but never the last one.
     """
+    if overlap:
+        return _hold_out_the_end(parts, fraction, overlap)
     shuffled = [rng.permutation(part) for part in parts]
     sizes = [held_out_size(len(part), fraction) for part in parts]
     kept = [part[size:] for part, size in zip(shuffled, sizes, strict=True)]
     return kept, [part[:size] for part, size in zip(shuffled, sizes, strict=True)]
+
+
+def _hold_out_the_end(parts: Sequence[np.ndarray], fraction: float, overlap: int) -> tuple[Parts, Parts]:
+    ordered = [np.sort(part) for part in parts]
+    starts = [len(part) - held_out_size(len(part), fraction) for part in ordered]
+    ends = [
+        max(1, start - overlap) if start < len(part) else start for part, start in zip(ordered, starts, strict=True)
+    ]
+    kept = [part[:end] for part, end in zip(ordered, ends, strict=True)]
+    return kept, [part[start:] for part, start in zip(ordered, starts, strict=True)]
 
 
 def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tuple[Parts, Parts]:

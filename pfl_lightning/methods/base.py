@@ -13,6 +13,7 @@ from torch.optim import SGD, Optimizer
 from pfl_lightning.client import BackendName, Engine, Examples, Phase
 from pfl_lightning.data import Judgement, Round
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods.assembly import assemble
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.evaluation import judge_clients, log_scores
 from pfl_lightning.methods.hyperparameters import plain_values
@@ -254,7 +255,7 @@ class Method(pl.LightningModule):
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and judged model."""
         data = self.trainer.datamodule  # type: ignore[attr-defined]
-        self.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
+        assemble(self, data)
         for split in data.held_out_splits:
             for model in self.judged_models:
                 kind = ClientLoss if data.regression else ClientAccuracy
@@ -296,5 +297,4 @@ class Method(pl.LightningModule):
         self.clock = Clock(**checkpoint["clock"])
         self.build(**checkpoint["shape"])
         dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
-        for module in (self.network, self.clients):
-            module.to(dtypes[0])
+        nn.ModuleList([self.network, self.clients]).to(dtypes[0])

@@ -1,3 +1,4 @@
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 
 from pfl_lightning.models.network import Network, check_images
@@ -24,9 +25,9 @@ class LeNet5(Network):
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
-        channels: tuple[int, int] = (64, 64),
-        hidden: tuple[int, int] = (120, 64),
-        dropout: float = 0.0,
+        channels: tuple[PositiveInt, PositiveInt] = (64, 64),
+        hidden: tuple[PositiveInt, PositiveInt] = (120, 64),
+        dropout: ClosedUnitInterval = 0.0,
     ) -> None:
         side = conv_side(type(self).__name__, input_shape)
         layers: dict[str, nn.Module] = {
@@ -54,7 +55,9 @@ class ConvNet(Network):
         PflError: If the images are too small for two unpadded convolutions.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, channels: tuple[int, int] = (32, 64)) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], num_classes: int, channels: tuple[PositiveInt, PositiveInt] = (32, 64)
+    ) -> None:
         side = conv_side(type(self).__name__, input_shape)
         layers = {**conv_layers(input_shape[0], channels), "flatten": nn.Flatten()}
         super().__init__({**layers, "fc": nn.Linear(channels[1] * side[0] * side[1], num_classes)})

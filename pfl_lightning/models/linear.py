@@ -1,5 +1,6 @@
 from math import prod
 
+from jsonargparse.typing import PositiveInt
 from torch import nn
 
 from pfl_lightning.models.network import Network, outputs
@@ -14,7 +15,7 @@ class LinearNetwork(Network):
         rank: Width of the representation, k.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, rank: int = 2) -> None:
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, rank: PositiveInt = 2) -> None:
         super().__init__(
             {
                 "flatten": nn.Flatten(),

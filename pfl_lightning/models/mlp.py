@@ -2,6 +2,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 
 from pfl_lightning.errors import PflError
@@ -27,8 +28,8 @@ class MLP(Network):
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
-        hidden: Sequence[int] = (512, 256, 64),
-        dropouts: Sequence[float] = (),
+        hidden: Sequence[PositiveInt] = (512, 256, 64),
+        dropouts: Sequence[ClosedUnitInterval] = (),
     ) -> None:
         if len(dropouts) > len(hidden):
             allowed = f"at most one dropout for each hidden layer ({len(hidden)})"

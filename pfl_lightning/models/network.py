@@ -1,19 +1,23 @@
 from collections import OrderedDict
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import nn
 
 from pfl_lightning.errors import PflError
 
 Part = Literal["nothing", "head", "body", "all"]
+InputKind = Literal["numbers", "tokens", "padded tokens"]
 
 
 class Network(nn.Sequential):
     """A network as an ordered list of named layers; the method's ``head_layers`` cuts it into body and head.
 
     Every subclass takes the shape of one input and the number of classes first, since the data set fills them in. The
-    shape of tokens ``[batch, length]`` is ``(length, vocabulary)``: a token stands for a one-hot row.
+    shape of tokens ``[batch, length]`` is ``(length, vocabulary)``: a token stands for a one-hot row. ``takes`` says
+    what kind of inputs suits it.
     """
+
+    takes: ClassVar[InputKind] = "numbers"
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__(OrderedDict(layers))

@@ -1,4 +1,5 @@
 import torch
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -7,7 +8,6 @@ from pfl_lightning.models.network import Network, outputs
 from pfl_lightning.models.recurrent import GRU, LSTM, dropout_layer
 
 PADDING = 0
-UNKNOWN = 1
 
 
 class TweetLSTM(Network):
@@ -27,14 +27,16 @@ class TweetLSTM(Network):
         PflError: If the inputs are not tokens.
     """
 
+    takes = "padded tokens"
+
     def __init__(
         self,
         input_shape: tuple[int, ...],
         num_classes: int,
-        embedding_dim: int = 100,
-        hidden: int = 256,
-        bottleneck: int = 5,
-        dropout: float = 0.5,
+        embedding_dim: PositiveInt = 100,
+        hidden: PositiveInt = 256,
+        bottleneck: PositiveInt = 5,
+        dropout: ClosedUnitInterval = 0.5,
     ) -> None:
         layers: dict[str, nn.Module] = {
             "embedding": Embedding(step_size(type(self).__name__, input_shape), embedding_dim, dropout),
@@ -61,7 +63,7 @@ class LSTMClassifier(Network):
         PflError: If the inputs are not sequences of vectors.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: int = 50) -> None:
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: PositiveInt = 50) -> None:
         lstm = LSTM(step_size(type(self).__name__, input_shape), hidden)
         super().__init__({"lstm": lstm, "fc": nn.Linear(hidden, outputs(num_classes))})
 
@@ -80,7 +82,9 @@ class CharGRU(Network):
         PflError: If the inputs are not tokens.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: int = 128) -> None:
+    takes = "tokens"
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: PositiveInt = 128) -> None:
         alphabet = step_size(type(self).__name__, input_shape)
         layers = {"onehot": OneHot(alphabet), "gru": GRU(alphabet, hidden)}
         super().__init__({**layers, "fc": nn.Linear(hidden, outputs(num_classes))})

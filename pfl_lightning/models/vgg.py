@@ -1,12 +1,13 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 
 from pfl_lightning.models.mlp import linear_layers
 from pfl_lightning.models.network import Network, check_images
 
-Convolutions = Sequence[int | Literal["M"]]
+Convolutions = Sequence[PositiveInt | Literal["M"]]
 
 
 class VGG(Network):
@@ -33,8 +34,8 @@ class VGG(Network):
         input_shape: tuple[int, ...],
         num_classes: int,
         convolutions: Convolutions = (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"),
-        hidden: tuple[int, int] = (512, 512),
-        dropout: float = 0.2,
+        hidden: tuple[PositiveInt, PositiveInt] = (512, 512),
+        dropout: ClosedUnitInterval = 0.2,
         batch_norm: bool = False,
     ) -> None:
         shrinks = 2 ** list(convolutions).count("M")

@@ -1,3 +1,4 @@
+from jsonargparse.typing import PositiveInt
 from torch import Tensor, nn
 from torchvision.models.resnet import conv1x1, conv3x3
 
@@ -19,7 +20,9 @@ class WideResNet(Network):
         PflError: If the depth is none of 10, 16, 22, ..., or the images are so small that BatchNorm sees one pixel.
     """
 
-    def __init__(self, input_shape: tuple[int, ...], num_classes: int, depth: int = 16, width: int = 2) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], num_classes: int, depth: PositiveInt = 16, width: PositiveInt = 2
+    ) -> None:
         network = type(self).__name__
         check_images(network, input_shape, 5)  # 5 -> 3 -> 2: a batch may be one image
         blocks, rest = divmod(depth - 4, 6)

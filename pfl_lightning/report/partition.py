@@ -23,7 +23,7 @@ def partition_table(counts: Mapping[str, Counts]) -> Table:
     Returns:
         One row per split that has samples; the distributions are over the clients that have samples in it.
     """
-    columns = ("split", "clients", "samples", "min", "median", "max", "classes", "median per client")
+    columns = ("split", "clients", "samples", "min", "median", "max", "classes", "per client (median)")
     table = Table(*columns, title="How the data is split among the clients", title_justify="left")
     for split, per_class in counts.items():
         held = per_class[per_class.sum(1) > 0]

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.system.speeds import Speeds, Times
+from pfl_lightning.system.speeds import Times
 
 
 class Participation:
@@ -29,8 +29,8 @@ class Participation:
         """
         if self.pool_size is not None and self.pool_size > num_clients:
             raise PflError(
-                f"data.participation.pool_size: {self.pool_size} is not possible; allowed: 1 to {num_clients} "
-                "(data.num_clients)"
+                f"data.participation.pool_size: {self.pool_size} is not possible; allowed: 1 to {num_clients}, the "
+                "clients that train"
             )
 
     def resize(self, cohort_size: int | None = None, cohort_samples: float | None = None) -> None:
@@ -42,14 +42,14 @@ class Participation:
         """
         self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
 
-    def cohort(self, seed: int, round_index: int, counts: NDArray[np.int64], speeds: Speeds) -> tuple[list[int], Times]:
+    def cohort(self, seed: int, round_index: int, counts: NDArray[np.int64], times: Times) -> tuple[list[int], Times]:
         """Choose the clients that train; a pure function of the arguments and of the cohort's size.
 
         Args:
             seed: Seed of the experiment.
             round_index: Rounds completed before this one.
             counts: Training samples of every client that can be chosen.
-            speeds: How fast they are; of two equally fast clients the one with the lower id is taken.
+            times: Seconds that each of them computes in this round; of two equal ones the lower id is taken.
 
         Returns:
             Ids from the fastest to the slowest, and their computation times in simulated seconds.
@@ -58,7 +58,7 @@ class Participation:
         size = num_clients if self.pool_size is None else self.pool_size
         draw = random.Random(seed_of(seed, "pool", round_index))
         pool = np.arange(num_clients) if size == num_clients else np.sort(draw.sample(range(num_clients), size))
-        times = speeds.times(round_index, num_clients)[pool]
+        times = times[pool]
         fastest = np.argsort(times, kind="stable")[: self.cohort_size]
         if self.cohort_samples is not None:
             held = counts[pool[fastest]].cumsum()

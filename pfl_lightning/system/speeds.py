@@ -29,6 +29,10 @@ class Speeds(ABC):
     def times(self, round_index: int, num_clients: int) -> Times:
         """Seconds that each client computes in a round, ``[num_clients]``."""
 
+    def mean_times(self, num_clients: int) -> Times:
+        """Mean seconds of each client over all rounds, ``[num_clients]``."""
+        return self.times(0, num_clients)
+
 
 class FixedSpeeds(Speeds):
     """Times that are drawn once and kept for ever."""
@@ -119,5 +123,9 @@ class DynamicExponential(Speeds):
 
     def times(self, round_index: int, num_clients: int) -> Times:
         """New seconds for this round, ``[num_clients]``."""
-        means = RandomState(self.seed).uniform(self.low, self.high, num_clients)
-        return means * np.random.default_rng((self.seed, round_index)).standard_exponential(num_clients)
+        draws = np.random.default_rng((self.seed, round_index)).standard_exponential(num_clients)
+        return self.mean_times(num_clients) * draws
+
+    def mean_times(self, num_clients: int) -> Times:
+        """What the clients' own distributions have as means, ``[num_clients]``."""
+        return RandomState(self.seed).uniform(self.low, self.high, num_clients)

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_lightning.data import IID, ClassShards, Dirichlet, FederatedDataModule, NaturalUsers
+from pfl_lightning.data import (
+    IID,
+    ClassShards,
+    Digits,
+    Dirichlet,
+    FederatedDataModule,
+    LinearRepresentation,
+    NaturalUsers,
+    SpeedGroups,
+)
 from pfl_lightning.data.holdout import held_out_size
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import JudgementLoader
@@ -167,7 +176,7 @@ def test_client_of_natural_users_has_the_samples_of_one_user_in_all_splits(optio
 
 
 def test_usual_partition_is_that_of_the_data_set():
-    assert isinstance(FederatedDataModule().partition, ClassShards)
+    assert isinstance(Digits().partition, ClassShards)
     assert isinstance(Unsplit(partition=None).partition, NaturalUsers)
 
 
@@ -194,13 +203,18 @@ def test_partitions_see_one_class_of_a_regression():
     assert LabelledData(data.inputs, torch.tensor([2, 0, 1])).labels().labels.tolist() == [2, 0, 1]
 
 
-@pytest.mark.parametrize("method", [FedAvg, FedRep])
+def test_clients_that_never_train_are_not_judged_by_parts_of_their_own(ragged_data, fit):
+    with pytest.raises(PflError, match=r"data\.test_clients: clients that never train have no part .* with FedRep"):
+        fit(FedRep(network=partial(MLP, hidden=(4,))), ragged_data(test_clients=0.5), 1)
+
+
 @pytest.mark.parametrize("val_fraction", [0.0, 0.25])
-def test_clients_without_training_samples_are_judged(method, val_fraction, ragged_data, fit):
+def test_clients_without_training_samples_are_judged_by_the_common_model(val_fraction, ragged_data, fit):
     data = ragged_data(test_clients=0.5, val_fraction=val_fraction)
-    method = method(network=partial(MLP, hidden=(4,)), batch_size=4)
+    method = FedAvg(network=partial(MLP, hidden=(4,)), batch_size=4)
     metrics = fit(method, data, 2).callback_metrics
     assert not data.tables["train"].counts[3:].any()
+    assert method.judged_models == ("global",)
     assert {name.split("/")[0] for name in metrics} >= {"train", *data.held_out_splits}
     assert all(torch.isfinite(value) for value in metrics.values())
     assert all(torch.isfinite(tensor).all() for tensor in method.state_dict().values())
@@ -232,7 +246,7 @@ def test_pool_larger_than_the_population_is_refused():
 
 
 def test_modules_do_not_share_their_default_participation():
-    modules = [FederatedDataModule(), FederatedDataModule()]
+    modules = [Digits(), Digits()]
     modules[0].participation.resize(3)
     assert modules[1].participation.cohort_size is None
 
@@ -242,7 +256,7 @@ def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
     module = ready(participation=Participation(5), speeds=DynamicExponential(), communication_time=2.5, seed=7)
     module.participation.resize(cohort)
     step, train = module.make_round(4), split(module, "train")
-    ids, _ = module.participation.cohort(7, 4, module.training_counts, module.speeds)
+    ids, _ = module.participation.cohort(7, 4, module.training_counts, module.speeds.times(4, CLIENTS))
     counts = step.examples.counts.tolist()
     assert sorted(step.examples.ids.tolist()) == sorted(ids)
     assert counts == sorted(counts, reverse=True)
@@ -326,3 +340,46 @@ def test_client_loader_of_a_client_without_validation_samples_is_empty():
 
 def test_default_speeds_are_those_of_the_papers_law():
     np.testing.assert_array_equal(ready().speeds.times(0, 8), FixedExponential(mean=1.0, seed=0).times(0, 8))
+
+
+@pytest.mark.parametrize("options", [{"test_fraction": 0.25}, {"test_clients": 0.5}])
+def test_new_clients_are_refused_where_they_would_be_tested_on_training_samples(options):
+    with pytest.raises(PflError, match=r"data\.new_clients: not possible where test samples are cut from those of"):
+        Digits(new_clients=5, **options).setup("test")
+
+
+@pytest.mark.parametrize("stage", ["fit", "validate"])
+def test_new_clients_are_for_testing(stage):
+    with pytest.raises(PflError, match=r"data\.new_clients: new clients do not train"):
+        Digits(new_clients=5).setup(stage)
+
+
+def test_data_in_which_nobody_can_be_tested_are_refused():
+    with pytest.raises(PflError, match=r"data\.test_fraction: no client has a test sample"):
+        LinearRepresentation(samples=1).setup()
+
+
+def test_clients_without_a_test_sample_are_counted(ragged_data):
+    with pytest.warns(UserWarning, match="1 of 6 clients have no test sample and no score"):
+        ragged_data(test_fraction=0.2).setup()
+
+
+def test_the_fingerprint_tells_data_and_their_split():
+    def fingerprint(**options):
+        data = Digits(**options)
+        data.setup()
+        return data.fingerprint()
+
+    assert fingerprint() == fingerprint(seed=5)
+    assert len({fingerprint(), fingerprint(partition_seed=1), fingerprint(val_fraction=0.2)}) == 3
+
+
+def test_the_partition_by_speed_sees_what_the_rounds_see():
+    # the fastest half of ten classes' clients holds the lower classes, by the mean of times that change in each round
+    speeds = DynamicExponential(seed=3)
+    data = Digits(num_clients=10, partition=SpeedGroups(2), speeds=speeds)
+    data.setup()
+    fast = np.argsort(speeds.mean_times(10))[:5]
+    held = data.class_counts()["train"]
+    assert not held[fast, 5:].any()
+    assert not np.delete(held, fast, axis=0)[:, :5].any()

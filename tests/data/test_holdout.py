@@ -59,3 +59,15 @@ def test_clients_hold_out_everything_or_nothing(parts, data):
     nothing = [[]] * len(parts)
     assert lists(kept) == lists(parts)[:training] + nothing[training:]
     assert lists(held_out) == nothing[:training] + lists(parts)[training:]
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.floats(0.01, 0.9), st.integers(1, 10))
+def test_what_overlaps_is_held_out_from_the_end_behind_a_gap(counts, fraction, overlap):
+    parts = [np.arange(100 * client, 100 * client + count) for client, count in enumerate(counts)]
+    kept, held = hold_out([part[::-1] for part in parts], fraction, np.random.default_rng(0), overlap)
+    for part, train, test in zip(parts, kept, held, strict=True):
+        assert test.tolist() == part[len(part) - held_out_size(len(part), fraction) :].tolist()
+        assert len(train) >= 1
+        assert train.tolist() == part[: len(train)].tolist()
+        if len(test) and len(train) > 1:
+            assert test[0] - train[-1] == overlap + 1

@@ -11,9 +11,10 @@ from pfl_lightning.client.sequential import Sequential
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import LogisticRegression
-from pfl_lightning.models.text import PADDING, UNKNOWN, CharGRU, Embedding, LSTMClassifier, OneHot, TweetLSTM
+from pfl_lightning.models.text import PADDING, CharGRU, Embedding, LSTMClassifier, OneHot, TweetLSTM
 from pfl_lightning.tree import Params
 
+UNKNOWN = 1
 LENGTH, VOCABULARY, DIM = 7, 11, 4
 TOKENS, VECTORS = (LENGTH, VOCABULARY), (LENGTH, DIM)
 

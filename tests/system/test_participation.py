@@ -27,7 +27,7 @@ def test_stages_double_up_to_the_pool(pool, n0, sizes):
     lengths = []
     for index in range(24):
         participation.resize(schedule.cohort_size(index))
-        lengths.append(len(participation.cohort(0, index, np.ones(200), SPEEDS)[0]))
+        lengths.append(len(participation.cohort(0, index, np.ones(200), SPEEDS.times(index, 200))[0]))
     assert lengths[: 3 * len(sizes)] == list(np.repeat(sizes, 3))
     assert set(lengths[3 * len(sizes) :]) <= {sizes[-1]}
 
@@ -42,9 +42,9 @@ def test_sent140_stages_have_lengths_of_their_own():
 @pytest.mark.parametrize(("pool", "cohort"), [(None, None), (None, 7), (12, None), (12, 7), (12, 40), (30, 1)])
 def test_cohort_is_the_fastest_of_a_pool_of_distinct_clients(pool, cohort):
     participation = Participation(pool)
-    whole, _ = participation.cohort(4, 9, np.ones(30), SPEEDS)
+    whole, _ = participation.cohort(4, 9, np.ones(30), SPEEDS.times(9, 30))
     participation.resize(cohort)
-    ids, times = participation.cohort(4, 9, np.ones(30), SPEEDS)
+    ids, times = participation.cohort(4, 9, np.ones(30), SPEEDS.times(9, 30))
     assert len(set(whole)) == len(whole) == (pool or 30)
     assert set(whole) <= set(range(30))
     assert ids == sorted(whole, key=SPEEDS.times(9, 30).__getitem__)[:cohort]
@@ -54,28 +54,33 @@ def test_cohort_is_the_fastest_of_a_pool_of_distinct_clients(pool, cohort):
 @pytest.mark.parametrize("pool", [None, 6])
 def test_equally_fast_clients_are_taken_by_id(pool):
     participation = Participation(pool)
-    whole, _ = participation.cohort(0, 0, np.ones(10), UniformTime())
+    whole, _ = participation.cohort(0, 0, np.ones(10), UniformTime().times(0, 10))
     participation.resize(3)
-    assert participation.cohort(0, 0, np.ones(10), UniformTime())[0] == sorted(whole)[:3]
+    assert participation.cohort(0, 0, np.ones(10), UniformTime().times(0, 10))[0] == sorted(whole)[:3]
 
 
 @pytest.mark.parametrize("speeds", [SPEEDS, DynamicExponential(seed=1)])
 def test_cohort_is_a_pure_function_of_seed_and_round(speeds):
     def cohort(seed, index):
-        return Participation(5).cohort(seed, index, np.ones(50), speeds)[0]
+        return Participation(5).cohort(seed, index, np.ones(50), speeds.times(index, 50))[0]
 
     assert cohort(1, 2) == cohort(1, 2)
     assert len({tuple(sorted(cohort(seed, index))) for seed in range(5) for index in range(5)}) == 25
 
 
 def test_pool_does_not_depend_on_the_speeds():
-    pools = [sorted(Participation(5).cohort(1, 2, np.ones(50), FixedExponential(seed=seed))[0]) for seed in (1, 2)]
+    pools = [
+        sorted(Participation(5).cohort(1, 2, np.ones(50), FixedExponential(seed=seed).times(2, 50))[0])
+        for seed in (1, 2)
+    ]
     assert pools[0] == pools[1]
 
 
 def test_every_client_is_sampled_equally_often():
     participation = Participation(5)
-    ids = np.concatenate([participation.cohort(1, index, np.ones(20), SPEEDS)[0] for index in range(2000)])
+    ids = np.concatenate(
+        [participation.cohort(1, index, np.ones(20), SPEEDS.times(index, 20))[0] for index in range(2000)]
+    )
     # binomial(2000, 1/4): mean 500, standard deviation 19.4
     np.testing.assert_allclose(np.bincount(ids, minlength=20), 500, atol=80)
 
@@ -93,7 +98,7 @@ def test_samples_double_instead_of_clients():
     participation = Participation()
     for clients, ids in ((1, [0, 1]), (2, [0, 1]), (4, [0, 1, 2, 3, 4]), (8, list(range(8))), (16, list(range(10)))):
         participation.resize(cohort_samples=4 * clients)
-        assert participation.cohort(0, 0, counts, speeds)[0] == ids
+        assert participation.cohort(0, 0, counts, speeds.times(0, 10))[0] == ids
 
 
 def test_doubling_samples_of_equal_clients_is_doubling_clients():
@@ -101,5 +106,5 @@ def test_doubling_samples_of_equal_clients_is_doubling_clients():
     for size in (1, 3, 7, 30, 60):
         by_clients.resize(size)
         by_samples.resize(cohort_samples=size * np.full(50, 7).mean())
-        cohorts = [each.cohort(1, 5, np.full(50, 7), SPEEDS) for each in (by_clients, by_samples)]
+        cohorts = [each.cohort(1, 5, np.full(50, 7), SPEEDS.times(5, 50)) for each in (by_clients, by_samples)]
         assert cohorts[0][0] == cohorts[1][0]

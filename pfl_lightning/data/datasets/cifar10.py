@@ -1,15 +1,56 @@
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
 from torchvision import datasets
 
-from pfl_lightning.data.datasets.cifar import CIFAR
+from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
+from pfl_lightning.data.download import Remote
+from pfl_lightning.data.transforms import ImageTransform
 
 
-class CIFAR10(CIFAR):
+class CIFAR10(TorchvisionData):
     """CIFAR-10: 60,000 colour images of 32 x 32 pixels in 10 classes (SRPFL, section 6.2; DePRL, section 5.1).
 
     Differs: DePRL normalises with the mean (0.4914, 0.4822, 0.4465) and the deviation (0.2023, 0.1994, 0.2010).
+
+    Args:
+        augment: Whether training images are cropped (padding 4) and mirrored at random.
+        kwargs: See ``FederatedDataModule``.
     """
 
-    source = datasets.CIFAR10
+    input_shape = (3, 32, 32)
+    source: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
     folder = "cifar-10-batches-py"
+    official_sizes = (50_000, 10_000)
     num_classes = official_classes = 10
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    mean: ClassVar[tuple[float, float, float]] = (0.485, 0.456, 0.406)
+    std: ClassVar[tuple[float, float, float]] = (0.229, 0.224, 0.225)
+
+    def __init__(self, augment: bool = True, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.augment = augment
+
+    @property
+    def archives(self) -> list[Remote]:
+        """One archive with all files."""
+        return [Remote((self.source.url,), self.source.filename, self.source.tgz_md5)]
+
+    @property
+    def archive_folder(self) -> Path:
+        """The root itself."""
+        return Path(self.root).expanduser()
+
+    @property
+    def files(self) -> list[str]:
+        """The batches."""
+        return [name for name, _ in self.source.train_list + self.source.test_list]
+
+    def images(self, data: Any) -> Tensor:
+        """Channels first."""
+        return torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
+
+    def transform(self) -> ImageTransform:
+        """Normalise with SRPFL's constants; crop and mirror while training."""
+        return ImageTransform(self.mean, self.std, padding=4 if self.augment else 0)

@@ -3,11 +3,11 @@ from typing import Any
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torchvision import datasets
 
-from pfl_lightning.data.datasets.cifar import CIFAR
+from pfl_lightning.data.datasets.cifar10 import CIFAR10
 from pfl_lightning.data.partitions import Dirichlet
 
 
-class CIFAR100(CIFAR):
+class CIFAR100(CIFAR10):
     """CIFAR-100: 60,000 colour images of 32 x 32 pixels in 100 classes, the fine labels (SRPFL, section 6.2).
 
     FedMac's is the first ten classes alone (section 11.2).

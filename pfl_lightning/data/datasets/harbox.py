@@ -64,7 +64,6 @@ class HARBox(FederatedDataModule):
             tensors = cached(lambda: _parse(files), files, Path(self.root), "harbox", version=1)
         except OSError as error:
             raise PflError(f"data.root: cannot read '{error.filename}' ({error.strerror})") from error
-        # the cache does not know the names of the folders, so users are no part of it
         targets = torch.tensor([ACTIVITIES.index(_activity(path)) for path in files])
         people = torch.tensor([int(path.parent.name) for path in files]).unique(return_inverse=True)[1]
         inputs = tensors["windows"].flatten(1)
@@ -84,8 +83,12 @@ class HARBox(FederatedDataModule):
         """The files, in the order of their paths."""
         for folder in (Path(self.root) / FOLDER, Path(self.root)):
             paths = [path for path in folder.glob(f"*/*{SUFFIX}") if path.parent.name.isdecimal()]
-            if files := sorted(path for path in paths if _activity(path) in ACTIVITIES):
-                return files
+            if unknown := [path for path in paths if _activity(path) not in ACTIVITIES]:
+                raise PflError(
+                    f"data.root: '{min(unknown)}' is no activity of HARBox; allowed: {', '.join(ACTIVITIES)}"
+                )
+            if paths:
+                return sorted(paths)
         raise PflError(
             f"data.root: no HARBox in '{self.root}' (looked for {FOLDER}/<user>/<activity>{SUFFIX}, with and without "
             f"{FOLDER}/); download {ARCHIVE} and unzip it there"

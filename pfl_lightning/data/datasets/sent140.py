@@ -107,7 +107,8 @@ class Sent140(FederatedDataModule):
         if normalize != "none" and text != "mean":
             raise PflError(f"data.normalize: {normalize} is not possible with data.text {text}; allowed: none")
         self.source, self.text, self.normalize = source, text, normalize
-        self.glove_dim, self.glove_root = glove_dim, Path(glove_root or self.root)
+        self.inputs = "padded tokens" if text == "tokens" else "numbers"
+        self.glove_dim, self.glove_root = glove_dim, Path(glove_root or self.root).expanduser()
 
     def prepare_data(self) -> None:
         """Download GloVe's vectors, and the table if that is the source, unless they are there.
@@ -115,7 +116,6 @@ class Sent140(FederatedDataModule):
         Raises:
             PflError: If that fails, or LEAF's files are missing.
         """
-        prepare_glove(self.glove_root, self.glove_dim)
         if self.source == "leaf":
             leaf_folders(Path(self.root), LEAF)
         elif self._table() is None:
@@ -123,6 +123,7 @@ class Sent140(FederatedDataModule):
                 fetch_members(ARCHIVE, [CSV], Path(self.root))
             except PflError as error:
                 raise PflError(f"{self._no_table()}; {error}; or unzip {ARCHIVE.name} there by hand") from error
+        prepare_glove(self.glove_root, self.glove_dim)
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the tweets, slowly the first time, and make numbers of them.

@@ -71,6 +71,8 @@ class Shakespeare(FederatedDataModule):
     """
 
     usual_partition = NaturalUsers
+    inputs = "tokens"
+    overlap = LEAF_WINDOW  # at most; windows of one text begin one character apart
 
     def __init__(self, text: Literal["raw", "leaf"] = "raw", **kwargs: Any) -> None:
         super().__init__(**kwargs)
