@@ -13,10 +13,7 @@ _KEY = re.compile(r'^Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'(?:\w+\.)*(\w+)'")
 _REWRITES = (
     (
-        (
-            r"Not of type \w+: (.+) does not conform to restriction (.+?)(?:\. Got value.*)?$",
-            r"\1 is not possible; allowed: a number v with \2",
-        ),
+        r"Not of type \w+: (.+) does not conform to restriction (.+?)(?:\. Got value.*)?$",
         r"\1 is not possible; allowed: a number v with \2",
     ),
     (r"Not of type (\w+): could not convert string to float: (.+)", r"\2 is not possible; allowed: a number (\1)"),

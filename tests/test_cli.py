@@ -400,6 +400,44 @@ def test_every_data_config_runs_on_its_layout(name, capsys):
     assert "after round 1" in capsys.readouterr().out
 
 
+# which figures of SRPFL the settings of a data set go with, and what fits a tiny copy of it
+SRPFL = {
+    "cifar10": (["fig3", "fig4", "fig5", "fig6", "fig7", "fig8_correlated"], ["--data.num_clients=40"]),
+    "cifar100": (["fig3"], ["--data.num_clients=40"]),
+    "emnist": (["fig3", "fig7"], ["--data.num_clients=40"]),
+    "femnist": (["fig3"], ["--data.num_clients=2", "--data.partition.sizes=EqualSizes"]),
+    "sent140": (["fig7", "fig8_natural", "fig8_stragglers"], ["--data.num_clients=20"]),
+}
+
+
+@pytest.mark.parametrize(("name", "figure"), [(name, figure) for name in SRPFL for figure in SRPFL[name][0]])
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+@pytest.mark.filterwarnings("ignore:.*clients have no test sample")
+def test_every_srpfl_config_runs_on_its_layout(name, figure, capsys):
+    fakes.WRITERS[name](Path("files"))
+    papers = ROOT / "configs/papers/srpfl"
+    files = [papers / f"{name}.yaml", papers / f"{figure}.yaml", ROOT / "configs/methods/fedrep-srpfl.yaml"]
+    few = {
+        "femnist": ["--data.partition.sizes.samples=3"],
+        "sent140": [] if figure == "fig7" else ["--data.partition.min_samples=1"],
+    }
+    options = [
+        *SRPFL[name][1],
+        *few.get(name, []),
+        "--model.epochs=1",
+        "--model.eval_epochs=1",
+        "--model.head_epochs=1",
+    ]
+    main(["fit", *(f"--config={file}" for file in files), "--data.root=files", "--trainer.max_steps=1", *options])
+    assert "after round 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/srpfl").glob("linear_*.yaml")))
+def test_every_linear_config_runs(name, capsys):
+    main(["fit", f"--config={ROOT}/configs/papers/srpfl/{name}.yaml", "--trainer.max_steps=2"])
+    assert "after round 2" in capsys.readouterr().out
+
+
 # the real files: what is not at hand is replaced, what would take minutes is cut short
 REAL = {
     "cifar10": [],
