@@ -216,7 +216,8 @@ def srpfl(
         claims = figure_claims(FIGURES[figure], scale, root, folder, seeds or SEEDS[scale], jobs)
     show(claims)
     if json is not None:
-        json.write_text(dumps([claim._asdict() for claim in claims], indent=2) + "\n")
+        records = [claim._asdict() | {"passed": bool(claim.passed)} for claim in claims]
+        json.write_text(dumps(records, indent=2) + "\n")
     if not all(claim.passed for claim in claims):
         raise SystemExit(1)
 
