@@ -9,6 +9,7 @@ import torch
 
 from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
 from pfl_lightning.errors import PflError
+from pfl_lightning.settings import flat
 
 COMPARED = ("seed_everything", "model", "data", "trainer.precision")
 HONOURED = ("lr", "root", "new_clients")  # ends of keys that may change at a resume
@@ -119,18 +120,10 @@ def _versions(parent: Path) -> Iterator[tuple[int, Path]]:
 
 def _comparable(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
-    for key, value in _flat(settings, ""):
+    for key, value in flat(settings, ""):
         if key.startswith(COMPARED):
             yield key, value
     for callback in settings.get("trainer", {}).get("callbacks") or []:
         name = callback["class_path"].rpartition(".")[2]
         if name.endswith("Doubling"):
-            yield from _flat(callback.get("init_args", {}), name)
-
-
-def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}".lstrip("."))
-    else:
-        yield key, value
+            yield from flat(callback.get("init_args", {}), name)

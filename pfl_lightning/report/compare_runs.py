@@ -12,6 +12,7 @@ import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
+from pfl_lightning.settings import flat
 
 Floats = NDArray[np.float64]
 
@@ -141,15 +142,7 @@ def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     trainer = config["trainer"]
     callbacks = {c["class_path"].rpartition(".")[2]: c for c in trainer.get("callbacks") or []}
     parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
-    for key, value in _flat(parts | callbacks, ""):
+    for key, value in flat(parts | callbacks, ""):
         name = key.replace(".init_args", "").replace(".class_path", "")
         if value is not None and name not in NO_MATTER:
             yield name, value
-
-
-def _flat(value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _flat(inner, f"{key}.{name}".lstrip("."))
-    else:
-        yield key, value
