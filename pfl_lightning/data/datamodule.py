@@ -19,7 +19,7 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.holdout import hold_out, hold_out_clients
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions import ClassShards, Partition, Parts, Population
+from pfl_lightning.data.partitions import ClassShards, NaturalUsers, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
@@ -123,6 +123,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """
         if self.new_clients and stage not in (None, "test"):
             raise PflError("data.new_clients: new clients do not train; allowed: 0, or pfl test with a checkpoint")
+        if self.new_clients and isinstance(self.partition, NaturalUsers):
+            raise PflError("data.new_clients: users that took part are not new; allowed: 0, or another data.partition")
         if self.tables:
             return
         if self.test_clients and self.test_fraction is not None:
@@ -133,7 +135,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             self.participation.check(self.training_clients)
         train, test = self.load()
         parts = self.assign(train, test)
-        self._check_test_samples(parts["test"])
+        if not self.test_clients:
+            self._check_test_samples(parts["test"])
         samples = train.join(test)
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
@@ -162,7 +165,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return {"train": parts, "val": val_parts, "test": test_parts}
 
     def _check_test_samples(self, parts: Parts) -> None:
-        without = sum(not len(part) for part in parts[: None if not self.test_clients else 0])
+        without = sum(not len(part) for part in parts)
         if without == self.judged_clients:
             raise PflError("data.test_fraction: no client has a test sample, since none has two samples; allowed: more")
         if without:

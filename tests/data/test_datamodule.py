@@ -348,6 +348,11 @@ def test_new_clients_are_refused_where_they_would_be_tested_on_training_samples(
         Digits(new_clients=5, **options).setup("test")
 
 
+def test_users_that_took_part_are_not_new():
+    with pytest.raises(PflError, match=r"data\.new_clients: users that took part are not new"):
+        LinearRepresentation(new_clients=5).setup("test")
+
+
 @pytest.mark.parametrize("stage", ["fit", "validate"])
 def test_new_clients_are_for_testing(stage):
     with pytest.raises(PflError, match=r"data\.new_clients: new clients do not train"):
