@@ -52,6 +52,8 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
 class SavedConfig(SaveConfigCallback):
     """Writes ``config.yaml`` into the run's folder and the same settings into every checkpoint."""
 
+    fingerprint = ""
+
     def __init__(self, parser: LightningArgumentParser, config: Any, **kwargs: Any) -> None:
         config = config.clone()
         config.pop("ckpt_path", None)  # running the saved file starts anew
@@ -65,8 +67,9 @@ class SavedConfig(SaveConfigCallback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add the settings, as plain values, and what tells the data."""
-        checkpoint["fingerprint"] = trainer.datamodule.fingerprint()  # type: ignore[attr-defined]
+        """Add the settings, as plain values, and what tells the data, which takes a pass over them."""
+        self.fingerprint = self.fingerprint or trainer.datamodule.fingerprint()  # type: ignore[attr-defined]
+        checkpoint["fingerprint"] = self.fingerprint
         checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config))
 
 

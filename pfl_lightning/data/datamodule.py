@@ -134,28 +134,36 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if not self.new_clients:
             self.participation.check(self.training_clients)
         train, test = self.load()
-        parts = self.assign(train, test)
+        samples = train.join(test)
+        parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.test_clients:
             self._check_test_samples(parts["test"])
-        samples = train.join(test)
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
         self._by_count = self.tables["train"].counts.argsort(descending=True, stable=True)
 
-    def assign(self, train: LabelledData, test: LabelledData | None) -> dict[Split, Parts]:
-        """Who holds which samples, as indices into the training samples with the test samples behind them."""
+    def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
+        """Who holds which samples.
+
+        Args:
+            samples: The training samples, and behind them those of the data set's own test split, where it has one.
+            official: Where the test split of the data set's own begins; None where it has none.
+
+        Returns:
+            Sample indices of each client, by split.
+        """
+        labels = samples.labels()
         rng = numpy_generator(self.partition_seed, "new clients" if self.new_clients else "partition")
         population = Population(self.judged_clients, self.speeds.mean_times(self.judged_clients))
-        if test is not None and self.test_fraction is None and not self.test_clients:
-            splits = [train.labels(), test.labels()]
-            parts, test_parts = self.partition(splits, self.num_classes, population, rng)
-            test_parts = [part + len(train.targets) for part in test_parts]
+        if official is not None and self.test_fraction is None and not self.test_clients:
+            parts, test_parts = self.partition(labels.cut(official), self.num_classes, population, rng)
+            test_parts = [part + official for part in test_parts]
         elif self.new_clients:
             raise PflError(
                 "data.new_clients: not possible where test samples are cut from those of clients; allowed: 0"
             )
         else:
-            (parts,) = self.partition([train.join(test).labels()], self.num_classes, population, rng)
+            (parts,) = self.partition([labels], self.num_classes, population, rng)
             if self.test_clients:
                 parts, test_parts = hold_out_clients(parts, self.training_clients)
             else:

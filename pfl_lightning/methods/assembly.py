@@ -25,7 +25,8 @@ def assemble(method: Method, data: FederatedDataModule) -> None:
         raise PflError(f"data.test_clients: clients that never train have no part of their own to keep with {name}")
     if data.test_clients:
         method.eval_epochs = 0  # they have nothing to refit on
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
+    if not hasattr(method, "clients"):  # built before, and pretrained vectors may take seconds to read
+        method.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
     if method.network.takes != data.inputs:
         raise PflError(
             f"model.network: {type(method.network).__name__} takes {method.network.takes}, {type(data).__name__} has "

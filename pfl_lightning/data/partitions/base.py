@@ -23,13 +23,18 @@ class Split(NamedTuple):
     labels: Indices
     users: Indices | None = None
 
+    def cut(self, place: int) -> list["Split"]:
+        """The samples before a place, and those from it on."""
+        pieces = (slice(place), slice(place, None))
+        return [Split(self.labels[piece], None if self.users is None else self.users[piece]) for piece in pieces]
+
 
 class Population(NamedTuple):
     """Who shares a data set.
 
     Attributes:
         num_clients: Number of clients.
-        times: Seconds that each of them computes in the first round, ``[num_clients]``.
+        times: Mean seconds that each of them computes in a round, ``[num_clients]``.
     """
 
     num_clients: int
