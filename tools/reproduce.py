@@ -12,10 +12,9 @@ from json import dumps
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from claims import Claim, show
 from jsonargparse import auto_cli
-from reproduce_linear import Claim, linear_claims
-from rich.console import Console
-from rich.table import Table
+from reproduce_linear import linear_claims
 from srpfl_claims import (
     COMMUNICATION_TIMES,
     FULL_PICTURE,
@@ -234,14 +233,6 @@ def figure_claims(figure: Figure, scale: Scale, root: Path, folder: Path, seeds:
         time_figure(list(curves[name].values()), COMMUNICATION_TIMES).savefig(runs.with_suffix(".png"))
         claims += [claim._replace(claim=f"{name}: {claim.claim}") for claim in figure.check(curves[name])]
     return [*claims, *figure.across(curves)]
-
-
-def show(claims: Sequence[Claim]) -> None:
-    """Print what came out."""
-    table = Table("claim", "measured", "expected", "holds")
-    for claim in claims:
-        table.add_row(claim.claim, claim.measured, claim.expected, "yes" if claim.passed else "NO")
-    Console().print(table)
 
 
 if __name__ == "__main__":

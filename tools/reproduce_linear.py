@@ -5,15 +5,14 @@ Example: ``python tools/reproduce_linear.py --figure docs/linear.png``
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+from claims import Claim, show
 from jsonargparse import auto_cli
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
 
 from pfl_lightning.callbacks import OracleDoubling
 from pfl_lightning.cli.console import keep_quiet
@@ -32,22 +31,6 @@ FLOORS = {0.1: (0.0156, 0.0111, 0.0077, 0.0056), 1.0: (0.161, 0.109, 0.078, 0.05
 PARTICIPANTS = (8, 16, 32, 64)
 RATIOS = {16: 0.28, 32: 0.16, 64: 0.14, 128: 0.12, 256: 0.12}
 EXACT_RATIOS = {8: 1.0, 16: 0.5980, 32: 0.4122, 64: 0.3081, 128: 0.2432, 256: 0.1995, 512: 0.1685, 1024: 0.1455}
-
-
-class Claim(NamedTuple):
-    """Something that a paper says, and what came out here.
-
-    Attributes:
-        claim: What is said.
-        measured: What came out.
-        expected: What was to come out.
-        passed: Whether it did.
-    """
-
-    claim: str
-    measured: str
-    expected: str
-    passed: bool
 
 
 class Recorder(pl.Callback):
@@ -287,10 +270,7 @@ def main(figure: Path, seeds: int = 10) -> None:
         seeds: Repetitions of the comparison with FedRep.
     """
     keep_quiet()
-    table = Table("claim", "measured", "expected", "passed")
-    for claim, measured, expected, passed in linear_claims(seeds, figure):
-        table.add_row(claim, measured, expected, "yes" if passed else "NO")
-    Console().print(table)
+    show(linear_claims(seeds, figure))
 
 
 if __name__ == "__main__":

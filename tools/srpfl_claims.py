@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
-from reproduce_linear import Claim
+from claims import Claim
 
 from pfl_lightning.report import Curve
 

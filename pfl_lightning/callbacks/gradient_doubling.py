@@ -44,6 +44,8 @@ class GradientDoubling(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set the size of the first round of this run, which may be a resumed one."""
+        if trainer.global_step == 0:
+            self.stage, self.rounds, self.threshold = 0, 0, 0.0  # an earlier run may have used this object
         resize(trainer, self.n0 << self.stage, self.double_by)
 
     def on_train_batch_end(

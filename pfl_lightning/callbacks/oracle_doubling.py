@@ -4,6 +4,7 @@ from typing import Any
 import lightning.pytorch as pl
 from jsonargparse.typing import PositiveFloat, PositiveInt
 
+from pfl_lightning.callbacks.stage_doubling import resize
 from pfl_lightning.errors import PflError
 
 DISTANCE = "train/distance"
@@ -48,7 +49,7 @@ class OracleDoubling(pl.Callback):
             self.stage, self.arrived = 0, False  # an earlier run may have used this object
         if self.arrived:
             raise PflError(f"ckpt_path: the run has arrived after {trainer.global_step} rounds; allowed: another")
-        self._resize(trainer)
+        resize(trainer, self.cohort_size)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Judge the round, set the size of the next one, or stop.
@@ -65,12 +66,9 @@ class OracleDoubling(pl.Callback):
             self.arrived = trainer.should_stop = True
         if self.cohort_size < pool and distance <= self.leave * self.floor / sqrt(self.cohort_size):
             self.stage += 1
-            self._resize(trainer)
+            resize(trainer, self.cohort_size)
 
     @property
     def cohort_size(self) -> int:
         """Participants of the next round, were the pool unlimited."""
         return self.n0 << self.stage
-
-    def _resize(self, trainer: pl.Trainer) -> None:
-        trainer.datamodule.participation.resize(self.cohort_size)  # type: ignore[attr-defined]

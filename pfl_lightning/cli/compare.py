@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse.typing import NonNegativeFloat
-from rich.console import Console
 
 from pfl_lightning import report
-from pfl_lightning.cli.console import complain
+from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
 
 DESCRIPTION = """Draws and tabulates the test results of runs on the same data. Runs that differ in their seed alone are
 one curve: mean, and one standard deviation over the seeds."""
-CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def compare_command(args: list[str]) -> None:

@@ -1,9 +1,13 @@
-"""What the command line says to the user besides results."""
+"""How the command line says something to the user."""
 
 import logging
 import os
 import sys
 import warnings
+
+from rich.console import Console
+
+CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
 
 
 def debugging() -> bool:

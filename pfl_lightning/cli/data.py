@@ -4,9 +4,8 @@ from pathlib import Path
 
 from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
-from rich.console import Console
 
-from pfl_lightning.cli.console import complain
+from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.experiment import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
@@ -32,7 +31,7 @@ def data_command(args: list[str]) -> None:
     elif command == "describe":
         DescribeCLI(args[1:], run=False)
     elif command in ("-h", "--help"):
-        Console().print(USAGE, highlight=False)
+        CONSOLE.print(USAGE, soft_wrap=False)
     else:
         complain(f"data: {command or 'nothing'} is not possible; allowed: prepare, describe")
         raise SystemExit(2)
@@ -60,7 +59,7 @@ def prepare(args: list[str]) -> None:
         else (f"{len(train.targets):,} training and {len(test.targets):,} test samples")
     )
     users = "" if train.users is None else f" of {int(train.users.max()) + 1:,} users"
-    Console().print(f"{name} in '{data.root}': {counts}{users}", soft_wrap=True, highlight=False)
+    CONSOLE.print(f"{name} in '{data.root}': {counts}{users}")
 
 
 class DescribeCLI(PflCLI):
@@ -73,9 +72,6 @@ class DescribeCLI(PflCLI):
             "--figure", type=str, default="partition.png", help="Where the picture goes; its ending says the format."
         )
 
-    def before_instantiate_classes(self) -> None:
-        """Nothing is resumed."""
-
     def instantiate_classes(self) -> None:
         """Make the data alone, and describe it."""
         path = Path(self.config.figure)
@@ -85,7 +81,7 @@ class DescribeCLI(PflCLI):
         self.datamodule.prepare_data()
         self.datamodule.setup()
         counts = self.datamodule.class_counts()
-        Console().print(partition_table(counts))
+        CONSOLE.print(partition_table(counts), soft_wrap=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         partition_figure(counts, type(self.datamodule).__name__).savefig(path)
-        Console().print(f"Picture: {path}", soft_wrap=True, highlight=False)
+        CONSOLE.print(f"Picture: {path}")

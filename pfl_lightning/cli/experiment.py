@@ -139,6 +139,8 @@ class PflCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint before anything is built, and refuse what a resumed run cannot change."""
+        if self.subcommand is None:  # nothing is trained or resumed
+            return
         config = self.config[self.subcommand]
         check_trainer(config.trainer)
         if config.ckpt_path is None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import yaml
 from jsonargparse.typing import NonNegativeInt, PositiveInt
-from rich.console import Console
 
+from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.experiment import PflCLI
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
@@ -21,14 +21,9 @@ continues what is not. What stands behind -- goes to pfl fit: files before the m
 Example: pfl sweep --seeds 1 2 --methods configs/methods/fedrep.yaml -- --config configs/data/cifar10.yaml"""
 OWN = ("--seed_everything", "--trainer.default_root_dir", "--ckpt_path")  # what the sweep itself says to fit
 
-CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
-
 
 class Settings(PflCLI):
     """Reads the settings of a run, and starts nothing."""
-
-    def before_instantiate_classes(self) -> None:
-        """Nothing is resumed."""
 
     def instantiate_classes(self) -> None:
         """Nothing is built."""

@@ -9,9 +9,8 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from pfl_lightning.errors import one_line
-
-BLOCK = 1 << 20
+from pfl_lightning.data.download import add_file
+from pfl_lightning.errors import PflError, one_line
 
 
 def cached(
@@ -33,13 +32,16 @@ def cached(
         What parse returned, now or then.
 
     Raises:
-        OSError: If a source cannot be read.
+        PflError: If a source cannot be read.
     """
-    path = folder / ".pfl_cache" / f"{name}-{_key(sources, folder, version)}.pt"
-    tensors = _read(path)
-    if tensors is not None:
-        return tensors
-    tensors = parse()
+    try:
+        path = folder / ".pfl_cache" / f"{name}-{_key(sources, folder, version)}.pt"
+        tensors = _read(path)
+        if tensors is not None:
+            return tensors
+        tensors = parse()
+    except OSError as error:
+        raise PflError(f"data.root: cannot read '{error.filename or folder}' ({error.strerror})") from error
     try:
         _write(tensors, path)
         _delete_others(path, name)
@@ -54,9 +56,7 @@ def _key(sources: Sequence[Path], folder: Path, version: int) -> str:
     digest = hashlib.blake2b(str(version).encode(), digest_size=16)
     for source in sorted(sources):
         digest.update(f"\0{os.path.relpath(source, folder)}\0".encode())
-        with source.open("rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
+        add_file(digest, source)
     return digest.hexdigest()
 
 

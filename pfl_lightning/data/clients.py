@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from pfl_lightning.client import Examples, Samples
+from pfl_lightning.data.labelled import classes_of
 
 
 class ClientTable:
@@ -26,9 +27,8 @@ class ClientTable:
         return len(self.counts)
 
     def class_counts(self, num_classes: int) -> NDArray[np.int64]:
-        """Samples of each class at each client, ``[clients, classes]``; a regression has one class."""
-        targets = self.samples.targets[self.flat[:-1]]
-        classes = torch.zeros_like(self.flat[:-1]) if targets.is_floating_point() else targets.long()
+        """Samples of each class at each client, ``[clients, classes]``."""
+        classes = classes_of(self.samples.targets[self.flat[:-1]])
         holders = torch.arange(len(self)).repeat_interleave(self.counts)
         counts = torch.bincount(holders * num_classes + classes, minlength=len(self) * num_classes)
         return counts.view(len(self), num_classes).numpy()

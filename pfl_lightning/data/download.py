@@ -1,14 +1,17 @@
 import hashlib
 import os
+import shutil
+from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 import requests
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 from urllib3.exceptions import HTTPError
 
+from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.errors import PflError, one_line
 
 ALGORITHMS = {32: "md5", 64: "sha256"}
@@ -66,6 +69,42 @@ def fetch(remote: Remote, folder: Path) -> Path:
     )
 
 
+def fetch_members(remote: Remote, members: Sequence[str], folder: Path) -> None:
+    """Download an archive, and unpack some of its files beside it, those that are not there.
+
+    Raises:
+        PflError: If that fails.
+    """
+    archive = fetch(remote, folder)
+    try:
+        for member in members:
+            if not (folder / member).is_file():
+                unpack(archive, member, folder / member)
+    except (OSError, BadZipFile, KeyError) as error:
+        raise PflError(f"cannot unpack '{archive}' ({error})") from error
+
+
+def unpack(archive: Path, member: str, path: Path) -> None:
+    """Unpack one file of a zip archive.
+
+    Raises:
+        OSError: If the archive cannot be read, or the file not be written.
+        BadZipFile: If the archive is damaged.
+        KeyError: If the file is not in it.
+    """
+    part = path.with_name(f"{path.name}.part")  # so that a file is complete if it is there
+    with ZipFile(archive) as files, files.open(member) as source, part.open("wb") as target:
+        shutil.copyfileobj(source, target)
+    os.replace(part, path)
+
+
+def add_file(digest: "hashlib._Hash | hashlib.blake2b", path: Path) -> None:
+    """Add what is in a file to a digest."""
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            digest.update(block)
+
+
 def _download(url: str, part: Path, remote: Remote) -> None:
     """Write what is missing of the part, or all of it if the server cannot send from the middle."""
     # only a digest can tell that the two pieces fit
@@ -91,10 +130,8 @@ def _download(url: str, part: Path, remote: Remote) -> None:
 
 def _receive(response: requests.Response, part: Path, start: int, total: int | None) -> None:
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
     with (
-        # rich would still end the bar with an empty line where there is no terminal
-        Progress("{task.description}", *columns, console=console, disable=not console.is_terminal) as progress,
+        Progress("{task.description}", *columns, **on_terminal()) as progress,
         part.open("ab" if start else "wb") as file,
     ):
         task = progress.add_task(part.stem, total=total, completed=start)
@@ -117,16 +154,10 @@ def _fault(path: Path, remote: Remote) -> str | None:
     if remote.digest is None:
         return None
     algorithm = ALGORITHMS[len(remote.digest)]
-    found = _digest(path, algorithm)
-    return None if found == remote.digest.lower() else f"its {algorithm} is {found} instead of {remote.digest}"
-
-
-def _digest(path: Path, algorithm: str) -> str:
     digest = hashlib.new(algorithm, usedforsecurity=False)
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+    add_file(digest, path)
+    found = digest.hexdigest()
+    return None if found == remote.digest.lower() else f"its {algorithm} is {found} instead of {remote.digest}"
 
 
 def _flush(path: Path) -> None:

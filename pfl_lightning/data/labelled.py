@@ -21,14 +21,13 @@ class LabelledData(NamedTuple):
     users: Tensor | None = None
 
     def labels(self) -> Split:
-        """What partitions look at; a regression has one class."""
-        classes = (
-            torch.zeros(len(self.targets), dtype=torch.int64) if self.targets.is_floating_point() else self.targets
-        )
-        return Split(classes.numpy(), None if self.users is None else self.users.numpy())
+        """What partitions look at."""
+        return Split(classes_of(self.targets).numpy(), None if self.users is None else self.users.numpy())
 
-    def keep(self, classes: tuple[int, int]) -> "LabelledData":
+    def keep(self, classes: tuple[int, int] | None) -> "LabelledData":
         """Only the samples of the classes from the first to before the second, which are counted from 0 now."""
+        if classes is None:
+            return self
         kept = (self.targets >= classes[0]) & (self.targets < classes[1])
         return LabelledData(
             self.inputs[kept], self.targets[kept] - classes[0], None if self.users is None else self.users[kept]
@@ -42,18 +41,29 @@ class LabelledData(NamedTuple):
         return LabelledData(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]), users)
 
 
-def check_classes(classes: tuple[int, int], official: int) -> None:
+def classes_of(targets: Tensor) -> Tensor:
+    """The class of each target, int64 ``[samples]``; a regression has one class."""
+    return torch.zeros(len(targets), dtype=torch.int64) if targets.is_floating_point() else targets.long()
+
+
+def check_classes(classes: tuple[int, int] | None, official: int) -> int:
     """Refuse a choice of classes that there are not.
 
     Args:
-        classes: The first class, and the one behind the last.
+        classes: The first class, and the one behind the last; None for all.
         official: Number of classes of the data set.
+
+    Returns:
+        Number of classes that are chosen.
 
     Raises:
         PflError: If they are not two rising numbers from 0 to the number of classes.
     """
+    if classes is None:
+        return official
     if not 0 <= classes[0] < classes[1] <= official:
         raise PflError(
             f"data.classes: {list(classes)} is not possible; allowed: the first class and the one behind the last, "
             f"two rising numbers from 0 to {official}"
         )
+    return classes[1] - classes[0]

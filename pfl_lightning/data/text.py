@@ -1,8 +1,6 @@
 """Texts as numbers: tokens, vocabularies and GloVe vectors. What the library uses of torchtext is used here alone."""
 
-import os
 import re
-import shutil
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,14 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
-from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.download import Remote, fetch_members
 from pfl_lightning.errors import PflError, one_line
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # the first two tokens of a vocabulary
@@ -180,29 +177,6 @@ def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[
     except (OSError, ValueError) as error:
         raise PflError(f"data.glove_root: cannot read '{path}'; unzip it anew ({error})") from error
     return vectors
-
-
-def fetch_members(remote: Remote, members: Sequence[str], folder: Path) -> None:
-    """Download an archive, and unpack some of its files beside it, those that are not there.
-
-    Raises:
-        PflError: If that fails.
-    """
-    archive = fetch(remote, folder)
-    try:
-        with ZipFile(archive) as files:
-            for member in members:
-                if not (folder / member).is_file():
-                    _unpack(files, member, folder)
-    except (OSError, BadZipFile, KeyError) as error:
-        raise PflError(f"cannot unpack '{archive}' ({error})") from error
-
-
-def _unpack(files: ZipFile, member: str, folder: Path) -> None:
-    part = folder / f"{member}.part"  # so that a file is complete if it is there
-    with files.open(member) as source, part.open("wb") as target:
-        shutil.copyfileobj(source, target)
-    os.replace(part, folder / member)
 
 
 def _glove(dim: int) -> str:

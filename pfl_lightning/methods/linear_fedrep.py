@@ -1,5 +1,4 @@
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -92,14 +91,7 @@ class LinearFedRep(Method):
     def _set_representation(self, basis: Tensor) -> None:
         self.network.get_parameter(BODY).copy_(basis.T)
 
-    def build(
-        self,
-        input_shape: tuple[int, ...],
-        num_classes: int,
-        num_clients: int,
-        seed: int = 0,
-        pretrained: Mapping[str, Tensor] = MappingProxyType({}),
-    ) -> None:
+    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
         """Make the network and the heads, once; see ``Method.build``.
 
         Raises:
@@ -107,7 +99,7 @@ class LinearFedRep(Method):
         """
         if num_classes != 1:
             raise PflError(f"data: {num_classes} classes are not possible with LinearFedRep; allowed: a regression")
-        super().build(input_shape, num_classes, num_clients, seed, pretrained)
+        super().build(input_shape, num_classes, *args, **kwargs)
         if not isinstance(self.network, LinearNetwork):
             given = type(self.network).__name__
             raise PflError(f"model.network: {given} is not possible with LinearFedRep; allowed: LinearNetwork")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from pfl_lightning.data.cache import cached
+from pfl_lightning.errors import PflError
 
 
 class Parser:
@@ -139,6 +140,21 @@ def test_parse_that_fails_leaves_nothing(parser):
     with pytest.raises(ValueError, match="no such column"):
         cached(fail, parser.sources, parser.folder, "texts", 1)
     assert not list(parser.folder.glob(".pfl_cache/*"))
+
+
+def test_source_that_cannot_be_read_is_named(parser):
+    parser.sources[1].unlink()
+    with pytest.raises(PflError, match=r"^data\.root: cannot read '.*b\.csv' \(No such file or directory\)$"):
+        parser()
+
+
+def test_folder_is_named_when_the_system_names_no_file(parser):
+    def fail():
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(PflError) as caught:
+        cached(fail, parser.sources, parser.folder, "texts", 1)
+    assert str(caught.value) == f"data.root: cannot read '{parser.folder}' (Input/output error)"
 
 
 def test_write_that_breaks_keeps_the_older_file(parser, monkeypatch):

@@ -187,6 +187,7 @@ def test_kept_classes_are_counted_from_zero():
     assert kept.targets.tolist() == [1, 0, 1]
     assert kept.users.tolist() == [7, 7, 8]
     assert LabelledData(data.inputs, data.targets).keep((1, 3)).users is None
+    assert data.keep(None) is data
 
 
 def test_joined_samples_stand_behind_the_first():

@@ -4,11 +4,12 @@ import random
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import NamedTuple
+from zipfile import ZipFile
 
 import pytest
 import requests
 
-from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.download import Remote, fetch, fetch_members
 from pfl_lightning.errors import PflError
 
 CONTENT = random.Random(0).randbytes(300_000)
@@ -199,3 +200,11 @@ def test_folder_that_cannot_be_written_is_named(remote, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(PflError, match=r"cannot download 'it\.zip' to .*file.*exists"):
         fetch(remote("/plain"), tmp_path / "file")
+
+
+def test_archive_without_the_file_is_refused(tmp_path):
+    with ZipFile(tmp_path / "some.zip", "w") as file:
+        file.writestr("a", "1")
+    remote = Remote(("http://127.0.0.1:9/none",), "some.zip")
+    with pytest.raises(PflError, match=r"cannot unpack '.*some\.zip'"):
+        fetch_members(remote, ["b"], tmp_path)

@@ -11,7 +11,6 @@ from pfl_lightning.data.download import Remote
 from pfl_lightning.data.text import (
     Texts,
     basic_english,
-    fetch_members,
     find_glove,
     prepare_glove,
     read_glove,
@@ -159,9 +158,3 @@ def test_failed_download_says_what_was_looked_for_and_what_to_do(tmp_path, monke
     assert str(tmp_path) in str(caught.value)
     assert "looked for glove.6B.50d.txt" in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_archive_without_the_file_is_refused(tmp_path):
-    remote = archive(tmp_path / "some.zip", {"a": "1"})
-    with pytest.raises(PflError, match=r"cannot unpack '.*some\.zip'"):
-        fetch_members(remote, ["b"], tmp_path)

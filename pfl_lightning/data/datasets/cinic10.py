@@ -10,7 +10,6 @@ import rich.progress
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from rich.console import Console
 from torch import Tensor
 
 from pfl_lightning.data.cache import cached
@@ -19,6 +18,7 @@ from pfl_lightning.data.datasets.official import warn_unless_official
 from pfl_lightning.data.download import Remote, fetch
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import GroupedDirichlet
+from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError, one_line
 
@@ -59,15 +59,7 @@ class CINIC10(FederatedDataModule):
         Raises:
             PflError: If that fails.
         """
-        if self._sources():
-            return
-        try:
-            fetch(ARCHIVE, self.path)
-        except (PflError, OSError) as error:
-            raise PflError(
-                f"data.root: no CINIC10 in '{self.root}' (looked for train/<class>/*.png, {FOLDER}/train/<class>/*.png "
-                f"and {ARCHIVE.name}), and the download failed: {one_line(error)}; or put that file there by hand"
-            ) from error
+        self._prepared()
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits, sorted by class and file name.
@@ -75,12 +67,8 @@ class CINIC10(FederatedDataModule):
         Raises:
             PflError: If the files are missing or one of them cannot be read.
         """
-        self.prepare_data()
-        sources = self._sources()
-        try:
-            tensors = cached(lambda: decode(sources), sources, self.path, "cinic10", version=1)
-        except OSError as error:
-            raise PflError(f"data.root: cannot read CINIC10 in '{self.root}' ({one_line(error)})") from error
+        sources = self._prepared()
+        tensors = cached(lambda: decode(sources), sources, self.path, "cinic10", version=1)
         train, test = (LabelledData(tensors[f"{split}/images"], tensors[f"{split}/labels"]) for split in SPLITS)
         warn_unless_official(self, (train, test), (90_000, 90_000))
         return train, test
@@ -89,13 +77,21 @@ class CINIC10(FederatedDataModule):
         """Normalise with CINIC-10's own constants."""
         return ImageTransform((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835))
 
-    def _sources(self) -> list[Path]:
-        """The images, or the archive with them; none if both are missing."""
+    def _prepared(self) -> list[Path]:
+        """The images, or the archive with them, which is downloaded if both are missing."""
         for folder in (self.path, self.path / FOLDER):
             if images := [path for split in SPLITS for path in folder.glob(f"{split}/*/*.png")]:
                 return images
         archive = self.path / ARCHIVE.name
-        return [archive] if archive.is_file() else []
+        if archive.is_file():
+            return [archive]
+        try:
+            return [fetch(ARCHIVE, self.path)]
+        except (PflError, OSError) as error:
+            raise PflError(
+                f"data.root: no CINIC10 in '{self.root}' (looked for train/<class>/*.png, {FOLDER}/train/<class>/*.png "
+                f"and {ARCHIVE.name}), and the download failed: {one_line(error)}; or put that file there by hand"
+            ) from error
 
 
 def decode(sources: Sequence[Path]) -> dict[str, Tensor]:
@@ -128,18 +124,14 @@ def decode(sources: Sequence[Path]) -> dict[str, Tensor]:
 
 
 def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str, bytes]]:
-    console = Console(stderr=True)
-    for path in rich.progress.track(sources, "Decoding", console=console, disable=not console.is_terminal):
+    for path in rich.progress.track(sources, "Decoding", **on_terminal()):
         yield path, "/".join(path.parts[-3:]), path.read_bytes()
 
 
 def _unpacked(archive: Path) -> Iterator[tuple[Path, str, bytes]]:
-    console = Console(stderr=True)
     try:
         with (
-            rich.progress.open(
-                archive, "rb", description="Decoding", console=console, disable=not console.is_terminal
-            ) as file,
+            rich.progress.open(archive, "rb", description="Decoding", **on_terminal()) as file,
             gzip.open(file) as unzipped,
             tarfile.open(fileobj=unzipped, mode="r|") as members,
         ):

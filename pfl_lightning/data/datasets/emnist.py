@@ -62,7 +62,6 @@ class EMNIST(TorchvisionData):
         super().__init__(**kwargs)
         self.split = split
         self.official_sizes, self.official_classes, self.first_label = OFFICIAL[split]
-        self.num_classes = self.official_classes
         self.choose(classes)
 
     @property

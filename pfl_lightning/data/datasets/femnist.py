@@ -54,9 +54,7 @@ class FEMNIST(FederatedDataModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if classes is not None:
-            check_classes(classes, FEMNIST.num_classes)
-            self.num_classes = classes[1] - classes[0]
+        self.num_classes = check_classes(classes, FEMNIST.num_classes)
         self.classes, self.normalize = classes, normalize
         self._means: Tensor | None = None
 
@@ -75,8 +73,7 @@ class FEMNIST(FederatedDataModule):
             PflError: If they are missing or cannot be read.
         """
         train, test = load_leaf(Path(self.root), RECIPE, encode, "femnist", version=1)
-        if self.classes is not None:
-            train, test = train.keep(self.classes), test.keep(self.classes) if test else None
+        train, test = train.keep(self.classes), test.keep(self.classes) if test else None
         if self.normalize == "mean_ratio":
             self._means = pixel_means(train.join(test).inputs)
         return train, test

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from numpy.random import RandomState
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.data.transforms import Numbers
 from pfl_lightning.errors import PflError, one_line
 
@@ -60,10 +60,7 @@ class HARBox(FederatedDataModule):
             PflError: If the files are missing or cannot be read.
         """
         files = self._files()
-        try:
-            tensors = cached(lambda: _parse(files), files, Path(self.root), "harbox", version=1)
-        except OSError as error:
-            raise PflError(f"data.root: cannot read '{error.filename}' ({error.strerror})") from error
+        tensors = cached(lambda: _parse(files), files, Path(self.root), "harbox", version=1)
         targets = torch.tensor([ACTIVITIES.index(_activity(path)) for path in files])
         people = torch.tensor([int(path.parent.name) for path in files]).unique(return_inverse=True)[1]
         inputs = tensors["windows"].flatten(1)
@@ -101,9 +98,7 @@ def _activity(path: Path) -> str:
 
 def _parse(files: Sequence[Path]) -> dict[str, Tensor]:
     """Windows of all files, ``[windows, 100, 9]``, and how many each file has."""
-    console = Console(stderr=True)
-    progress = track(files, "reading HARBox", console=console, disable=not console.is_terminal)
-    windows = [_read(path) for path in progress]
+    windows = [_read(path) for path in track(files, "reading HARBox", **on_terminal())]
     counts = torch.tensor([len(each) for each in windows])
     return {"windows": torch.from_numpy(np.concatenate(windows)), "counts": counts}
 

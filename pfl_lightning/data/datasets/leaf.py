@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.errors import PflError
 
 
@@ -71,8 +71,7 @@ def read_leaf(folder: Path) -> Iterator[LeafUser]:
     Raises:
         PflError: If a file cannot be read, or is not what LEAF writes.
     """
-    console = Console(stderr=True)
-    for path in track(leaf_files(folder), f"reading {folder}", console=console, disable=not console.is_terminal):
+    for path in track(leaf_files(folder), f"reading {folder}", **on_terminal()):
         yield from _read_file(path)
 
 
@@ -97,10 +96,7 @@ def load_leaf(
     """
     folders = leaf_folders(root, recipe)
     files = [path for folder in folders for path in leaf_files(folder)]
-    try:
-        tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
-    except OSError as error:
-        raise PflError(f"data.root: cannot read '{error.filename}' ({error.strerror})") from error
+    tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
     splits = [
         LabelledData(tensors[f"inputs{split}"], tensors[f"targets{split}"], tensors[f"users{split}"])
         for split in range(len(folders))

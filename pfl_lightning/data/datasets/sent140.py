@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import rich.progress
 import torch
-from rich.console import Console
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,13 +15,13 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import damaged, leaf_files, leaf_folders, read_leaf
-from pfl_lightning.data.download import Remote
+from pfl_lightning.data.download import Remote, fetch_members
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.data.text import (
     Texts,
     basic_english,
-    fetch_members,
     find_glove,
     prepare_glove,
     read_glove,
@@ -177,10 +176,7 @@ class Sent140(FederatedDataModule):
             files, tweets = [table], _csv_tweets(table)
         tokenize = _srpfl_tokens() if self.text == "tokens" else words_and_marks
         name = f"sent140-{self.source}-{'tokens' if self.text == 'tokens' else 'words'}"
-        try:
-            return cached(lambda: _parse(tweets, tokenize), files, root, name, version=1)
-        except OSError as error:
-            raise PflError(f"data.root: cannot read '{error.filename}' ({error.strerror})") from error
+        return cached(lambda: _parse(tweets, tokenize), files, root, name, version=1)
 
     def _table(self) -> Path | None:
         folders = (Path(self.root), Path(self.root) / "data" / "raw_data")
@@ -254,15 +250,8 @@ def _leaf_tweets(folders: Sequence[Path]) -> Iterator[Tweet]:
 
 def _csv_tweets(path: Path) -> Iterator[Tweet]:
     """Tweets of the original table; all of them are for training."""
-    console = Console(stderr=True)
     opened = rich.progress.open(
-        path,
-        "r",
-        encoding="iso-8859-1",
-        newline="",
-        description="reading tweets",
-        console=console,
-        disable=not console.is_terminal,
+        path, "r", encoding="iso-8859-1", newline="", description="reading tweets", **on_terminal()
     )
     try:
         with opened as file:

@@ -1,11 +1,10 @@
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
-from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.download import Remote, fetch, unpack
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import NaturalUsers
 from pfl_lightning.data.transforms import Tokens
@@ -88,8 +87,8 @@ class Shakespeare(FederatedDataModule):
         """
         if self.text == "leaf":
             leaf_folders(Path(self.root), LEAF_RECIPE)
-        elif self._raw_path() is None:
-            self._download()
+        else:
+            self._prepared()
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the raw text, or LEAF's files.
@@ -99,9 +98,7 @@ class Shakespeare(FederatedDataModule):
         """
         if self.text == "leaf":
             return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=1)
-        self.prepare_data()
-        path = self._raw_path()
-        assert path is not None
+        path = self._prepared()
         try:
             texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
         except OSError as error:
@@ -115,13 +112,13 @@ class Shakespeare(FederatedDataModule):
         """Characters as numbers."""
         return Tokens()
 
-    def _raw_path(self) -> Path | None:
-        return next((path for place in RAW_PLACES if (path := Path(self.root) / place).is_file()), None)
-
-    def _download(self) -> None:
-        path = Path(self.root) / RAW_PLACES[0]
+    def _prepared(self) -> Path:
+        """The raw text, which is downloaded if it is missing."""
+        places = [Path(self.root) / place for place in RAW_PLACES]
+        if found := next(filter(Path.is_file, places), None):
+            return found
         try:
-            _fetch_raw(path)
+            return _fetch_raw(places[0])
         except (PflError, OSError, BadZipFile, KeyError) as error:
             raise PflError(
                 f"data.root: no Shakespeare in '{self.root}' (looked for {', '.join(RAW_PLACES)}), and the download "
@@ -229,17 +226,14 @@ def _roles(lines: Sequence[str], odd: bool) -> dict[str, list[str]]:
     return roles
 
 
-def _fetch_raw(path: Path) -> None:
+def _fetch_raw(path: Path) -> Path:
     """Download the complete works, from the archive or as they are."""
     try:
         archive = fetch(ARCHIVE, path.parent)
     except PflError as error:
         try:
-            fetch(PLAIN, path.parent).rename(path)
+            return fetch(PLAIN, path.parent).rename(path)
         except PflError as other:
             raise PflError(f"{error}; {other}") from other
-        return
-    part = path.with_suffix(".part")
-    with ZipFile(archive) as content, content.open(MEMBER) as member, part.open("wb") as file:
-        shutil.copyfileobj(member, file)
-    part.rename(path)
+    unpack(archive, MEMBER, path)
+    return path

@@ -74,10 +74,7 @@ class TorchvisionData(FederatedDataModule):
         Raises:
             PflError: If there are no such classes.
         """
-        if classes is None:
-            return
-        check_classes(classes, self.official_classes)
-        self.classes, self.num_classes = classes, classes[1] - classes[0]
+        self.classes, self.num_classes = classes, check_classes(classes, self.official_classes)
 
     def prepare_data(self) -> None:
         """Download and unpack the data set if none of its files is there.
@@ -107,7 +104,7 @@ class TorchvisionData(FederatedDataModule):
         self.prepare_data()
         train, test = self._read(train=True), self._read(train=False)
         warn_unless_official(self, (train, test), self.official_sizes)
-        return (train, test) if self.classes is None else (train.keep(self.classes), test.keep(self.classes))
+        return train.keep(self.classes), test.keep(self.classes)
 
     def _unpack(self) -> None:
         """Let torchvision unpack the archives; what it leaves half unpacked must not pass for the data set."""

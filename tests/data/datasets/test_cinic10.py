@@ -105,6 +105,13 @@ def test_damaged_image_is_named(tmp_path, write, path, content):
     assert "test/dog/1.png" in complaint
 
 
+def test_link_to_nothing_is_named(tmp_path):
+    write_folders(tmp_path, FILES)
+    path = tmp_path / "train/ship/9.png"
+    path.symlink_to("nowhere")
+    assert refused(tmp_path) == f"data.root: cannot read '{path}' (No such file or directory)"
+
+
 def test_image_of_another_size_is_refused(tmp_path):
     write_folders(tmp_path, FILES)
     image = cinic10.Image.fromarray(np.zeros((28, 32, 3), dtype=np.uint8))

@@ -10,6 +10,7 @@ import torch
 from fakes.leaf import write_json
 from rich.console import Console
 
+from pfl_lightning.data import progress
 from pfl_lightning.data.datasets import leaf
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf, read_leaf
 from pfl_lightning.errors import PflError
@@ -132,6 +133,6 @@ def test_progress_is_shown_on_a_terminal_only(root, monkeypatch):
     for terminal in (True, False):
         output = io.StringIO()
         console = Console(file=output, force_terminal=terminal)
-        monkeypatch.setattr(leaf, "Console", lambda stderr, console=console: console)
+        monkeypatch.setattr(progress, "Console", lambda stderr, console=console: console)
         assert len(list(read_leaf(root / "data/train"))) == 3
         assert ("reading" in output.getvalue()) == terminal
