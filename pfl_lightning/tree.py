@@ -58,13 +58,20 @@ class Params(NamedTuple):
         wanted = set(names)
         return Params(select(self.shared, wanted), select(self.own, wanted))
 
+    def room(self, names: Iterable[str], clients: int) -> Tree:
+        """Uninitialised rows for some tensors, ``[clients, ...]``."""
+        shapes = {**{n: t[0] for n, t in self.own.items()}, **self.shared}
+        return {name: shapes[name].new_empty(clients, *shapes[name].shape) for name in names}
+
+    def moved_to(self, rows: Tree) -> "Params":
+        """Write some tensors into rows, one row per client, which are the clients' own from here on."""
+        for name, row in rows.items():
+            row.copy_(self.own[name] if name in self.own else self.shared[name])
+        return Params({n: t for n, t in self.shared.items() if n not in rows}, {**self.own, **rows})
+
     def owned(self, names: Iterable[str], clients: int) -> "Params":
         """Give every client a copy of its own of the named tensors; rows that are its own already are copied too."""
-        wanted = set(names)
-        # clone, not contiguous: expanding to one client is contiguous already and would alias the shared tensor
-        copies = {n: t.expand(clients, *t.shape).clone() for n, t in self.shared.items() if n in wanted}
-        rows = {n: t.clone() if n in wanted else t for n, t in self.own.items()}
-        return Params({n: t for n, t in self.shared.items() if n not in wanted}, {**rows, **copies})
+        return self.moved_to(self.room(names, clients))
 
 
 def _row(stack: Tensor, row: int) -> Tensor:

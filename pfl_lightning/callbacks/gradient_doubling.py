@@ -5,6 +5,7 @@ import lightning.pytorch as pl
 from jsonargparse.typing import PositiveInt
 
 from pfl_lightning.callbacks.stage_doubling import Unit, resize
+from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.methods import Method
 from pfl_lightning.server import client_weights
@@ -69,9 +70,13 @@ def squared_gradient_norm(method: Method, batch: Round) -> float:
     phase = replace(method.phase("all", 1), batch_size=batch.examples.longest, lr=1.0, momentum=0.0, weight_decay=0.0)
     key = (batch.seed, "gradient", batch.round_index)
     names = method.shared & method.engine.trainable
-    means: Tree = {}
-    for start, cohort in batch.examples.split(method.clients_at_once):
+
+    def work(start: int, cohort: Examples) -> Tree:
         trained, _ = method.engine.train(cohort, method.received(cohort.ids), phase, key)
-        add_to(means, mix(weights[start : start + len(cohort)], select(trained.own, names)))
+        return mix(weights[start : start + len(cohort)], select(trained.own, names))
+
+    means: Tree = {}
+    for share in method.chunks.map(work, batch.examples):
+        add_to(means, share)
     shared = method.network.state_dict()  # one step of rate 1 goes from here against the gradient
     return float(sum((shared[name] - mean).square().sum() for name, mean in means.items()))

@@ -8,7 +8,7 @@ COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
 
 class RunSummary(pl.Callback):
-    """Prints how well the clients are served in the end, how long it took, and where to look.
+    """Prints how well the clients are served in the end, how they were computed, how long it took, and where to look.
 
     Needs the 10th, 50th and 90th percentile of ``PercentileErrors``; a percentile that is not logged is left blank.
     """
@@ -20,6 +20,8 @@ class RunSummary(pl.Callback):
         console = Console()
         console.print(self._table(trainer, pl_module, "test"))
         assert isinstance(pl_module, Method)
+        for layers, choice in pl_module.engine.choices.items():
+            console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         clock = pl_module.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if trainer.log_dir is not None:

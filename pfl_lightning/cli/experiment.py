@@ -45,7 +45,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "accumulate_grad_batches": (1,),
     "gradient_clip_val": (None,),
     "enable_checkpointing": (None, True),
-    "precision": (None, "32-true", "64-true", "bf16-true"),
+    "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
 }
 
 

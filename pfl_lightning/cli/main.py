@@ -11,6 +11,7 @@ from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.complaints import explain
 from pfl_lightning.errors import PflError
+from pfl_lightning.memory import keep_freed_memory
 
 COMMANDS = {"compare": compare_command, "data": data_command, "sweep": sweep_command}  # PflCLI has the others
 
@@ -31,6 +32,7 @@ def main(args: list[str] | None = None) -> None:
         if words and words[0] in COMMANDS:
             COMMANDS[words[0]](words[1:])
         else:
+            keep_freed_memory()
             PflCLI(args)
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None

@@ -50,12 +50,14 @@ class Examples:
         ids: Client ids, ``[clients]``.
         index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; any rows beyond its count.
         counts: Number of examples of each client, ``[clients]``, always on the CPU: it steers the loops.
+        host_ids: Client ids, ``[clients]``, always on the CPU.
     """
 
     samples: Samples
     ids: Tensor
     index: Tensor
     counts: Tensor
+    host_ids: Tensor
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,6 +67,11 @@ class Examples:
         """The largest count."""
         return int(self.counts.max()) if len(self) else 0
 
+    @property
+    def first_id(self) -> int:
+        """Id of the first client."""
+        return int(self.host_ids[0])
+
     def to(self, device: torch.device, **_: object) -> "Examples":
         """The same examples on a device, but for the counts."""
         return replace(self, samples=self.samples.to(device), ids=self.ids.to(device), index=self.index.to(device))
@@ -73,7 +80,8 @@ class Examples:
         """The examples of a slice of the clients, padded to the largest of those."""
         counts = self.counts[start:stop]
         longest = int(counts.max()) if len(counts) else 0
-        return replace(self, ids=self.ids[start:stop], index=self.index[start:stop, :longest], counts=counts)
+        ids, host_ids = self.ids[start:stop], self.host_ids[start:stop]
+        return replace(self, ids=ids, index=self.index[start:stop, :longest], counts=counts, host_ids=host_ids)
 
     def split(self, size: int) -> Iterator[tuple[int, "Examples"]]:
         """Cut into pieces of at most ``size`` clients; yields where each piece starts, and the piece."""

@@ -1,7 +1,7 @@
 """What kinds of layers a network is made of, and which of them a phase leaves alone."""
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNN, nn.LSTM, nn.GRU)  # slower than a l
 def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None = None) -> bool:
     """Whether the network has layers of these kinds (among those that hold a tensor of ``names``, where given)."""
     return any(
-        isinstance(module, kinds) and (names is None or _holds(path, module, names))
+        isinstance(module, kinds) and (names is None or holds(path, module, names))
         for path, module in network.named_modules()
     )
 
@@ -34,11 +34,17 @@ def frozen_layers(network: nn.Sequential, moves: Collection[str]) -> int:
 
     Dropout ends them: behind it the output is new in every step.
     """
-    leading = 0
-    for name, layer in network.named_children():
-        if _holds(name, layer, moves) or has_layers(layer, DROPOUT):
-            break
-        leading += 1
+    return _leading(network, lambda name, layer: holds(name, layer, moves) or has_layers(layer, DROPOUT))
+
+
+def shared_layers(network: nn.Sequential, own: Collection[str]) -> int:
+    """Number of leading layers without anything that is a client's own; 0 if none of them computes much."""
+    return _leading(network, lambda name, layer: holds(name, layer, own))
+
+
+def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> int:
+    layers = list(network.named_children())
+    leading = next((number for number, (name, layer) in enumerate(layers) if ends(name, layer)), len(layers))
     return leading if any(True for _ in part(network, 0, leading).parameters()) else 0
 
 
@@ -47,7 +53,7 @@ def set_mode(network: nn.Module, moves: Collection[str]) -> None:
     network.train()
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):
-            module.train(_holds(path, module, moves))
+            module.train(holds(path, module, moves))
 
 
 def layout(inputs: Tensor) -> Tensor:
@@ -56,5 +62,6 @@ def layout(inputs: Tensor) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs
 
 
-def _holds(path: str, module: nn.Module, names: Collection[str]) -> bool:
+def holds(path: str, module: nn.Module, names: Collection[str]) -> bool:
+    """Whether a module at this path has one of the named tensors."""
     return any(f"{path}.{name}" in names for name in module.state_dict())

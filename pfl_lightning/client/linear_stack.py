@@ -1,100 +1,101 @@
 """Many clients at once through a stack of linear layers, with a backward pass written by hand.
 
-Applies where all layers from the first one that moves are ``Flatten``, ``Linear`` and ``ReLU``. A weight's gradient is
-never stored: one ``baddbmm`` adds it to the momentum, or to the weight itself.
+Applies where all layers from the first one that moves are ``Flatten``, ``Linear`` and ``ReLU``, a step follows the
+gradient of its batch, and numbers have one type (no mixed precision).
 """
 
 import torch
 from torch import Tensor, nn
 
-from pfl_lightning.client.backend import Batch
 from pfl_lightning.client.batched import Batched
+from pfl_lightning.client.dual_layer import DualLayer
+from pfl_lightning.client.linear_layer import LinearLayer
 from pfl_lightning.client.losses import losses_and_gradients
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.sgd import Moving, decay_of
-from pfl_lightning.tree import Params
+from pfl_lightning.client.steps import Epoch, Steps
+from pfl_lightning.tree import Params, Tree
 
 
 class LinearStack(Batched):
     """Many clients at once, for stacks of linear layers."""
 
+    name = "batched, linear layers by hand"
+
     @staticmethod
     def suits(network: nn.Module) -> bool:
         """Whether the network is such a stack."""
-        layers = list(network.children())
-        return any(isinstance(layer, nn.Linear) for layer in layers) and all(
-            type(layer) in (nn.Flatten, nn.Linear, nn.ReLU) for layer in layers
-        )
+        kinds = [type(layer) for layer in network.children()]
+        computing = [kind for kind in kinds if kind is not nn.Flatten]
+        return computing[:1] == [nn.Linear] and set(computing) <= {nn.Linear, nn.ReLU}
+
+    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
+        """The steps of a phase, by hand unless they follow a direction of their own."""
+        if phase.direction is not None or torch.is_autocast_enabled(next(iter(rows.values())).device.type):
+            return super().steps(network, start, rows, phase, samples)
+        return LinearSteps(network, start, rows, phase, samples)
+
+
+class LinearSteps(Steps):
+    """Steps through a stack of linear layers.
+
+    Args:
+        network: The stack.
+        start: The tensors of this network before the phase.
+        rows: What moves, uninitialised, ``[clients, ...]``.
+        phase: What to do.
+        samples: See ``Backend.steps``.
+    """
+
+    def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> None:
+        relus = _linear_layers(network)
+        self.layers = [LinearLayer(name, phase, relu) for name, relu in relus.items()]
+        first = next(iter(relus))
+        weight = f"{first}.weight"
+        if weight in rows and DualLayer.pays(samples, rows[weight]):
+            before = start.own[weight] if weight in start.own else start.shared[weight]
+            self.layers[0] = DualLayer(first, phase, relus[first], before, rows[weight])
+            rows = {name: row for name, row in rows.items() if name != weight}
+        super().__init__(network, start, rows, phase)
+        self.clients = 0
+
+    def enter(self, epoch: Epoch) -> None:
+        """Begin an epoch."""
+        self.epoch = epoch
+        self.layers[0].enter(epoch)
 
     @torch.no_grad()
-    def step(self, network: nn.Module, params: Params, moving: Moving, batch: Batch, phase: Phase) -> Tensor:
-        """One step of SGD at every client, in place."""
-        if phase.direction is not None:
-            with torch.enable_grad():
-                return super().step(network, params, moving, batch, phase)
-        tensors = {**params.shared, **params.own}
-        hidden, (_, targets, present) = batch.inputs, batch
-        entered: dict[str, Tensor] = {}  # what each layer received
-        for name, layer in network.named_children():
-            entered[name] = hidden
-            hidden = _forward(layer, hidden, tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias"))
-        losses, grad = losses_and_gradients(hidden, targets)
-        grad *= (present / present.sum(1, keepdim=True))[..., None]
-        self._backward(network, tensors, entered, moving, grad, phase)
-        return (losses * present).sum(1)
+    def step(self, clients: int, batch: slice) -> Tensor:
+        """One step of SGD."""
+        self._attach(clients)
+        first, *others = self.layers
+        hidden = first.first(clients, batch)
+        for layer in others:
+            hidden = layer.forward(hidden)
+        losses, grad = losses_and_gradients(hidden, self.epoch.targets[:clients, batch])
+        grad *= self.epoch.weights[:clients, batch, None]
+        for layer in reversed(others):
+            grad = layer.backward(grad)
+        first.move(first.before_relu(grad))  # nobody needs the gradient of its inputs
+        return (losses * self.epoch.present[:clients, batch]).sum(1)
 
-    def _backward(
-        self,
-        network: nn.Module,
-        tensors: dict[str, Tensor],
-        entered: dict[str, Tensor],
-        moving: Moving,
-        grad: Tensor,
-        phase: Phase,
-    ) -> None:
-        """Carry ``d loss / d output``, ``[clients, batch, outputs]``, down to the first layer that moves."""
-        moved = [name for name in entered if f"{name}.weight" in moving.tensors or f"{name}.bias" in moving.tensors]
-        layers = [(name, layer) for name, layer in network.named_children() if not isinstance(layer, nn.Flatten)]
-        for name, layer in reversed(layers):
-            received = entered[name]
-            if isinstance(layer, nn.ReLU):
-                grad = grad * (received > 0)
-                continue
-            below = grad @ tensors[f"{name}.weight"] if name != moved[0] else grad  # before the weight moves
-            if f"{name}.weight" in moving.tensors:
-                _move_weight(moving, f"{name}.weight", received.flatten(2), grad, phase)
-            if f"{name}.bias" in moving.tensors:
-                _move_bias(moving, f"{name}.bias", grad.sum(1), phase)
-            if name == moved[0]:
-                return
-            grad = below
+    def finish(self) -> None:
+        """End the phase."""
+        self.layers[0].finish()
+
+    def _attach(self, clients: int) -> None:
+        """Let the layers work on the first clients only."""
+        if clients != self.clients:
+            params, moving, self.clients = self.params.rows(0, clients), self.moving.rows(clients), clients
+            for layer in self.layers:
+                layer.attach(params, moving)
 
 
-def _forward(layer: nn.Module, hidden: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """One layer at every client; the weight is ``[outputs, inputs]`` or ``[clients, outputs, inputs]``."""
-    if isinstance(layer, nn.Flatten):
-        return hidden.flatten(2)
-    if weight is None:
-        return hidden.relu()
-    outputs = hidden @ weight.mT
-    return outputs if bias is None else outputs.add_(bias.unsqueeze(-2))
-
-
-def _move_weight(moving: Moving, name: str, received: Tensor, grad: Tensor, phase: Phase) -> None:
-    """Step along the gradient ``grad^T received``, ``[clients, outputs, inputs]``, without storing it."""
-    weight = moving.tensors[name]
-    decay = decay_of(weight, phase)
-    if not phase.momentum:
-        weight.baddbmm_(grad.mT, received, beta=1 - phase.lr * decay, alpha=-phase.lr)
-        return
-    velocity = moving.velocities[name]
-    velocity.baddbmm_(grad.mT, received, beta=phase.momentum)
-    if decay:
-        velocity.add_(weight, alpha=decay)
-    weight.sub_(velocity, alpha=phase.lr)
-
-
-def _move_bias(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
-    """Step along the gradient ``[clients, outputs]``."""
-    step = moving.velocities[name].mul_(phase.momentum).add_(grad) if phase.momentum else grad
-    moving.tensors[name].sub_(step, alpha=phase.lr)
+def _linear_layers(network: nn.Sequential) -> dict[str, bool]:
+    """The names of the linear layers, and whether a ReLU follows."""
+    relus: dict[str, bool] = {}
+    for name, layer in network.named_children():
+        if isinstance(layer, nn.Linear):
+            relus[name], last = False, name
+        elif isinstance(layer, nn.ReLU):
+            relus[last] = True
+    return relus

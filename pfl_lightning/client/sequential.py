@@ -15,6 +15,8 @@ from pfl_lightning.tree import Params, Tree
 class Sequential(Backend):
     """One client after another."""
 
+    name = "sequential"
+
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
         """Call the function once per client."""
         clients = len(next(iter([*params.own.values(), *arguments])))

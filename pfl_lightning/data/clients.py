@@ -38,4 +38,4 @@ class ClientTable:
         counts = self.counts[ids]
         column = torch.arange(int(counts.max()) if len(ids) else 0)
         places = self.starts[ids][:, None] + torch.where(column < counts[:, None], column, 0)
-        return Examples(self.samples, ids, self.flat[places], counts)
+        return Examples(self.samples, ids, self.flat[places], counts, ids)

@@ -63,7 +63,8 @@ def conv3x3_layers(
     for entry in convolutions:
         if entry == "M":
             pools += 1
-            layers[f"pool{pools}"] = nn.MaxPool2d(2)
+            relu = [layers.popitem()] if layers else []  # behind the pooling it gives the same for less
+            layers.update({f"pool{pools}": nn.MaxPool2d(2), **dict(relu)})
             continue
         convs += 1
         layers[f"conv{convs}"] = nn.Conv2d(inputs, entry, 3, stride if convs == 1 else 1, padding=1)

@@ -109,7 +109,9 @@ def names(network, part):
 @pytest.mark.parametrize("part", ["head", "body", "all"])
 @pytest.mark.parametrize("transform", [Identity(), Shift()], ids=["fixed", "augmented"])
 @pytest.mark.parametrize("own", ["nothing", "all"])
-@pytest.mark.parametrize("make", [partial(MLP, hidden=(6, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
+@pytest.mark.parametrize(
+    "make", [partial(MLP, hidden=(6, 5)), partial(MLP, hidden=(12, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))]
+)
 def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform, own, make):
     network, examples = make((1, 16, 16), 3), examples_of(transform)
     params = params_of(network, names(network, "all") if own == "all" else ())

@@ -135,7 +135,8 @@ def test_clients_of_any_size_solve_for_the_head_and_step_along_the_gradient_at_i
     method.build((5,), 1, 3)
     inputs, targets, counts = torch.randn(12, 5), torch.randn(12), torch.tensor([6, 4, 2])
     index = torch.stack([torch.arange(6), torch.arange(6, 12), torch.arange(10, 16) % 12])
-    cohort = Examples(Samples(inputs, targets, Plain()), torch.tensor([2, 0, 1]), index, counts)
+    ids = torch.tensor([2, 0, 1])
+    cohort = Examples(Samples(inputs, targets, Plain()), ids, index, counts, ids)
     trained, losses = method.local(cohort, method.received(cohort.ids), (1,))
     for row, count in enumerate(counts):
         x, y = inputs[index[row, :count]], targets[index[row, :count]]

@@ -1,0 +1,117 @@
+"""The first moving linear layer in dual form, for inputs X that stay the same during the phase.
+
+With W0 before the phase, whatever SGD makes of the weight and of its velocity is ``a W0 + A^T X``: a number a, and one
+row of A per input. So a step needs the gram matrix ``X X^T`` and the earlier gradients of the outputs, which are much
+smaller than the weight where a client has few samples; the weight itself is computed once, at the end.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.client.linear_layer import LinearLayer
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.sgd import Recursion
+from pfl_lightning.client.steps import Epoch, in_order, out_of_order
+
+
+class Combination(NamedTuple):
+    """``a W0 + A^T X`` at every client.
+
+    Attributes:
+        of_start: a, ``[clients, 1, 1]``.
+        of_inputs: A, ``[clients, samples, outputs]``; None for zero.
+    """
+
+    of_start: Tensor
+    of_inputs: Tensor | None
+
+
+class DualLayer(LinearLayer):
+    """A linear layer whose weight moves, but is not computed before the phase ends.
+
+    Args:
+        name: The layer's name.
+        phase: What to do.
+        relu: Whether a ReLU follows.
+        start: The weight before the phase, ``[outputs, inputs]`` or ``[clients, outputs, inputs]``.
+        rows: Where it is to be afterwards, ``[clients, outputs, inputs]``.
+    """
+
+    def __init__(self, name: str, phase: Phase, relu: bool, start: Tensor, rows: Tensor) -> None:
+        super().__init__(name, phase, relu)
+        self.start, self.rows = start, rows
+        self.epoch: Epoch | None = None
+        self.states: list[Combination] = []
+
+    @staticmethod
+    def pays(samples: int, weight: Tensor) -> bool:
+        """Whether this is faster than moving a weight, ``[..., outputs, inputs]``, for so many samples of a client."""
+        return 0 < samples <= min(weight.shape[-2:])
+
+    def enter(self, epoch: Epoch) -> None:
+        """Begin an epoch with what the weight and the velocity give for all inputs at its start."""
+        if self.epoch is None:
+            self._begin(epoch)
+            outputs = [self.outputs_of_start]
+        else:
+            self.states = self._after(self.epoch, len(self.states))
+            outputs = [self._outputs(state) for state in self.states]
+        self.epoch, self.steps = epoch, 0
+        self.before = [in_order(output, epoch.order) for output in outputs]
+        self.gram_now = in_order(in_order(self.gram, epoch.order).mT, epoch.order)
+        self.grads = self.rows.new_zeros(*epoch.targets.shape, self.rows.shape[1])
+
+    def _begin(self, epoch: Epoch) -> None:
+        """Begin the phase: the weight is W0, the velocity zero."""
+        self.inputs = epoch.inputs.flatten(2)
+        self.gram, self.outputs_of_start = self.inputs @ self.inputs.mT, self.inputs @ self.start.mT
+        self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.rows)
+        one = self.rows.new_ones(len(self.rows), 1, 1)
+        self.states = [Combination(one, None), Combination(0 * one, None)][: 2 if self.phase.momentum else 1]
+
+    def first(self, clients: int, batch: slice) -> Tensor:
+        """Outputs for a batch of the epoch."""
+        self.seen, done = (slice(clients), batch), batch.start
+        of_weight, of_velocity, of_gradients = self.recursion.weight_at(self.steps, done)
+        gram = self.gram_now[:clients, batch, :done] * of_gradients
+        outputs = torch.baddbmm(self.before[0][self.seen], gram, self.grads[:clients, :done], beta=of_weight)
+        if len(self.before) > 1:
+            outputs.add_(self.before[1][self.seen], alpha=of_velocity)
+        self.steps += 1
+        return self.activated(outputs)
+
+    def move_weight(self, grad: Tensor) -> None:
+        """Keep the gradient of the outputs, from which the weight follows."""
+        self.grads[self.seen] = grad
+
+    def finish(self) -> None:
+        """Compute the weight."""
+        assert self.epoch is not None, "a phase has an epoch"
+        of_start, of_inputs = self._after(self.epoch, 1)[0]
+        assert of_inputs is not None, "an epoch has a step"
+        self.rows.copy_(self.start)
+        if self.phase.weight_decay:
+            self.rows.mul_(of_start)
+        self.rows.baddbmm_(of_inputs.mT, self.inputs)
+
+    def _after(self, epoch: Epoch, states: int) -> list[Combination]:
+        """The weight, or the weight and the velocity, after an epoch."""
+        taken = (-(-epoch.counts // self.phase.batch_size)).clamp(max=self.steps)
+        factors, of_gradients = self.recursion.after(taken)
+        result = []
+        for number in range(states):
+            of_inputs = out_of_order(self.grads * of_gradients[..., number, None], epoch.order)
+            of_start = torch.zeros_like(self.states[0].of_start)
+            for factor, state in zip(factors[:, number, :, None, None].unbind(1), self.states, strict=False):
+                of_start = of_start + factor * state.of_start
+                if state.of_inputs is not None:
+                    of_inputs.addcmul_(factor, state.of_inputs)
+            result.append(Combination(of_start, of_inputs))
+        return result
+
+    def _outputs(self, state: Combination) -> Tensor:
+        """What a weight gives for all inputs, ``[clients, samples, outputs]``."""
+        outputs = state.of_start * self.outputs_of_start
+        return outputs if state.of_inputs is None else outputs.baddbmm_(self.gram, state.of_inputs)
