@@ -25,7 +25,8 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
     Returns:
         Tensors, ``[receivers, ...]``, or ``[...]`` for a single receiver.
     """
-    return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
+    with torch.autocast(matrix.device.type, enabled=False):  # mixed precision is for networks, not for means of them
+        return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
 def add_to(total: Tree, tree: Mapping[str, Tensor]) -> None:

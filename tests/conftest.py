@@ -87,7 +87,7 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
     """Trains a method for some rounds in a folder, with checkpoints, and returns the trainer."""
 
     def run(
-        method, data, rounds: int, folder: str = "run", ckpt_path: Path | None = None, callbacks=(), logger=False
+        method, data, rounds: int, folder: str = "run", ckpt_path: Path | None = None, callbacks=(), **options: Any
     ) -> pl.Trainer:
         default = [] if any(isinstance(callback, RoundCheckpoint) for callback in callbacks) else [RoundCheckpoint()]
         trainer = pl.Trainer(
@@ -97,12 +97,12 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
             val_check_interval=2,
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
-            logger=logger,
             log_every_n_steps=1,
             enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=tmp_path / folder,
             callbacks=[*callbacks, EvaluateStartAndEnd(), *default],
+            **{"logger": False, **options},
         )
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
         return trainer

@@ -40,6 +40,12 @@ def test_mix_averages_integers_as_floats(dtype):
     assert mixed["batches"] == 3.5
 
 
+def test_mix_is_exact_in_mixed_precision():
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = mix(torch.tensor([0.5, 0.5]), {"x": torch.tensor([[1.0], [1.001]])})
+    assert mixed["x"].item() == pytest.approx(1.0005, abs=1e-6)  # bfloat16 has 1 and 1.0078, nothing between
+
+
 def test_client_has_shared_and_own_tensors(params):
     assert as_lists(params.client(1)) == {"w": [[0.0, 1.0], [2.0, 3.0]], "b": [5.0], "h": [2.0, 3.0], "c": 8.0}
 

@@ -48,7 +48,7 @@ class DualLayer(LinearLayer):
     @staticmethod
     def pays(samples: int, weight: Tensor) -> bool:
         """Whether this is faster than moving a weight, ``[..., outputs, inputs]``, for so many samples of a client."""
-        return 0 < samples <= min(weight.shape[-2:])
+        return 0 < samples <= min(weight.shape[-2:]) * 3 // 2
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch with what the weight and the velocity give for all inputs at its start."""

@@ -127,9 +127,7 @@ class Engine:
         """The backend for a phase, of which ``choices`` keeps note."""
         backend = self.backend(network, own)
         layers = [name for name, layer in network.named_children() if holds(name, layer, own)]
-        reason = self.reason_for_sequential(network, own) or (
-            "as told" if self.name == "batched" else "nothing speaks against it"
-        )
+        reason = self.reason_for_sequential(network, own) or ("as told" if self.name == "batched" else backend.made_for)
         self.choices.setdefault(", ".join(layers), f"{backend.name} ({reason})")
         return backend
 

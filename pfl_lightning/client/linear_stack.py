@@ -20,6 +20,7 @@ class LinearStack(Batched):
     """Many clients at once, for stacks of linear layers."""
 
     name = "batched, linear layers by hand"
+    made_for = "linear layers only"
 
     @staticmethod
     def suits(network: nn.Module) -> bool:
@@ -30,7 +31,9 @@ class LinearStack(Batched):
 
     def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
         """The steps of a phase, by hand unless they follow a direction of their own."""
-        if phase.direction is not None or torch.is_autocast_enabled(next(iter(rows.values())).device.type):
+        device = next(iter(rows.values())).device.type
+        mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        if phase.direction is not None or mixed_precision:
             return super().steps(network, start, rows, phase, samples)
         return LinearSteps(network, start, rows, phase, samples)
 

@@ -29,7 +29,7 @@ def train_clients(method: Method, batch: Round) -> tuple[Tree, Tensor]:
         trained, losses = method.local(cohort, method.received(cohort.ids), key)
         share = weights[start : start + len(cohort)]
         kept = select(trained.own, method.clients.names)
-        return cohort.ids, kept, mix(share, select(trained.own, method.shared)), share @ losses
+        return cohort.ids, kept, mix(share, select(trained.own, method.shared)), (share * losses).sum()
 
     mean: Tree = {}
     loss = weights.new_zeros(())

@@ -248,3 +248,39 @@ def test_batch_norm_statistics_move_with_their_layer_only():
     assert not torch.equal(body.own["norm.running_mean"][0], params.shared["norm.running_mean"])
     head, _ = engine.train(examples, params, Phase(names(network, "head"), 1, 2, lr=0.1), KEY)
     assert torch.equal(head.shared["norm.running_mean"], params.shared["norm.running_mean"])
+
+
+@pytest.mark.parametrize("part", ["head", "body", "all"])
+@pytest.mark.parametrize("epochs", [1, 2])
+@pytest.mark.parametrize("transform", [Identity(), Shift()], ids=["fixed", "augmented"])
+@pytest.mark.parametrize("make", [partial(MLP, hidden=(16, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
+def test_nothing_waits_for_an_accelerator(make, transform, epochs, part):
+    """Stands in for one: the meta device, whose tensors have no numbers, so that reading one is an error."""
+    network, examples = make((1, 16, 16), 3), examples_of(transform).to(torch.device("meta"))
+    params = Params({name: tensor.detach().to("meta") for name, tensor in network.state_dict().items()}, {})
+    phase = Phase(names(network, part), epochs, batch_size=4, lr=0.1, momentum=0.5)
+    trained, losses = Engine(network).train(examples, params, phase, KEY)
+    correct, _ = Engine(network).score(examples, trained)
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        float(losses.sum() + correct.sum())
+
+
+@pytest.mark.parametrize(
+    ("make", "part", "backend", "choice"),
+    [
+        (partial(MLP, hidden=(6, 5)), "all", "auto", "batched, linear layers by hand (linear layers only)"),
+        (partial(MLP, hidden=(6, 5)), "all", "batched", "batched, linear layers by hand (as told)"),
+        (partial(MLP, hidden=(6, 5)), "all", "sequential", "sequential (as told)"),
+        (LeNet5, "head", "auto", "batched, linear layers by hand (linear layers only)"),
+        (LeNet5, "body", "auto", "sequential (a CPU is faster so for convolutions and fused recurrent layers)"),
+        (partial(LeNet5, dropout=0.5), "head", "auto", "sequential (dropout would depend on the chunk)"),
+        (Normed, "body", "auto", "sequential (BatchNorm would count the padding of ragged clients)"),
+        (Normed, "head", "auto", "batched, linear layers by hand (linear layers only)"),
+    ],
+)
+def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, choice):
+    network, examples = make((1, 16, 16), 3), examples_of(counts=(4, 2))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    engine = Engine(network, backend)
+    engine.train(examples, params, Phase(names(network, part), 1, 2, lr=0.1), KEY)
+    assert list(engine.choices.values()) == [choice]

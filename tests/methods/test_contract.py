@@ -22,6 +22,7 @@ METHODS = {
 }
 NETWORKS = {
     "mlp": partial(MLP, hidden=(8, 5)),
+    "wide-mlp": partial(MLP, hidden=(40, 5)),  # its first layer runs in dual form
     "logistic": LogisticRegression,
     "lenet": partial(LeNet5, channels=(3, 4), hidden=(8, 5)),
     "convnet": partial(ConvNet, channels=(3, 4)),
@@ -128,3 +129,15 @@ def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters
     for name, parameter in inspect.signature(method).parameters.items():
         assert name not in base or parameter.default == base[name].default
+
+
+@every_method
+def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
+    losses = {}
+    for precision in ("32-true", "bf16-mixed"):
+        method = make(network=NETWORKS["wide-mlp"])
+        trainer = fit(method, ragged_data(), 2, precision, precision=precision)
+        losses[precision] = float(trainer.callback_metrics["train/loss"])
+        assert {tensor.dtype for tensor in tensors(method).values() if tensor.is_floating_point()} <= {torch.float32}
+    assert losses["bf16-mixed"] == pytest.approx(losses["32-true"], rel=0.05)
+    assert losses["bf16-mixed"] != losses["32-true"]

@@ -1,0 +1,78 @@
+import logging
+from functools import partial
+
+import pytest
+import torch
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedRep
+from pfl_lightning.methods.chunks import CPU_BYTES, DEVICE_BYTES, Chunks
+from pfl_lightning.models import MLP
+
+
+def make(**kwargs):
+    return FedRep(network=partial(MLP, hidden=(8, 5)), head_epochs=2, **kwargs)
+
+
+def with_room_for(clients, method, monkeypatch):
+    """Let the method's engine run out of memory with more clients at once."""
+
+    def train(examples, *arguments):
+        if len(examples) > clients:
+            raise torch.OutOfMemoryError("the device is full")
+        return original(examples, *arguments)
+
+    original = method.engine.train
+    monkeypatch.setattr(method.engine, "train", train)
+
+
+def built(data, **kwargs):
+    method = make(**kwargs)
+    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    return method
+
+
+def test_the_size_follows_the_device_unless_it_is_given():
+    chunks = Chunks(None, 1 << 20)
+    assert chunks.size(torch.device("cpu")) == CPU_BYTES >> 20
+    assert chunks.size(torch.device("cuda")) == DEVICE_BYTES >> 20
+    assert Chunks(None, 1 << 40).size(torch.device("cpu")) == 1
+    assert Chunks(3, 1 << 20).size(torch.device("cuda")) == 3
+
+
+def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fit, monkeypatch, caplog, tmp_path):
+    data = ragged_data()
+    method, reference = built(data), built(data, chunk_size=1)
+    with_room_for(2, method, monkeypatch)
+    with caplog.at_level(logging.WARNING, "pfl_lightning"):
+        fit(method, data, 2)
+    assert [record.message for record in caplog.records] == [
+        "out of memory with 6 clients at once; going on with 3",
+        "out of memory with 3 clients at once; going on with 1",
+    ]
+    fit(reference, ragged_data(), 2, "reference")
+    for name, tensor in reference.state_dict().items():
+        assert torch.equal(method.state_dict()[name], tensor), name
+    for name, value in reference.trainer.callback_metrics.items():
+        assert torch.equal(method.trainer.callback_metrics[name], value), name
+
+
+def test_a_resumed_run_takes_the_smaller_chunk_from_the_start(ragged_data, fit, monkeypatch, caplog, tmp_path):
+    data = ragged_data()
+    method = built(data)
+    with_room_for(2, method, monkeypatch)
+    fit(method, data, 2)
+    caplog.clear()
+    resumed = built(data)
+    with_room_for(2, resumed, monkeypatch)
+    fit(resumed, ragged_data(), 4, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
+    assert resumed.chunks.chunk_size == 1
+    assert not [record for record in caplog.records if "out of memory" in record.message]
+
+
+def test_no_room_for_one_client_is_one_line(ragged_data, fit, monkeypatch):
+    data = ragged_data()
+    method = built(data)
+    with_room_for(0, method, monkeypatch)
+    with pytest.raises(PflError, match="does not suffice for one client at a time"):
+        fit(method, data, 1)
