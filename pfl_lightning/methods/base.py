@@ -288,6 +288,6 @@ class Method(pl.LightningModule):
         """Restore the clock; build the network if no data set has; take the float type, which Lightning sets late."""
         self.clock = Clock(**checkpoint["clock"])
         self.build(**checkpoint["shape"])
-        self.chunks.chunk_size = checkpoint["engine"]["chunk_size"]
+        self.chunks.chunk_size = checkpoint["engine"]["chunk_size"]  # may be smaller than it was told, for want of memory
         dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
         nn.ModuleList([self.network, self.clients]).to(dtypes[0])

@@ -1,0 +1,118 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from pfl_lightning.client import Engine, Phase, Samples
+from pfl_lightning.client.dual_layer import DualLayer
+from pfl_lightning.client.sgd import Recursion
+from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.models import MLP, LinearNetwork
+from pfl_lightning.tree import Params
+
+COUNTS = (11, 7, 7, 3, 1)
+
+
+class Identity:
+    random = False
+
+    def __call__(self, raw, bits=None):
+        return raw
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+
+
+def examples():
+    total = sum(COUNTS)
+    samples = Samples(torch.randn(total, 20), torch.randint(3, (total,)), Identity())
+    return ClientTable(samples, np.split(np.arange(total), np.cumsum(COUNTS)[:-1])).examples(torch.arange(len(COUNTS)))
+
+
+@pytest.fixture
+def dual_steps(monkeypatch):
+    """Counts the steps that are taken in dual form."""
+    steps = []
+    first = DualLayer.first
+    monkeypatch.setattr(DualLayer, "first", lambda self, *where: steps.append(where) or first(self, *where))
+    return steps
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared start", "own start"])
+@pytest.mark.parametrize(
+    "make", [partial(MLP, hidden=(16, 5)), partial(LinearNetwork, rank=16), partial(MLP, hidden=())]
+)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"momentum": 0.9},
+        {"weight_decay": 0.3},
+        {"momentum": 0.9, "weight_decay": 0.3},
+        {"momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+        {"epochs": 3},
+        {"momentum": 0.9, "epochs": 2, "steps": 2},
+        {"momentum": 0.9, "batch_size": 50, "epochs": 3},
+        {"momentum": 1.0, "batch_size": 1, "epochs": 2},
+    ],
+    ids=str,
+)
+def test_dual_form_is_what_the_sequential_backend_does(make, settings, own, dual_steps):
+    network, cohort = make((20,), 16), examples()
+    phase = Phase(frozenset(network.state_dict()), **{"epochs": 1, "batch_size": 4, "lr": 0.1, **settings})
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    if own:
+        params = params.owned(params.shared, len(COUNTS))
+        for tensor in params.own.values():
+            tensor += 0.1 * torch.randn_like(tensor)
+    expected, losses = Engine(network, "sequential").train(cohort, params, phase, (1,))
+    assert not dual_steps
+    found, found_losses = Engine(network).train(cohort, params, phase, (1,))
+    assert len(dual_steps) == phase.epochs * min(-(-max(COUNTS) // phase.batch_size), phase.steps or max(COUNTS))
+    update = max((expected.own[name] - before).abs().max() for name, before in {**params.shared, **params.own}.items())
+    assert update > 1e-2
+    for name, tensor in expected.own.items():
+        assert (found.own[name] - tensor).abs().max() < 1e-10 * update, name
+    torch.testing.assert_close(found_losses, losses)
+
+
+@pytest.mark.parametrize("changed", [{"momentum": 0.89}, {"weight_decay": 0.29}, {"lr": 0.11}], ids=str)
+def test_the_comparison_can_fail(changed):
+    network, cohort = MLP((20,), 16, hidden=(16, 5)), examples()
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    phases = [
+        Phase(
+            frozenset(params.shared),
+            **{"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.3, **c},
+        )
+        for c in ({}, changed)
+    ]
+    one, other = (Engine(network).train(cohort, params, phase, (1,))[0].own["fc1.weight"] for phase in phases)
+    assert (one - other).abs().max() > 1e-4
+
+
+def test_many_samples_or_few_outputs_move_the_weight_itself():
+    weight = torch.empty(5, 16, 20)
+    assert [samples for samples in (0, 1, 24, 25) if DualLayer.pays(samples, weight)] == [1, 24]
+
+
+def test_the_recursion_is_that_of_sgd_with_momentum_and_decay():
+    phase = Phase(frozenset(), 1, batch_size=2, lr=0.1, momentum=0.5, weight_decay=0.2)
+    weight, velocity, grads = 3.0, 0.7, [1.0, -2.0, 0.4]  # a start with a velocity, and the gradient of each step
+    recursion = Recursion(phase, samples=6, like=torch.zeros(1))
+    start = (weight, velocity)
+    for step, grad in enumerate(grads):
+        of_weight, of_velocity, of_grads = recursion.weight_at(step, 2 * step)
+        earlier = torch.tensor(grads[:step]).repeat_interleave(2) / 2  # two samples share a step's gradient
+        assert of_weight * start[0] + of_velocity * start[1] + float(of_grads @ earlier) == pytest.approx(
+            weight, abs=1e-12
+        )
+        velocity = 0.5 * velocity + grad + 0.2 * weight
+        weight -= 0.1 * velocity
+    factors, of_grads = recursion.after(torch.tensor([3]))
+    after = factors[0] @ torch.tensor(start) + torch.tensor(grads).repeat_interleave(2) / 2 @ of_grads[0]
+    assert after.tolist() == pytest.approx([weight, velocity], abs=1e-12)
