@@ -88,7 +88,7 @@ class LinearLayer:
         """Move the bias along its gradient, ``[clients, outputs]``."""
         velocity = self.velocities[1]
         if velocity is not None:
-            step = velocity.mul_(self.phase.momentum).add_(step)
+            step = torch.add(step, velocity, alpha=self.phase.momentum, out=velocity)
         bias.sub_(step, alpha=self.phase.lr)
 
     def finish(self) -> None:

@@ -46,7 +46,7 @@ def sgd_step(moving: Moving, grads: Mapping[str, Tensor], phase: Phase) -> None:
         if decay := decay_of(tensor, phase):
             step = step.add(tensor, alpha=decay)
         if phase.momentum:
-            step = moving.velocities[name].mul_(phase.momentum).add_(step)
+            step = torch.add(step, moving.velocities[name], alpha=phase.momentum, out=moving.velocities[name])
         tensor.sub_(step, alpha=phase.lr)
 
 

@@ -284,3 +284,11 @@ def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, cho
     engine = Engine(network, backend)
     engine.train(examples, params, Phase(names(network, part), 1, 2, lr=0.1), KEY)
     assert list(engine.choices.values()) == [choice]
+
+
+def test_evaluation_passes_everybodys_samples_through_the_shared_layers_at_once():
+    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(6, 5)), examples_of()
+    params, batches = params_of(network, names(network, "head")), []
+    network.conv1.register_forward_hook(lambda layer, inputs, outputs: batches.append(len(outputs)))
+    Engine(network).score(examples, params)
+    assert batches == [len(COUNTS) * max(COUNTS)]
