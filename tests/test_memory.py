@@ -11,7 +11,7 @@ from pfl_lightning.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
 def fill():
-    return [torch.ones(8 << 20) for _ in range(4)]
+    return [torch.ones(7 << 20) for _ in range(4)]
 for _ in range(3):
     fill()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

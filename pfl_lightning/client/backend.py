@@ -12,15 +12,13 @@ ClientFunction = Callable[..., Tree]
 
 
 class Backend(ABC):
-    """How one computation is carried out for many clients. All backends give the same numbers.
+    """How one computation is carried out for many clients. All backends give the same numbers, but for rounding.
 
     Attributes:
         name: What users call it.
-        made_for: What it is there for.
     """
 
     name: ClassVar[str]
-    made_for: ClassVar[str]
 
     @abstractmethod
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:

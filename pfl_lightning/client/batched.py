@@ -21,7 +21,6 @@ class Batched(Backend):
     """
 
     name = "batched"
-    made_for = "no BatchNorm, no dropout, nothing that a CPU does faster in turn"
 
     def __init__(self, chunk_size: int | None = None) -> None:
         self.chunk_size = chunk_size

@@ -15,6 +15,9 @@ from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sgd import Recursion
 from pfl_lightning.client.steps import Epoch, in_order, out_of_order
 
+STEP_COST = 20  # what one step costs beside its products, in multiplications per weight: reading and writing it
+MARGIN = 0.9  # measured: what is closer is not faster
+
 
 class Combination(NamedTuple):
     """``a W0 + A^T X`` at every client.
@@ -46,9 +49,22 @@ class DualLayer(LinearLayer):
         self.states: list[Combination] = []
 
     @staticmethod
-    def pays(samples: int, weight: Tensor) -> bool:
-        """Whether this is faster than moving a weight, ``[..., outputs, inputs]``, for so many samples of a client."""
-        return 0 < samples <= min(weight.shape[-2:]) * 3 // 2
+    def pays(samples: int, weight: Tensor, phase: Phase) -> bool:
+        """Whether this is faster than moving a weight, ``[..., outputs, inputs]``, by the number of multiplications.
+
+        Args:
+            samples: Samples of the largest client; 0 if its inputs do not stay the same.
+            weight: The weight.
+            phase: What to do.
+        """
+        outputs, inputs = weight.shape[-2:]
+        steps = -(-samples // phase.batch_size)
+        steps = min(steps, phase.steps or steps)
+        visited = min(samples, steps * phase.batch_size)
+        folded = (phase.epochs - 1) * (2 if phase.momentum else 1) * samples**2 * outputs
+        dual = samples * inputs * (samples + 2 * outputs) + phase.epochs * visited**2 * outputs // 2 + folded
+        direct = phase.epochs * outputs * inputs * (2 * visited + STEP_COST * steps)
+        return samples > 0 and dual < MARGIN * direct
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch with what the weight and the velocity give for all inputs at its start."""

@@ -26,7 +26,7 @@ from pfl_lightning.client.linear_stack import LinearStack
 from pfl_lightning.client.losses import hits, sample_losses
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sequential import Sequential
-from pfl_lightning.client.steps import Epoch, batch_weights
+from pfl_lightning.client.steps import Epoch, Steps, batch_weights
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, permutations, random_bits, seed_of
 from pfl_lightning.tree import Params, Tree
@@ -41,8 +41,8 @@ class Engine:
     Args:
         network: What all clients compute; its own tensors are never read or written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, since a choice by timing would let two runs of
-            one command differ. It takes the batched backend, except for BatchNorm and dropout, and on a CPU for
-            convolutions and torch's fused recurrent layers that are the clients' own.
+            one command differ. It takes the batched backend, except for training BatchNorm and dropout, and on a CPU
+            for convolutions and torch's fused recurrent layers that are the clients' own.
         chunk_size: Clients that train at once on the batched backend; by default as many as suit the device.
 
     Attributes:
@@ -63,20 +63,20 @@ class Engine:
                 "ragged clients; allowed: auto, sequential"
             )
 
-    def backend(self, network: nn.Sequential, own: Tree) -> Backend:
+    def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
         """The backend for a part of the network in which these stacked tensors differ between clients."""
-        if self.reason_for_sequential(network, own):
+        if self.reason_for_sequential(network, own, training):
             return Sequential()
         return LinearStack(self.chunk_size) if LinearStack.suits(network) else Batched(self.chunk_size)
 
-    def reason_for_sequential(self, network: nn.Sequential, own: Tree) -> str:
+    def reason_for_sequential(self, network: nn.Sequential, own: Tree, training: bool = True) -> str:
         """Why a part of the network runs one client after another; empty if it does not."""
         if self.name != "auto":
             return "as told" if self.name == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        if self.network.training and has_layers(network, BATCH_NORM):
+        if training and has_layers(network, BATCH_NORM):
             return "BatchNorm would count the padding of ragged clients"
-        if self.network.training and has_layers(network, DROPOUT):
+        if training and has_layers(network, DROPOUT):
             return "dropout would depend on the chunk"
         if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
             return "a CPU is faster so for convolutions and fused recurrent layers"
@@ -113,7 +113,7 @@ class Engine:
         set_mode(self.network, phase.moves)
         frozen = frozen_layers(self.network, phase.moves)
         own = params.room(phase.moves, len(examples))
-        backend = self._choose(part(self.network, frozen), own)
+        backend = self.backend(part(self.network, frozen), own)
         size = backend.tile_size([own[name] for name in sorted(phase.moves & self.trainable)])
         losses = []
         for start, tile in examples.split(size):
@@ -123,14 +123,6 @@ class Engine:
         shared = {name: tensor for name, tensor in params.shared.items() if name not in own}
         return Params(shared, {**params.own, **own}), torch.cat(losses)
 
-    def _choose(self, network: nn.Sequential, own: Tree) -> Backend:
-        """The backend for a phase, of which ``choices`` keeps note."""
-        backend = self.backend(network, own)
-        layers = [name for name, layer in network.named_children() if holds(name, layer, own)]
-        reason = self.reason_for_sequential(network, own) or ("as told" if self.name == "batched" else backend.made_for)
-        self.choices.setdefault(", ".join(layers), f"{backend.name} ({reason})")
-        return backend
-
     def _train_tile(
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key
     ) -> Tensor:
@@ -138,6 +130,7 @@ class Engine:
         network, longest = part(self.network, frozen), examples.longest
         stays = phase.epochs == 1 or not examples.samples.transform.random
         steps = backend.steps(network, received.select(network.state_dict()), rows, phase, longest if stays else 0)
+        self._note(network, backend, rows, steps)
         starts = range(0, longest, phase.batch_size)[: phase.steps]
         # clients are sorted by falling count: those that have no such batch lie behind
         batches = [(int((examples.counts > at).sum()), slice(at, at + phase.batch_size)) for at in starts]
@@ -148,6 +141,13 @@ class Engine:
                 losses[:clients] += steps.step(clients, batch)
         steps.finish()
         return losses / epoch.counts
+
+    def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
+        """Write down how a phase runs, and why."""
+        layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
+        told = "as told" if self.name == "batched" else "no layer needs or prefers one client at a time"
+        reason = self.reason_for_sequential(network, own) or told
+        self.choices[layers] = f"{backend.name} {steps.kind} ({reason})"
 
     def _epochs(self, frozen: int, examples: Examples, params: Params, phase: Phase, key: Key) -> Iterator[Epoch]:
         """What some clients pass over; the inputs are what comes out of the first ``frozen`` layers."""
@@ -184,7 +184,7 @@ class Engine:
         if shared := shared_layers(network, params.own):
             hidden = self._outputs(part(network, 0, shared), params, inputs)
             return self._outputs(part(network, shared), params, hidden)
-        backend = self.backend(network, params.own)
+        backend = self.backend(network, params.own, self.network.training)
         batches = inputs.split(max(1, SAMPLES_AT_ONCE // len(inputs)), dim=1)
         return torch.cat([backend.forward(network, params, batch) for batch in batches], dim=1)
 
@@ -201,7 +201,10 @@ class Engine:
         """
         self.network.eval()
         counts = examples.counts.to(examples.ids.device, non_blocking=True)
-        correct, losses = torch.zeros_like(counts), torch.zeros(len(counts), device=counts.device)
+        correct, losses = (
+            torch.zeros_like(counts),
+            next(self.network.parameters()).new_zeros(len(counts), device=counts.device),
+        )
         positions = torch.arange(examples.longest, device=counts.device).expand(len(counts), -1)
         for batch in positions.split(max(1, SAMPLES_AT_ONCE // len(counts)), dim=1):
             outputs = self._outputs(self.network, params, examples.gather(batch))

@@ -49,11 +49,11 @@ def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> 
 
 
 def set_mode(network: nn.Module, moves: Collection[str]) -> None:
-    """Training mode, but for BatchNorm layers that do not move: those use and keep their running statistics."""
+    """Training mode, but for BatchNorm layers whose statistics do not move: those use and keep them."""
     network.train()
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):
-            module.train(holds(path, module, moves))
+            module.train(f"{path}.running_mean" in moves)
 
 
 def layout(inputs: Tensor) -> Tensor:

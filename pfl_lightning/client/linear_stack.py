@@ -1,7 +1,7 @@
 """Many clients at once through a stack of linear layers, with a backward pass written by hand.
 
-Applies where all layers from the first one that moves are ``Flatten``, ``Linear`` and ``ReLU``, a step follows the
-gradient of its batch, and numbers have one type (no mixed precision).
+Applies where all layers from the first one that moves are ``Linear`` and ``ReLU`` (behind one ``Flatten``), a step
+follows the gradient of its batch, and numbers have one type (no mixed precision).
 """
 
 import torch
@@ -19,15 +19,14 @@ from pfl_lightning.tree import Params, Tree
 class LinearStack(Batched):
     """Many clients at once, for stacks of linear layers."""
 
-    name = "batched, linear layers by hand"
-    made_for = "linear layers only"
-
     @staticmethod
     def suits(network: nn.Module) -> bool:
         """Whether the network is such a stack."""
-        kinds = [type(layer) for layer in network.children()]
-        computing = [kind for kind in kinds if kind is not nn.Flatten]
-        return computing[:1] == [nn.Linear] and set(computing) <= {nn.Linear, nn.ReLU}
+        layers = list(network.children())
+        if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
+            del layers[0]
+        kinds = [type(layer) for layer in layers]
+        return kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
 
     def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
         """The steps of a phase, by hand unless they follow a direction of their own."""
@@ -54,12 +53,17 @@ class LinearSteps(Steps):
         self.layers = [LinearLayer(name, phase, relu) for name, relu in relus.items()]
         first = next(iter(relus))
         weight = f"{first}.weight"
-        if weight in rows and DualLayer.pays(samples, rows[weight]):
+        if weight in rows and DualLayer.pays(samples, rows[weight], phase):
             before = start.own[weight] if weight in start.own else start.shared[weight]
             self.layers[0] = DualLayer(first, phase, relus[first], before, rows[weight])
             rows = {name: row for name, row in rows.items() if name != weight}
         super().__init__(network, start, rows, phase)
         self.clients = 0
+
+    @property
+    def kind(self) -> str:
+        """How they are computed."""
+        return "by hand" + (", the first layer in dual form" if isinstance(self.layers[0], DualLayer) else "")
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""

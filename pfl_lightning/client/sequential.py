@@ -16,7 +16,6 @@ class Sequential(Backend):
     """One client after another."""
 
     name = "sequential"
-    made_for = "any network"
 
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
         """Call the function once per client."""

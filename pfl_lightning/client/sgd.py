@@ -61,14 +61,15 @@ class Recursion:
 
     def __init__(self, phase: Phase, samples: int, like: Tensor) -> None:
         lr, momentum, decay = phase.lr, phase.momentum, phase.weight_decay
-        self.step_of = torch.arange(samples, device=like.device) // phase.batch_size
+        batch_size = min(phase.batch_size, samples)
+        self.step_of = torch.arange(samples, device=like.device) // batch_size
         step = torch.tensor([[1 - lr * decay, -lr * momentum], [decay, momentum]], dtype=torch.float64)
         powers = [torch.eye(2, dtype=torch.float64)]
-        for _ in range(-(-samples // phase.batch_size)):
+        for _ in range(-(-samples // batch_size)):
             powers.append(step @ powers[-1])
         answers = torch.stack(powers) @ torch.tensor([-lr, 1.0], dtype=torch.float64)
         self._scales = [power[0].tolist() for power in powers]
-        self._line = answers[:-1, 0].flip(0).repeat_interleave(phase.batch_size).to(like)
+        self._line = answers[:-1, 0].flip(0).repeat_interleave(batch_size).to(like)
         self._powers, self._answers = torch.stack(powers).to(like), answers.to(like)
 
     def weight_at(self, step: int, samples: int) -> tuple[float, float, Tensor]:

@@ -60,13 +60,18 @@ class Steps(ABC):
         parameters = {name for name, _ in network.named_parameters()}
         self.moving = Moving.start({name: rows[name] for name in sorted(rows) if name in parameters}, phase)
 
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """How they are computed, in words."""
+
     @abstractmethod
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""
 
     @abstractmethod
     def step(self, clients: int, batch: slice) -> Tensor:
-        """One step of SGD.
+        """One step of SGD; an epoch's batches come in order, all of one size but the last.
 
         Args:
             clients: How many clients take it, from the first on.
@@ -92,6 +97,11 @@ class AutogradSteps(Steps):
     def __init__(self, forward: Forward, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.forward = forward
+
+    @property
+    def kind(self) -> str:
+        """How they are computed."""
+        return "by autograd"
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""

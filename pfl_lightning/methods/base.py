@@ -61,8 +61,7 @@ class Method(pl.LightningModule):
             clients keep their own (``local``).
         server_optimizer: Takes the server's step along the mean change of the clients; SGD with rate 1 sets the mean.
         backend: How clients are computed: ``auto`` chooses by a fixed rule, ``sequential`` is the reference.
-        chunk_size: Clients at once; by default as many as suit the device: their parameters take 48 MiB on a CPU, 1 GiB
-            elsewhere.
+        chunk_size: Clients at once; by default their largest tensor takes 32 MiB on a CPU, all of them 1 GiB elsewhere.
     """
 
     keeps: ClassVar[Part] = "nothing"
@@ -139,7 +138,7 @@ class Method(pl.LightningModule):
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         tensors = self.network.state_dict()
-        self.chunks = Chunks(self.chunk_size, sum(tensor.nbytes for tensor in tensors.values()))
+        self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in tensors.values()])
         self.clients = ClientBank(select(tensors, self.kept), num_clients)
 
     # What a method is
@@ -279,7 +278,7 @@ class Method(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the clock, and what it takes to build the method again."""
         checkpoint["clock"] = asdict(self.clock)
-        checkpoint["engine"] = {"choices": self.engine.choices, "chunk_size": self.chunks.chunk_size}
+        checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.shape
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
@@ -288,6 +287,6 @@ class Method(pl.LightningModule):
         """Restore the clock; build the network if no data set has; take the float type, which Lightning sets late."""
         self.clock = Clock(**checkpoint["clock"])
         self.build(**checkpoint["shape"])
-        self.chunks.chunk_size = checkpoint["engine"]["chunk_size"]  # may be smaller than it was told, for want of memory
+        self.chunks.limit = checkpoint.get("engine", {}).get("limit")  # version 0.1.0 did not write it at first
         dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
         nn.ModuleList([self.network, self.clients]).to(dtypes[0])

@@ -95,9 +95,29 @@ def test_the_comparison_can_fail(changed):
     assert (one - other).abs().max() > 1e-4
 
 
-def test_many_samples_or_few_outputs_move_the_weight_itself():
-    weight = torch.empty(5, 16, 20)
-    assert [samples for samples in (0, 1, 24, 25) if DualLayer.pays(samples, weight)] == [1, 24]
+@pytest.mark.parametrize(
+    ("outputs", "samples", "settings", "measured"),  # seconds of the dual form / those of the weight's own steps
+    [
+        (512, 150, {}, 0.52),
+        (512, 600, {}, 0.65),
+        (512, 300, {"epochs": 5}, 0.43),
+        (100, 150, {}, 0.78),
+        (10, 20, {"epochs": 5}, 0.61),
+        (10, 20, {}, 1.18),
+        (10, 150, {}, 2.11),
+        (100, 300, {}, 0.98),
+        (200, 300, {"steps": 1}, 11),
+        (200, 300, {"batch_size": 300}, 1.7),
+        (512, 768, {"batch_size": 50, "epochs": 5}, 1.95),
+    ],
+)
+def test_the_rule_takes_what_was_measured_to_be_faster(outputs, samples, settings, measured):
+    phase = Phase(frozenset(), **{"epochs": 1, "batch_size": 10, "lr": 0.1, "momentum": 0.5, **settings})
+    assert DualLayer.pays(samples, torch.empty(3, outputs, 784), phase) == (measured < 0.9)
+
+
+def test_inputs_that_do_not_stay_are_not_for_the_dual_form():
+    assert not DualLayer.pays(0, torch.empty(3, 512, 784), Phase(frozenset(), 2, 10, lr=0.1))
 
 
 def test_the_recursion_is_that_of_sgd_with_momentum_and_decay():

@@ -268,14 +268,34 @@ def test_nothing_waits_for_an_accelerator(make, transform, epochs, part):
 @pytest.mark.parametrize(
     ("make", "part", "backend", "choice"),
     [
-        (partial(MLP, hidden=(6, 5)), "all", "auto", "batched, linear layers by hand (linear layers only)"),
-        (partial(MLP, hidden=(6, 5)), "all", "batched", "batched, linear layers by hand (as told)"),
-        (partial(MLP, hidden=(6, 5)), "all", "sequential", "sequential (as told)"),
-        (LeNet5, "head", "auto", "batched, linear layers by hand (linear layers only)"),
-        (LeNet5, "body", "auto", "sequential (a CPU is faster so for convolutions and fused recurrent layers)"),
-        (partial(LeNet5, dropout=0.5), "head", "auto", "sequential (dropout would depend on the chunk)"),
-        (Normed, "body", "auto", "sequential (BatchNorm would count the padding of ragged clients)"),
-        (Normed, "head", "auto", "batched, linear layers by hand (linear layers only)"),
+        (
+            partial(MLP, hidden=(6, 5)),
+            "all",
+            "auto",
+            "batched by hand, the first layer in dual form (no layer needs or prefers one client at a time)",
+        ),
+        (partial(MLP, hidden=(6, 5)), "all", "batched", "batched by hand, the first layer in dual form (as told)"),
+        (partial(MLP, hidden=(6, 5)), "all", "sequential", "sequential by autograd (as told)"),
+        (
+            LeNet5,
+            "head",
+            "auto",
+            "batched by hand, the first layer in dual form (no layer needs or prefers one client at a time)",
+        ),
+        (
+            LeNet5,
+            "body",
+            "auto",
+            "sequential by autograd (a CPU is faster so for convolutions and fused recurrent layers)",
+        ),
+        (partial(LeNet5, dropout=0.5), "head", "auto", "sequential by autograd (dropout would depend on the chunk)"),
+        (Normed, "body", "auto", "sequential by autograd (BatchNorm would count the padding of ragged clients)"),
+        (
+            Normed,
+            "head",
+            "auto",
+            "batched by hand, the first layer in dual form (no layer needs or prefers one client at a time)",
+        ),
     ],
 )
 def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, choice):

@@ -33,11 +33,11 @@ def built(data, **kwargs):
 
 
 def test_the_size_follows_the_device_unless_it_is_given():
-    chunks = Chunks(None, 1 << 20)
-    assert chunks.size(torch.device("cpu")) == CPU_BYTES >> 20
-    assert chunks.size(torch.device("cuda")) == DEVICE_BYTES >> 20
-    assert Chunks(None, 1 << 40).size(torch.device("cpu")) == 1
-    assert Chunks(3, 1 << 20).size(torch.device("cuda")) == 3
+    chunks = Chunks(None, [1 << 20, 3 << 20])
+    assert chunks.size(torch.device("cpu")) == CPU_BYTES // (3 << 20)
+    assert chunks.size(torch.device("cuda")) == DEVICE_BYTES // (4 << 20)
+    assert Chunks(None, [1 << 40]).size(torch.device("cpu")) == 1
+    assert Chunks(3, [1 << 20]).size(torch.device("cuda")) == 3
 
 
 def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fit, monkeypatch, caplog, tmp_path):
@@ -66,7 +66,7 @@ def test_a_resumed_run_takes_the_smaller_chunk_from_the_start(ragged_data, fit, 
     resumed = built(data)
     with_room_for(2, resumed, monkeypatch)
     fit(resumed, ragged_data(), 4, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
-    assert resumed.chunks.chunk_size == 1
+    assert resumed.chunks.limit == 1
     assert not [record for record in caplog.records if "out of memory" in record.message]
 
 
