@@ -1,0 +1,158 @@
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from benchmarks import timing, training
+from benchmarks.population import Run, measure_population, population_record
+from benchmarks.workloads import WORKLOADS, RandomClients, Workload, ragged_counts
+
+from pfl_lightning.methods import FedRep, Method
+from pfl_lightning.models import MLP
+
+NETWORK = partial(MLP, hidden=(8,))
+SMALL = {"input_shape": (1, 4, 4), "cohort": 3, "samples": 6, "batch_size": 6}
+# the workloads of the table, as small as they can be; a batch holds all samples of any client
+TINY = {
+    "fedavg-mlp": {},
+    "fedrep-mlp": {},
+    "srpfl-mlp": {"stages": (1, 2, 3)},
+    "ragged-mlp": {"samples": (3, 6, 4)},
+    "fedavg-dnn": {},
+    "fedavg-logistic": {},
+    "fedavg-lenet": {"input_shape": (3, 32, 32)},
+    "fedrep-lenet": {"input_shape": (3, 32, 32)},
+    "fedavg-resnet18": {"input_shape": (3, 9, 9), "cohort": 2},
+    "fedavg-gru": {"input_shape": (5, 7), "classes": 7},
+}
+
+
+@pytest.fixture(autouse=True)
+def small_product(monkeypatch):
+    monkeypatch.setattr(timing, "PEAK_SIZE", 64)
+
+
+@pytest.fixture
+def tiny():
+    return Workload(NETWORK, (1, 4, 4), cohort=3, samples=20, head_epochs=2)
+
+
+def test_every_workload_that_trains_is_compared_below():
+    assert TINY.keys() == WORKLOADS.keys() - {"data-loading", "evaluation"}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_plain_loop_and_sequential_backend_do_the_same_when_there_is_no_order_of_batches(name):
+    torch.set_default_dtype(torch.float64)
+    workload = replace(WORKLOADS[name], **{**SMALL, **TINY[name]})
+    plain, ours = training.contestants(workload, ["sequential"])
+    start = plain.state()
+    for _ in range(2):
+        plain.turn()
+        ours["sequential"].turn()
+    for ours_now, plain_now, before in zip(ours["sequential"].state(), plain.state(), start, strict=True):
+        torch.testing.assert_close(ours_now, plain_now, rtol=0, atol=1e-9)
+        assert not len(before) or (plain_now - before).norm() > 1e-2
+
+
+def test_a_turn_of_stage_doubling_has_a_round_for_every_cohort():
+    workload = replace(WORKLOADS["srpfl-mlp"], network=NETWORK, input_shape=(1, 4, 4), samples=1)
+    plain, ours = training.contestants(workload, ["auto"])
+    assert [len(clients) for clients in plain.stages] == [5, 10, 20]
+    assert set(plain.stages[0]) < set(plain.stages[1]) < set(plain.stages[2])
+    assert plain.samples == 35
+    ours["auto"].turn()
+    assert ours["auto"].method.clock.rounds == 3
+
+
+def test_ragged_clients_hold_what_was_drawn():
+    counts = ragged_counts(100)
+    assert counts == ragged_counts(100)
+    assert 20 <= min(counts) < max(counts) <= 600
+    workload = Workload(NETWORK, (1, 4, 4), cohort=3, samples=(5, 2, 9))
+    data = RandomClients(workload)
+    assert data.tables["train"].counts.tolist() == [5, 2, 9]
+    assert sorted(data.tables["train"].flat[:-1].tolist()) == list(range(16))
+    assert training.contest(workload, ["auto"]).samples == 16
+
+
+@pytest.mark.parametrize("head_epochs", [0, 2])
+def test_operations_of_the_plain_loop_are_those_of_its_layers(head_epochs):
+    workload = Workload(NETWORK, (1, 4, 4), cohort=3, samples=20, head_epochs=head_epochs)
+    plain, _ = training.contestants(workload, [])
+    first, last = 16 * 8, 8 * 10  # weights; each costs a product and a sum per sample, forwards and for its gradient
+    if head_epochs:
+        # on the head: forwards, and its gradient; on the body: forwards, the body's gradient, and back through the head
+        per_sample = head_epochs * 2 * (first + 2 * last) + 2 * (2 * first + 2 * last)
+    else:
+        per_sample = 2 * (2 * first + 3 * last)  # no gradient of the inputs of the first layer
+    assert timing.operations(plain.turn) == 60 * per_sample
+
+
+def test_records(tiny):
+    records = timing.measure("tiny", training.contest(tiny, ["sequential", "auto"]), repeats=3)
+    assert [record["backend"] for record in records] == ["plain", "sequential", "auto"]
+    for record in records:
+        assert record["spread"][0] <= record["seconds"] <= record["spread"][1]
+        assert record["samples"] == 60
+    assert records[0]["ratio_to_plain"] == 1.0
+
+
+def test_share_of_the_peak(tiny):
+    contest = training.contest(tiny, ["auto"])
+    for record in timing.measure("tiny", contest, repeats=1):
+        rate = timing.operations(contest.actions["plain"]) / record["seconds"] / 1e9
+        assert record["peak_share"] == pytest.approx(rate / record["peak_gflops"])
+
+
+def test_ratio_is_the_median_over_the_turns():
+    record = timing.record("w", "auto", [1.0, 9.0, 4.0], [1.0, 3.0, 8.0])
+    assert record == {"workload": "w", "backend": "auto", "seconds": 4.0, "ratio_to_plain": 1.0, "spread": [1.0, 9.0]}
+
+
+def test_contestants_take_turns():
+    order = []
+    actions = {"a": lambda: order.append("a"), "b": lambda: order.append("b")}
+    assert timing.in_turns(actions, 2, "bar").keys() == {"a", "b"}
+    assert order == ["a", "b", "a", "b"]
+
+
+@pytest.mark.parametrize(("lr", "complaint"), [(0.1, "moves shared and kept"), (float("nan"), "moves a client by")])
+def test_a_backend_that_does_other_work_is_not_timed(tiny, monkeypatch, lr, complaint):
+    phase = Method.phase
+    monkeypatch.setattr(Method, "phase", lambda self, part, epochs, _=None: phase(self, part, 3 * epochs, lr))
+    with pytest.raises(RuntimeError, match=complaint):
+        training.check_same_work(tiny, ["sequential"])
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_client_that_does_not_train_is_noticed(tiny, monkeypatch):
+    def lazy(self, cohort, received, key):
+        trained, losses = local(self, cohort, received, key)
+        for name, rows in trained.own.items():
+            rows[1] = received.own[name][1] if name in received.own else received.shared[name]
+        return trained, losses
+
+    local = FedRep.local
+    monkeypatch.setattr(FedRep, "local", lazy)
+    with pytest.raises(RuntimeError, match="sequential moves a client by 0"):
+        training.check_same_work(tiny, ["sequential"])
+
+
+def test_populations_in_fresh_processes(tiny):
+    small, large = measure_population(tiny, [50, 1000], repeats=1, threads=1)
+    assert (small["workload"], small["backend"], small["ratio_to_plain"]) == ("population-50", "auto", None)
+    assert small["ratio_to_smallest"] == 1
+    assert small["more_than_smallest_mebibytes"] == small["bank_more_than_smallest_mebibytes"] == 0
+    assert large["ratio_to_smallest"] == pytest.approx(large["seconds"] / small["seconds"])
+    # a head is 8 x 10 weights and 10 biases of 4 bytes
+    assert large["bank_mebibytes"] == 1000 * 90 * 4 / 2**20
+    assert 50 < small["peak_mebibytes"] < 5000  # torch alone takes more than 50
+
+
+def test_what_a_population_takes_is_compared_with_the_smallest():
+    runs, smallest = [Run(2.0, 300, 30), Run(6.0, 340, 30)], [Run(1.0, 200, 10), Run(2.0, 220, 10)]
+    record = population_record(9, runs, smallest)
+    assert (record["seconds"], record["ratio_to_smallest"]) == (4, 2.5)
+    assert (record["peak_mebibytes"], record["more_than_smallest_mebibytes"]) == (320, 110)
+    assert (record["bank_mebibytes"], record["bank_more_than_smallest_mebibytes"]) == (30, 20)

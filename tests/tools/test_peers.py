@@ -1,0 +1,205 @@
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from peers import environments, reference, rounds
+from peers.environments import Peer, PeerError
+from peers.reference import Outcome
+
+CLIENTS, SAMPLES, ROUNDS, WIDTHS = 3, 20, 2, (12, 8, 6, 3)
+INTERPRETER = Path(sys.executable)
+PLAIN, OURS = rounds.HERE / "plain_torch.py", rounds.HERE / "ours.py"
+ZIP = "zip(self.inputs, self.targets, orders, strict=True)"
+
+
+@pytest.fixture
+def data(tmp_path):
+    rounds.write_workload(tmp_path / "data.npz", CLIENTS, SAMPLES, ROUNDS, WIDTHS)
+    return tmp_path / "data.npz"
+
+
+@pytest.fixture
+def program(tmp_path):
+    def write(*changes):
+        text = PLAIN.read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        (tmp_path / "program.py").write_text(text)
+        return tmp_path / "program.py"
+
+    return write
+
+
+def first_and_last(data):
+    _, start, after = reference.reference_weights(data, data.stat().st_mtime_ns)
+    return start, after
+
+
+def test_the_workload_is_what_was_asked_for(data):
+    with np.load(data) as stored:
+        arrays = dict(stored)
+    assert arrays["inputs"].shape == (CLIENTS, SAMPLES, 12)
+    assert arrays["inputs"].dtype == np.float32
+    assert np.abs(arrays["inputs"]).max() <= 1
+    assert arrays["targets"].dtype == arrays["orders"].dtype == np.int64
+    assert set(arrays["targets"].flat) <= set(range(3))
+    assert arrays["orders"].shape == (ROUNDS, CLIENTS, SAMPLES)
+    np.testing.assert_array_equal(
+        np.sort(arrays["orders"]), np.broadcast_to(np.arange(SAMPLES), arrays["orders"].shape)
+    )
+    assert not np.array_equal(arrays["orders"][0], arrays["orders"][1])
+    assert arrays["fc2.weight"].shape == (6, 8)
+    assert arrays["fc3.bias"].shape == (3,)
+
+
+def test_one_step_of_the_reference_is_the_gradient_of_a_softmax(tmp_path):
+    data = tmp_path / "step.npz"
+    rounds.write_workload(data, clients=1, samples=4, rounds=1, widths=(5, 3), batch_size=4, lr=0.1)
+    start, after = first_and_last(data)
+    with np.load(data) as stored:
+        x, y = stored["inputs"][0].astype(np.float64), stored["targets"][0]
+    scores = np.exp(x @ start["fc1.weight"].T + start["fc1.bias"])
+    error = (scores / scores.sum(1, keepdims=True) - np.eye(3)[y]) / 4
+    np.testing.assert_allclose(after["fc1.weight"], start["fc1.weight"] - 0.1 * error.T @ x, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(after["fc1.bias"], start["fc1.bias"] - 0.1 * error.sum(0), rtol=0, atol=1e-12)
+
+
+def test_plain_torch_does_the_steps_of_the_reference(data):
+    outcome = rounds.run_program(INTERPRETER, PLAIN, data, threads=1)
+    assert len(outcome.seconds) == ROUNDS
+    assert min(outcome.seconds) > 0
+    assert set(outcome.versions) == {"python", "torch", "numpy"}
+    assert rounds.check(outcome, data) < 1e-4  # float32 against float64
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param([(ZIP, f"list({ZIP})[1:]"), ("len(self.inputs)", "(len(self.inputs) - 1)")], id="skips-a-client"),
+        pytest.param([(".split(self.work.batch_size)", ".split(self.work.batch_size)[:-1]")], id="skips-a-step"),
+        pytest.param([(", momentum=self.work.momentum", "")], id="no-momentum"),
+    ],
+)
+def test_a_program_that_does_something_else_is_caught_in_the_rehearsal(tmp_path, program, changes):
+    data = tmp_path / "rehearsal.npz"
+    rounds.write_workload(data, **rounds.REHEARSAL)
+    outcome = rounds.run_program(INTERPRETER, program(*changes), data, threads=1)
+    with pytest.raises(PeerError, match="of the update away from the reference"):
+        rounds.check(outcome, data)
+
+
+def test_weights_and_rounds_must_be_complete(data):
+    _, after = first_and_last(data)
+    assert rounds.check(Outcome([0.1] * ROUNDS, after, {}), data) == 0
+    with pytest.raises(PeerError, match="1 rounds instead of 2"):
+        rounds.check(Outcome([0.1], after, {}), data)
+    with pytest.raises(PeerError, match="other weights than fc1"):
+        rounds.check(Outcome([0.1] * ROUNDS, {"fc1.weight": after["fc1.weight"]}, {}), data)
+    with pytest.raises(PeerError, match="nan"):
+        rounds.check(Outcome([0.1] * ROUNDS, {**after, "fc1.bias": after["fc1.bias"] * np.nan}, {}), data)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise RuntimeError('no such luck')", r"^RuntimeError: no such luck$"),
+        ("import sys; print('ERROR: first', 'warning', sep='\\n', file=sys.stderr); sys.exit(1)", "^ERROR: first$"),
+        ("import sys; sys.exit(3)", "^exit status 3$"),
+        ("", "wrote no results"),
+    ],
+)
+def test_a_program_that_fails_gives_its_reason_in_one_line(data, tmp_path, text, reason):
+    (tmp_path / "program.py").write_text(text)
+    with pytest.raises(PeerError, match=reason):
+        rounds.run_program(INTERPRETER, tmp_path / "program.py", data, threads=1)
+
+
+def test_a_program_gets_as_many_cores_and_threads_as_were_asked_for(data, tmp_path):
+    told = "len(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'], os.environ['MKL_NUM_THREADS']"
+    (tmp_path / "program.py").write_text(f"import os, sys\nsys.exit(repr(({told})))")
+    before = os.sched_getaffinity(0)
+    with pytest.raises(PeerError, match=r"^\(1, '1', '1'\)$"):
+        rounds.run_program(INTERPRETER, tmp_path / "program.py", data, threads=1)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_an_environment_is_built_once_and_again_when_its_pins_change(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(environments, "execute", lambda command, timeout: calls.append([str(part) for part in command]))
+    monkeypatch.setattr(environments.shutil, "rmtree", lambda folder, ignore_errors: folder.mkdir(exist_ok=True))
+    peer = Peer("some_round.py", ("some==1.0",))
+    interpreter = rounds.environment(peer, tmp_path)
+    assert interpreter == tmp_path / "some" / "bin" / "python"
+    assert calls[0] == [sys.executable, "-m", "venv", str(tmp_path / "some")]
+    assert calls[1][-1] == "some==1.0"
+    assert rounds.environment(peer, tmp_path) == interpreter
+    assert len(calls) == 2
+    rounds.environment(Peer("some_round.py", ("some==2.0",)), tmp_path)
+    assert len(calls) == 4
+
+
+def test_a_peer_without_requirements_needs_no_environment(tmp_path):
+    assert rounds.environment(rounds.PEERS["plain_torch"], tmp_path / "nothing") == INTERPRETER
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_python_that_is_nowhere_is_said_to_be_missing(tmp_path):
+    with pytest.raises(PeerError, match=r"needs Python 3\.90 or newer"):
+        rounds.environment(Peer("some.py", ("some==1.0",), (3, 90)), tmp_path)
+
+
+def test_peers_that_cannot_be_built_or_run_do_not_stop_the_others(tmp_path, monkeypatch):
+    lazy = tmp_path / "lazy.py"
+    lazy.write_text("raise SystemExit('too lazy')")
+    peers = {**rounds.PEERS, "ancient": Peer("ancient.py", ("ancient==0.1",), (3, 90))}
+    monkeypatch.setattr(rounds, "PEERS", peers)
+    records = rounds.measure_peers(tmp_path, ["ancient"], lazy, repeats=2, threads=1, clients=2, samples=20, rounds=2)
+    plain, ancient, ours = records
+    assert [row["backend"] for row in records] == ["plain_torch", "ancient", "ours"]
+    assert plain["workload"] == "peers-mlp"
+    assert plain["ratio_to_plain"] == 1
+    assert plain["spread"][0] <= plain["seconds"] <= plain["spread"][1]
+    assert plain["deviation"] < 0.01
+    assert ancient["seconds"] is ancient["ratio_to_plain"] is ancient["spread"] is None
+    assert "Python 3.90" in ancient["reason"]
+    assert ours["reason"] == "too lazy"
+    json.dumps(records)
+
+
+def test_ratios_are_taken_within_a_repeat():
+    plain = [Outcome([9, 1, 1, 2], {}, {}), Outcome([9, 3, 3, 3], {}, {}), Outcome([9, 2, 2, 2], {}, {})]
+    peer = [Outcome([9, 2, 2, 2], {}, {}), Outcome([9, 3, 3, 3], {}, {}), Outcome([9, 9, 6, 1], {}, {"a": "1"})]
+    row = rounds.record("peer", peer, plain, [0.001, 0.003, 0.002])
+    assert row["ratio_to_plain"] == 2  # of 2/1, 3/3, 6/2
+    assert row["seconds"] == 3  # of 2 2 2 3 3 3 9 6 1
+    assert row["spread"] == [1, 9]
+    assert row["deviation"] == 0.003
+    assert row["versions"] == {"a": "1"}
+
+
+def test_every_peer_has_its_program_and_pins():
+    assert list(rounds.PEERS)[:2] == ["plain_torch", "jax_scan"]
+    for name, peer in rounds.PEERS.items():
+        assert peer.name == name
+        assert (rounds.HERE / peer.program).is_file()
+        assert all("==" in pin for pin in peer.requirements)
+
+
+def test_our_own_program_does_the_steps_of_the_reference(data):
+    outcome = rounds.run_program(INTERPRETER, OURS, data, threads=1)
+    assert len(outcome.seconds) == ROUNDS
+    assert set(outcome.versions) == {"python", "pfl_lightning", "torch", "numpy"}
+    assert rounds.check(outcome, data) < 1e-4  # float32 against float64
+
+
+def test_our_own_program_in_another_order_is_caught(data, tmp_path):
+    text = OURS.read_text()
+    assert '"order", 0)' in text
+    (tmp_path / "program.py").write_text(text.replace('"order", 0)', '"order", 1)'))
+    outcome = rounds.run_program(INTERPRETER, tmp_path / "program.py", data, threads=1)
+    with pytest.raises(PeerError, match="of the update away from the reference"):
+        rounds.check(outcome, data)

@@ -1,0 +1,94 @@
+"""The batches of a round: ours from one table of samples, and torch's loaders, one for each client."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from benchmarks.timing import Contest, default_float
+from benchmarks.workloads import RandomClients, Workload
+from pfl_lightning.client import BackendName
+from pfl_lightning.seeding import permutations
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+AT_ONCE = 10  # clients whose inputs the engine makes at once: about so many of the usual MLP train together on a CPU
+
+
+class OurBatches:
+    """What the engine does for an epoch: the inputs of some clients at once, in the order in which they are visited."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload, self.data, self.rounds = workload, RandomClients(workload), 0
+
+    def batches(self) -> Batches:
+        """Inputs and labels, ``[clients, batch, ...]``, of a round."""
+        batch = self.data.make_round(self.rounds)
+        for _, cohort in batch.examples.split(AT_ONCE):
+            key = (batch.seed, "train", self.rounds, "all", "order", 0)
+            order = permutations(key, cohort.ids, cohort.counts, cohort.longest)
+            inputs, targets = cohort.gather(order), cohort.targets(order)
+            for start in range(0, cohort.longest, self.workload.batch_size):
+                visited = slice(start, start + self.workload.batch_size)
+                yield inputs[:, visited], targets[:, visited]
+        self.rounds += 1
+
+
+class UsualBatches:
+    """A loader for each client, over its part of the data set."""
+
+    def __init__(self, workload: Workload) -> None:
+        table = RandomClients(workload).tables["train"]
+        dataset = TensorDataset(table.samples.inputs, table.samples.targets)
+        parts = table.flat[: int(table.counts.sum())].split(table.counts.tolist())
+        self.loaders = [
+            DataLoader(Subset(dataset, part.tolist()), batch_size=workload.batch_size, shuffle=True) for part in parts
+        ]
+
+    def batches(self) -> Batches:
+        """Inputs and labels, ``[batch, ...]``, of a round."""
+        for loader in self.loaders:
+            for images, targets in loader:
+                yield (images.to(torch.get_default_dtype()) / 255 - 0.5) / 0.5, targets
+
+
+def contest(workload: Workload, backends: Sequence[BackendName]) -> Contest:
+    """Both, which have been shown to make the same batches; backends make no difference.
+
+    Raises:
+        RuntimeError: If they are not the same.
+    """
+    del backends
+    usual, ours = UsualBatches(workload), OurBatches(workload)
+    check_same_batches(usual, ours)
+    actions = {"plain": lambda: exhaust(usual.batches()), "auto": lambda: exhaust(ours.batches())}
+    return Contest(actions, int(workload.counts().sum()), dense=False)
+
+
+def exhaust(batches: Batches) -> None:
+    """Let go of one batch after another."""
+    for _ in batches:
+        pass
+
+
+def check_same_batches(usual: UsualBatches, ours: OurBatches) -> None:
+    """Compare the samples of a round in float64, whatever their order.
+
+    Raises:
+        RuntimeError: If they differ.
+    """
+    with default_float(torch.float64):
+        expected, found = (fingerprint(one.batches()) for one in (usual, ours))
+    if not (expected.shape == found.shape and torch.allclose(expected, found)):
+        raise RuntimeError("our batches have other samples than the loaders'")
+
+
+def fingerprint(batches: Batches) -> Tensor:
+    """For every sample two random sums of its numbers, and its label; samples are sorted, ``[samples, 3]``."""
+    rows = []
+    for inputs, targets in batches:
+        numbers = inputs.reshape(targets.numel(), -1)
+        weights = torch.rand(2, numbers.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        rows.append(torch.cat([numbers.double() @ weights.T, targets.reshape(-1, 1)], dim=1))
+    every = torch.cat(rows)
+    return every[every[:, 0].argsort()]

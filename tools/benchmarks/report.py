@@ -1,0 +1,64 @@
+"""What was measured, as text."""
+
+import statistics
+from collections.abc import Sequence
+
+import torch
+
+from benchmarks.timing import PEAK_SIZE, Record
+
+COLUMNS = ("workload", "backend", "seconds", "ratio", "spread", "share of peak", "peak MiB")
+MEANING = (
+    "Ratio: to the plain loop's seconds (of a population: to those of the smallest), the median over the turns. "
+    "Share of peak: the plain loop's floating-point operations a second, were they done in this time; work that is "
+    "saved, and convolutions, which are no matrix products, can make it more than 100 %."
+)
+
+
+def header(records: Sequence[Record], repeats: int, threads: int) -> str:
+    """What the numbers of a table mean, and the machine's peak."""
+    rates = [row["peak_gflops"] for row in records if row.get("peak_gflops")]
+    product = f"a float32 product of two {PEAK_SIZE} x {PEAK_SIZE} matrices"
+    peak = f" Peak: {statistics.median(rates):.0f} GFLOP/s, {product}." if rates else ""
+    machine = f"{repeats} repeats, {threads} {'thread' if threads == 1 else 'threads'}, torch {torch.__version__}."
+    return f"{machine}{peak}\n{MEANING}"
+
+
+def table(records: Sequence[Record]) -> str:
+    """The records as a Markdown table."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells(row))} |" for row in records)])
+
+
+def cells(row: Record) -> list[str]:
+    """One row of the table; a peer that could not be measured has no numbers."""
+    names = [row["workload"], row["backend"]]
+    if row["seconds"] is None:
+        return [*names, "-", "", "", "", ""]
+    ratio = row.get("ratio_to_smallest", row["ratio_to_plain"])
+    return [
+        *names,
+        f"{row['seconds']:.3f}",
+        "" if ratio is None else f"{ratio:.2f}",
+        " .. ".join(f"{seconds:.3f}" for seconds in row["spread"]),
+        f"{row['peak_share']:.0%}" if row.get("peak_share") is not None else "",
+        f"{row['peak_mebibytes']:.0f}" if "peak_mebibytes" in row else "",
+    ]
+
+
+def notes(records: Sequence[Record]) -> str:
+    """What the table has no room for, a line each: the memory of populations, versions of peers, why one is absent."""
+    return "\n".join(filter(None, (note(row) for row in records)))
+
+
+def note(row: Record) -> str | None:
+    """What there is to say about one record."""
+    if "reason" in row:
+        return f"{row['backend']}: not measured: {row['reason']}"
+    if "versions" in row:
+        versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
+        return f"{row['backend']}: {versions}; weights within {row['deviation']:.1g} of the update"
+    if row.get("more_than_smallest_mebibytes"):
+        more, bank = row["more_than_smallest_mebibytes"], row["bank_more_than_smallest_mebibytes"]
+        return f"{row['workload']} against the smallest: {more:+.0f} MiB in all, {bank:+.0f} MiB of what clients keep"
+    return None

@@ -1,0 +1,213 @@
+"""Communication rounds: ours with each backend, and the loop over clients that everyone writes."""
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import SGD
+
+from benchmarks.timing import Contest, default_float
+from benchmarks.workloads import RandomClients, Workload
+from pfl_lightning.client import BackendName, Examples
+from pfl_lightning.methods import FedAvg, FedRep, Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
+
+
+class PlainLoop:
+    """One client after another, the way it is usually written; it finds its inputs transformed already."""
+
+    def __init__(self, workload: Workload, network: nn.Module, data: RandomClients) -> None:
+        self.workload, self.network = workload, network
+        self.stages: list[list[int]] = []
+        self.data: dict[int, tuple[Tensor, Tensor]] = {}
+        for size in workload.stages:
+            data.participation.resize(size)
+            examples = data.make_round(0).examples
+            self.stages.append(examples.ids.tolist())
+            self.data |= {client: held_by(examples, row) for row, client in enumerate(self.stages[-1])}
+        start = network.state_dict()
+        self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
+        self.body = [name for name in start if name not in self.head]
+        self.heads = {client: {name: start[name].clone() for name in self.head} for client in self.data}
+
+    @property
+    def samples(self) -> int:
+        """Training samples of all rounds of a turn."""
+        return sum(len(self.data[client][1]) for clients in self.stages for client in clients)
+
+    def turn(self) -> None:
+        """The rounds that are measured together."""
+        for clients in self.stages:
+            self.round(clients)
+
+    def round(self, clients: Sequence[int]) -> None:
+        """One communication round of FedAvg, or of FedRep where there are head epochs."""
+        total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
+        mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.body}
+        for client in clients:
+            trained = self.local(client)
+            self.heads[client] = {name: trained[name] for name in self.head}
+            for name in self.body:
+                mean[name] += trained[name] * (len(self.data[client][1]) / total)
+        self.network.load_state_dict({**state, **mean})
+
+    def local(self, client: int) -> dict[str, Tensor]:
+        """The tensors of one client after its local training."""
+        model = copy.deepcopy(self.network)
+        if self.head:
+            model.load_state_dict(self.heads[client], strict=False)
+            self.train(model, self.head, self.workload.head_epochs, *self.data[client])
+        self.train(model, self.body, 1, *self.data[client])
+        return model.state_dict()
+
+    def train(self, model: nn.Module, moves: list[str], epochs: int, inputs: Tensor, targets: Tensor) -> None:
+        """Some epochs at one client, in which only the named parameters move."""
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in moves)
+        moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        optimizer = SGD(moving, lr=self.workload.lr, momentum=self.workload.momentum)
+        for _ in range(epochs):
+            for batch in torch.randperm(len(targets)).split(self.workload.batch_size):
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs[batch]), targets[batch]).backward()
+                optimizer.step()
+
+    def state(self) -> State:
+        """The body, and the heads in the order of the clients."""
+        shared, heads = self.network.state_dict(), [self.heads[client] for client in sorted(self.heads)]
+        kept = [torch.stack([head[name] for head in heads]) for name in self.head]
+        return flat(shared[name] for name in self.body), flat(kept)
+
+    def watch(self) -> dict[int, float]:
+        """Note from now on how far each client moves; what is noted is in the result."""
+        travelled: dict[int, float] = defaultdict(float)
+        usual = self.local
+
+        def local(client: int) -> dict[str, Tensor]:
+            trained, start = usual(client), {**self.network.state_dict(), **self.heads[client]}
+            travelled[client] += float(flat(trained[name] - start[name] for name in start).norm())
+            return trained
+
+        self.local = local  # type: ignore[method-assign]
+        return travelled
+
+
+class Ours:
+    """Our round: the data module says who takes part, and the method takes a training step without a trainer.
+
+    Raises:
+        PflError: If the backend cannot run the network.
+    """
+
+    def __init__(self, workload: Workload, data: RandomClients, backend: BackendName) -> None:
+        self.method = method_of(workload, backend)
+        self.workload, self.data = workload, data
+        without_trainer(self.method)
+
+    def turn(self) -> None:
+        """The rounds that are measured together."""
+        for size in self.workload.stages:
+            self.data.participation.resize(size)
+            self.method.training_step(self.data.make_round(self.method.clock.rounds), 0)
+
+    def state(self) -> State:
+        """The shared tensors, and the kept ones in the order of the clients."""
+        shared = [tensor for name, tensor in self.method.network.state_dict().items() if name in self.method.shared]
+        return flat(shared), flat(self.method.clients.gather(torch.arange(self.data.num_clients)).values())
+
+    def watch(self) -> dict[int, float]:
+        """Note from now on how far each client moves; what is noted is in the result."""
+        travelled: dict[int, float] = defaultdict(float)
+        usual = self.method.local
+
+        def local(cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+            trained, losses = usual(cohort, received, key)
+            start = {**received.shared, **received.own}
+            for row, client in enumerate(cohort.ids.tolist()):
+                before = {n: start[n][row] if n in received.own else start[n] for n in trained.own}
+                travelled[client] += float(flat(trained.own[n][row] - before[n] for n in before).norm())
+            return trained, losses
+
+        self.method.local = local  # type: ignore[method-assign]
+        return travelled
+
+
+def method_of(workload: Workload, backend: BackendName) -> Method:
+    """The method of a workload, built.
+
+    Raises:
+        PflError: If the backend cannot run the network.
+    """
+    settings: dict[str, Any] = {"network": workload.network, "backend": backend, "weight_decay": 0.0}
+    settings |= {name: getattr(workload, name) for name in ("batch_size", "lr", "momentum")}
+    method = FedRep(head_epochs=workload.head_epochs, **settings) if workload.head_epochs else FedAvg(**settings)
+    method.build(workload.input_shape, workload.classes, len(workload.counts()))
+    return method
+
+
+def without_trainer(method: Method) -> None:
+    """Let a method that is built take training steps without a trainer, which is where logging would go."""
+    server = method.configure_optimizers()
+    method.optimizers = lambda: server  # type: ignore[method-assign,assignment]
+    method.log_round = lambda loss, cohort_size: None  # type: ignore[method-assign]
+
+
+def held_by(examples: Examples, row: int) -> tuple[Tensor, Tensor]:
+    """Inputs and labels of one client, without padding."""
+    own = examples.rows(row, row + 1)
+    every = torch.arange(own.longest)[None]
+    return own.gather(every)[0], own.targets(every)[0]
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """All numbers of some tensors in a row, copied; BatchNorm's counters of batches are not among them."""
+    return torch.cat([torch.zeros(0), *(t.detach().flatten() for t in tensors if t.is_floating_point())])
+
+
+def contestants(workload: Workload, backends: Sequence[BackendName]) -> tuple[PlainLoop, dict[BackendName, Ours]]:
+    """The plain loop and each backend, with the same clients and the same start model."""
+    data = RandomClients(workload)
+    network = workload.module(Ours(workload, data, "sequential").method.network)
+    return PlainLoop(workload, network, data), {backend: Ours(workload, data, backend) for backend in backends}
+
+
+def contest(workload: Workload, backends: Sequence[BackendName]) -> Contest:
+    """The plain loop and each backend, which have been shown to do the same work."""
+    check_same_work(workload, backends)
+    plain, ours = contestants(workload, backends)
+    return Contest({"plain": plain.turn, **{backend: one.turn for backend, one in ours.items()}}, plain.samples)
+
+
+def check_same_work(workload: Workload, backends: Sequence[BackendName]) -> None:
+    """Take a turn of each in float64: whoever does less than the others must not win.
+
+    Raises:
+        RuntimeError: If a backend does not move the shared or the kept numbers as far as the plain loop (within 20 %,
+            since the batch orders differ), or a client less than half as far.
+    """
+    with default_float(torch.float64):
+        plain, ours = contestants(workload, backends)
+        start = plain.state()
+        expected, clients = moved(plain, start)
+        for backend, contestant in ours.items():
+            found, travelled = moved(contestant, start)
+            for client, distance in clients.items():
+                if not travelled[client] > distance / 2:
+                    travel = f"{travelled[client]:.3g}, the plain loop by {distance:.3g}"
+                    raise RuntimeError(f"{backend} moves a client by {travel}")
+            if not all(abs(one - other) <= 0.2 * other for one, other in zip(found, expected, strict=True)):
+                raise RuntimeError(f"{backend} moves shared and kept numbers by {found}, the plain loop by {expected}")
+
+
+def moved(contestant: PlainLoop | Ours, start: State) -> tuple[list[float], dict[int, float]]:
+    """How far a turn moves the shared and the kept numbers, and every client."""
+    travelled = contestant.watch()
+    contestant.turn()
+    return [float((after - before).norm()) for after, before in zip(contestant.state(), start, strict=True)], travelled

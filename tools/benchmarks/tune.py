@@ -1,0 +1,256 @@
+"""Which backend and chunk size are fastest for a config of the user's own."""
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import lightning.pytorch as pl
+import torch
+from jsonargparse.typing import PositiveInt
+from lightning.pytorch.cli import LightningArgumentParser
+
+from benchmarks.population import MEBIBYTE, peak_mebibytes
+from benchmarks.timing import in_turns
+from pfl_lightning.cli.experiment import PflCLI, check_trainer
+from pfl_lightning.client import BackendName
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Method, assemble
+
+CHUNK_SIZES = (1, 2, 5, 10, 20, 50, 100)
+CLOSE = 1.05  # seconds up to so many times the best ones are as good
+AS_BY_USER = ("accelerator", "precision", "deterministic", "benchmark")  # trainer options that decide how long it takes
+COLUMNS = ("backend", "chunk size", "seconds", "spread", "peak MiB")
+
+
+class Choice(NamedTuple):
+    """What can be set.
+
+    Attributes:
+        backend: ``model.backend``.
+        chunk_size: ``model.chunk_size``.
+    """
+
+    backend: BackendName = "auto"
+    chunk_size: int | None = None
+
+    def flags(self, current: "Choice") -> str:
+        """The options that turn the current choice into this one."""
+        values = {name: value for name, value in self._asdict().items() if value != getattr(current, name)}
+        return " ".join(f"--model.{name} {'null' if value is None else value}" for name, value in values.items())
+
+
+@dataclass
+class Trial:
+    """What a choice takes.
+
+    Attributes:
+        seconds: Of each round.
+        peak: The most memory that was held during a round, in mebibytes; None where that cannot be told.
+        reason: Why it is not possible, if so.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    peak: float | None = None
+    reason: str | None = None
+
+
+class TuneCLI(PflCLI):
+    """Reads the settings of a run, and measures its rounds instead of running it."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the tool's own options."""
+        super().add_arguments_to_parser(parser)
+        parser.add_argument("--repeats", type=PositiveInt, default=5, help="Measured rounds of each choice.")
+        parser.add_argument("--threads", type=PositiveInt | None, default=None, help="Threads that torch may use.")
+
+    def instantiate_classes(self) -> None:
+        """Make the data, and measure."""
+        config = self.config
+        check_trainer(config.trainer)
+        torch.set_num_threads(config.threads or torch.get_num_threads())
+        settings = config.model.init_args
+        current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))
+        data = self.parser.instantiate_classes(config).data
+        data.prepare_data()
+        data.setup("fit")
+        pretrained = data.pretrained()  # once: reading them may take seconds
+        data.pretrained = lambda: pretrained
+        rounds = Rounds(self.make_method, data, {name: config.trainer[name] for name in AS_BY_USER})
+        trials = tune(rounds.take, choices(rounds.cohort, current), config.repeats)
+        print(table(trials))
+        print(advice(trials, current))
+
+    def make_method(self, choice: Choice) -> Method:
+        """The method of the settings, with another choice."""
+        config = self.config.clone()
+        config.model.init_args.backend, config.model.init_args.chunk_size = choice
+        return self.parser.instantiate_classes(config).model
+
+
+class Rounds:
+    """The first round, over and over, with one choice or another.
+
+    Args:
+        make: Makes a method for a choice; all of them start alike.
+        data: The clients.
+        options: Of the trainer.
+    """
+
+    def __init__(self, make: Callable[[Choice], Method], data: FederatedDataModule, options: Mapping[str, Any]) -> None:
+        self.make, self.data, self.options = make, data, options
+
+    @property
+    def cohort(self) -> int:
+        """Clients of the round."""
+        return len(self.data.make_round(0).examples)
+
+    def take(self, choice: Choice, fresh: bool = False) -> tuple[float, float | None]:
+        """Take the round.
+
+        Args:
+            choice: Backend and chunk size.
+            fresh: Give the memory that is free back first, so that the peak can be told on a CPU too.
+
+        Returns:
+            Seconds, and the peak of memory in mebibytes.
+
+        Raises:
+            PflError: If the backend cannot run this network, or the memory does not suffice.
+        """
+        method, timer = self.make(choice), Timer(fresh)
+        assemble(method, self.data)
+        trainer = pl.Trainer(
+            max_steps=1,
+            max_epochs=-1,
+            devices=1,
+            callbacks=[timer],
+            logger=False,
+            log_every_n_steps=1,
+            limit_val_batches=0,
+            num_sanity_val_steps=0,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **self.options,
+        )
+        trainer.fit(method, datamodule=self.data)
+        if method.chunks.limit is not None:
+            raise PflError(f"the memory of the device suffices for {method.chunks.limit} clients at once")
+        return timer.seconds, timer.peak
+
+
+class Timer(pl.Callback):
+    """Seconds and memory of a trainer's first round, from before its clients are chosen.
+
+    Args:
+        fresh: Whether the peak shall be told on a CPU.
+    """
+
+    def __init__(self, fresh: bool) -> None:
+        self.fresh, self.seconds = fresh, float("nan")
+        self.peak: float | None = None
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin."""
+        self.fresh = self.fresh and forget_peak(pl_module.device)
+        self.start = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        """End."""
+        on_gpu = pl_module.device.type == "cuda"
+        if on_gpu:
+            torch.cuda.synchronize(pl_module.device)
+        self.seconds = time.perf_counter() - self.start
+        if self.fresh:
+            most = torch.cuda.max_memory_allocated(pl_module.device) / MEBIBYTE if on_gpu else peak_mebibytes()
+            self.peak = most
+
+
+def forget_peak(device: torch.device) -> bool:
+    """Measure the peak of memory from now on; on a CPU free memory is given back first, or it would count.
+
+    Returns:
+        Whether that is possible here.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return True
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+        Path("/proc/self/clear_refs").write_text("5")  # Linux: VmHWM starts again
+    except (AttributeError, OSError):
+        return False
+    return device.type == "cpu"
+
+
+def choices(cohort: int, current: Choice) -> list[Choice]:
+    """Every backend with every chunk size up to the cohort, and what is set now."""
+    sizes = [None, *(size for size in CHUNK_SIZES if size <= cohort)]
+    every = [Choice(backend, size) for backend, size in product(get_args(BackendName), sizes)]
+    return every if current in every else [*every, current]
+
+
+def tune(
+    take: Callable[..., tuple[float, float | None]], candidates: Sequence[Choice], repeats: int
+) -> dict[Choice, Trial]:
+    """Take rounds of all choices in turns: one for the memory, one to warm up, and those that are measured."""
+    firsts = in_turns({choice: partial(first, take, choice) for choice in candidates}, 1, "memory")
+    trials = {choice: runs[0] for choice, runs in firsts.items()}
+    rounds = {choice: partial(take, choice) for choice, trial in trials.items() if trial.reason is None}
+    in_turns(rounds, 1, "warm-up")
+    for choice, results in in_turns(rounds, repeats, "rounds").items():
+        trials[choice].seconds = [seconds for seconds, _ in results]
+    return trials
+
+
+def first(take: Callable[..., tuple[float, float | None]], choice: Choice) -> Trial:
+    """The peak of a choice's memory, or why it is impossible: for the network, or with so little memory."""
+    try:
+        return Trial(peak=take(choice, fresh=True)[1])
+    except (PflError, RuntimeError) as error:
+        return Trial(reason=str(error).splitlines()[0])
+
+
+def table(trials: dict[Choice, Trial]) -> str:
+    """The trials as a Markdown table, the fastest first; behind them what is not possible."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    possible = {choice: trial for choice, trial in trials.items() if trial.reason is None}
+    for choice, trial in sorted(possible.items(), key=lambda item: statistics.median(item[1].seconds)):
+        spread = f"{min(trial.seconds):.4f} .. {max(trial.seconds):.4f}"
+        peak = "" if trial.peak is None else f"{trial.peak:.0f}"
+        size = choice.chunk_size or "default"
+        lines.append(f"| {choice.backend} | {size} | {statistics.median(trial.seconds):.4f} | {spread} | {peak} |")
+    reasons = dict.fromkeys((choice.backend, trial.reason) for choice, trial in trials.items() if trial.reason)
+    for backend, reason in reasons:
+        alike = [choice for choice, t in trials.items() if (choice.backend, t.reason) == (backend, reason)]
+        sizes = ", ".join(str(choice.chunk_size or "default") for choice in alike)
+        lines.append(f"| {backend} | {sizes} | not possible: {reason} | | |")
+    return "\n".join(lines)
+
+
+def gain(trial: Trial, over: Trial) -> float:
+    """How many times as fast one trial surely is as another: by its median round and by its fastest."""
+    return min(of(over.seconds) / of(trial.seconds) for of in (statistics.median, min))
+
+
+def advice(trials: dict[Choice, Trial], current: Choice) -> str:
+    """The options to add, if any pay; of choices that are about as good, the one with the fewest options."""
+    possible = {choice: trial for choice, trial in trials.items() if trial.reason is None}
+    if not possible:
+        return "No choice is possible."
+    now = "the default" if current == Choice() else "what is set"
+    base = possible.get(current) or min(possible.values(), key=lambda trial: statistics.median(trial.seconds))
+    gains = {choice: gain(trial, base) for choice, trial in possible.items()}
+    good = [choice for choice in gains if gains[choice] * CLOSE >= max(gains.values())]
+    if current in good:
+        return f"Nothing need be set: {now} is within 5 % of the best."
+    best = min(good, key=lambda choice: (len(choice.flags(current).split()), -gains[choice]))
+    faster = f"{gains[best]:.2f} times as fast as {now}" if current in possible else f"{now} is not possible"
+    return f"Add: {best.flags(current)} ({faster})"

@@ -1,0 +1,141 @@
+"""What is measured, and the clients that hold its samples; ours and the plain loop take all numbers from here."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfl_lightning.client import Samples
+from pfl_lightning.client.examples import Transform
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.transforms import ImageTransform, Tokens
+from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, Network, ResNet18
+from pfl_lightning.system import Participation
+
+
+class FusedGRU(nn.Module):
+    """``CharGRU`` as it is usually written: torch's own layer on one-hot characters.
+
+    Args:
+        network: The ``CharGRU`` whose weights it starts with.
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        start = network.state_dict()
+        width, self.alphabet = start["gru.weight_hh_l0"].shape[1], start["gru.weight_ih_l0"].shape[1]
+        self.gru = nn.GRU(self.alphabet, width, batch_first=True)
+        self.fc = nn.Linear(width, len(start["fc.bias"]))
+        self.load_state_dict(start)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of the next character, ``[batch, alphabet]``, given ``[batch, length]``."""
+        rows = F.one_hot(tokens, self.alphabet).to(self.fc.weight.dtype)
+        return self.fc(self.gru(rows)[0][:, -1])
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a turn consists of.
+
+    Attributes:
+        network: Builds the network.
+        input_shape: Shape of an image, or length and alphabet of a text.
+        cohort: Clients that take part in a round.
+        samples: Samples of each client; a tuple has one number for each client of the cohort.
+        head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of FedAvg.
+        clients: Clients in all; the cohort by default.
+        stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
+        classes: Number of classes.
+        module: Makes the plain loop's module from our network with the first weights.
+    """
+
+    network: Callable[[tuple[int, ...], int], Network]
+    input_shape: tuple[int, ...]
+    cohort: int
+    samples: int | tuple[int, ...]
+    head_epochs: int = 0
+    clients: int | None = None
+    stages: tuple[int | None, ...] = (None,)
+    classes: int = 10
+    batch_size: int = 10
+    lr: float = 0.1
+    momentum: float = 0.5
+    module: Callable[[Network], nn.Module] = deepcopy
+
+    def counts(self) -> NDArray[np.int64]:
+        """Samples of each client, ``[clients]``; of a larger population those of the cohort come over and over."""
+        return np.resize(np.array(self.samples), self.clients or self.cohort)
+
+
+def ragged_counts(clients: int, seed: int = 0) -> tuple[int, ...]:
+    """Log-normal numbers of samples between 20 and 600, with median 100."""
+    draws = np.random.default_rng(seed).lognormal(np.log(100), 0.9, clients)
+    return tuple(draws.clip(20, 600).astype(int).tolist())
+
+
+MNIST_LIKE, CIFAR_LIKE, TEXT_LIKE = (1, 28, 28), (3, 32, 32), (20, 80)
+DNN = partial(MLP, hidden=(100,))
+WORKLOADS = {
+    "fedavg-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),
+    "fedrep-mlp": Workload(MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10),
+    "srpfl-mlp": Workload(MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10, stages=(5, 10, 20)),
+    "ragged-mlp": Workload(DNN, MNIST_LIKE, cohort=100, samples=ragged_counts(100)),
+    "fedavg-dnn": Workload(DNN, MNIST_LIKE, cohort=100, samples=150),
+    "fedavg-logistic": Workload(LogisticRegression, MNIST_LIKE, cohort=100, samples=150),
+    "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
+    "fedrep-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
+    "fedavg-resnet18": Workload(ResNet18, CIFAR_LIKE, cohort=4, samples=32, batch_size=16),
+    "fedavg-gru": Workload(CharGRU, TEXT_LIKE, cohort=20, samples=30, classes=80, module=FusedGRU),
+    "data-loading": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),
+    "evaluation": Workload(MLP, MNIST_LIKE, cohort=100, samples=50, head_epochs=10),
+}
+POPULATION = Workload(MLP, MNIST_LIKE, cohort=100, samples=10, head_epochs=10)
+
+
+class RandomClients(FederatedDataModule):
+    """Random uint8 images or texts, as many as a cohort holds: populations of all sizes share one table of samples."""
+
+    def __init__(self, workload: Workload) -> None:
+        counts = workload.counts()
+        super().__init__(num_clients=len(counts), participation=Participation(workload.cohort), val_fraction=0.0)
+        self.workload, self.num_classes, self.input_shape = workload, workload.classes, workload.input_shape
+        self.inputs = "tokens" if self.texts else "numbers"
+        # samples are dealt out in order, over and over until every client has its own
+        dealt = np.resize(np.arange(self.held), counts.sum())
+        drawn = self.load()[0]
+        samples = Samples(drawn.inputs, drawn.targets, self.transform())
+        self.tables = {"train": ClientTable(samples, np.split(dealt, counts.cumsum()[:-1]))}
+
+    @property
+    def texts(self) -> bool:
+        """Whether the inputs are texts."""
+        return len(self.workload.input_shape) == 2
+
+    @property
+    def held(self) -> int:
+        """Samples of a whole cohort."""
+        return int(self.workload.counts()[: self.workload.cohort].sum())
+
+    def load(self) -> tuple[LabelledData, LabelledData]:
+        """Samples to train on, and none to test on."""
+        source, shape = torch.Generator().manual_seed(0), self.workload.input_shape
+        high, shape = (shape[1], shape[:1]) if self.texts else (256, shape)
+        inputs = torch.randint(high, (self.held, *shape), dtype=torch.uint8, generator=source)
+        targets = torch.randint(self.num_classes, (self.held,), generator=source)
+        return LabelledData(inputs, targets), LabelledData(inputs[:0], targets[:0])
+
+    def transform(self) -> Transform:
+        """Images to the range -1 .. 1."""
+        if self.texts:
+            return Tokens()
+        channels = self.workload.input_shape[0]
+        return ImageTransform([0.5] * channels, [0.5] * channels)

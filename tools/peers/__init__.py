@@ -1,0 +1,1 @@
+"""A round of FedAvg in other libraries, each in an environment of its own."""

@@ -1,0 +1,85 @@
+"""A round of FedAvg in pfl-research."""
+
+from itertools import cycle
+from typing import Any
+
+import torch
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.pytorch import PyTorchTensorDataset
+from pfl.hyperparam import NNTrainHyperParams
+from pfl.model.pytorch import PyTorchModel
+from torch import nn
+from torch.nn import functional as F
+from torch.optim import SGD
+
+from peers.plain_torch import network
+from peers.work import Program, Weights, Work, run, threads
+
+
+class Perceptron(nn.Module):
+    """The network with the two methods that pfl asks for."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Mean cross-entropy of a batch."""
+        return F.cross_entropy(self.layers(inputs), targets)
+
+    def metrics(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, Any]:
+        """Nothing."""
+        del inputs, targets
+        return {}
+
+
+class PflResearch(Program):
+    """``FederatedAveraging`` on a ``SimulatedBackend``, one iteration at a time."""
+
+    packages = ("pfl", "torch", "numpy")
+
+    def __init__(self, work: Work) -> None:
+        torch.set_num_threads(threads())
+        self.work, self.algorithm, self.perceptron = work, FederatedAveraging(), Perceptron(network(work))
+        self.data: list[tuple[torch.Tensor, torch.Tensor]] = []
+        clients = cycle(range(len(work.targets)))
+        users = FederatedDataset(self.user, lambda: next(clients))
+        self.backend = SimulatedBackend(training_data=users, val_data=users)
+        self.model = PyTorchModel(
+            self.perceptron,
+            lambda parameters, lr: SGD(parameters, lr=lr, momentum=work.momentum),
+            SGD(self.perceptron.parameters(), lr=1.0),  # the server goes all the way to the mean
+        )
+        self.training = NNTrainHyperParams(
+            local_batch_size=work.batch_size, local_num_epochs=1, local_learning_rate=work.lr
+        )
+
+    def user(self, client: int) -> PyTorchTensorDataset:
+        """A client's samples."""
+        return PyTorchTensorDataset(self.data[client], user_id=str(client))
+
+    def prepare(self, number: int) -> None:
+        """Samples in the round's order."""
+        inputs, targets = map(torch.from_numpy, self.work.ordered(number))
+        self.data = list(zip(inputs, targets, strict=True))
+
+    def round(self, number: int) -> None:
+        """One round of FedAvg: the algorithm goes on where it stopped, for one more iteration."""
+        iterations = NNAlgorithmParams(
+            central_num_iterations=number + 1,
+            evaluation_frequency=len(self.work.orders),  # the warm-up, at least, has to be evaluated
+            train_cohort_size=len(self.data),
+            val_cohort_size=0,
+        )
+        self.algorithm.run(iterations, self.backend, self.model, self.training)
+
+    def weights(self) -> Weights:
+        """The server's model."""
+        return {name: tensor.numpy() for name, tensor in self.perceptron.layers.state_dict().items()}
+
+
+if __name__ == "__main__":
+    run(PflResearch)

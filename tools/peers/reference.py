@@ -1,0 +1,125 @@
+"""The workload that all peers do, and where a float64 loop arrives at, without module or optimizer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from peers.environments import PeerError
+
+TOLERANCE = 0.01  # of the update's norm; rounding errors alone come to a tenth of it
+Weights = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program hands back.
+
+    Attributes:
+        seconds: Wall clock of each round.
+        weights: The weights after the last round.
+        versions: Of the packages that matter.
+    """
+
+    seconds: list[float]
+    weights: Weights
+    versions: dict[str, str]
+
+
+def write_workload(
+    path: Path,
+    clients: int,
+    samples: int,
+    rounds: int,
+    widths: Sequence[int] = (784, 512, 256, 64, 10),
+    batch_size: int = 10,
+    lr: float = 0.1,
+    momentum: float = 0.5,
+    seed: int = 0,
+) -> None:
+    """Draws everybody's samples, first weights and orders of samples into one ``.npz`` file."""
+    source = np.random.default_rng(seed)
+    targets = source.integers(widths[-1], size=(clients, samples))
+    # classes that can be learned: with targets by chance, rounding errors grow to a percent within a few rounds
+    centres = source.uniform(-0.25, 0.25, (widths[-1], widths[0]))
+    noise = source.uniform(-0.25, 0.25, (clients, samples, widths[0]))
+    np.savez(
+        path,
+        inputs=(centres[targets] + noise).astype(np.float32),
+        targets=targets,
+        orders=source.permuted(np.tile(np.arange(samples), (rounds, clients, 1)), axis=2),
+        lr=lr,
+        momentum=momentum,
+        batch_size=batch_size,
+        **first_weights(widths, source),  # type: ignore[arg-type]
+    )
+
+
+def first_weights(widths: Sequence[int], source: np.random.Generator) -> Weights:
+    """Uniform within one over the root of a layer's inputs, as ``torch.nn.Linear`` draws them."""
+    weights: Weights = {}
+    for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
+        bound = inputs**-0.5
+        weights[f"fc{layer}.weight"] = source.uniform(-bound, bound, (outputs, inputs)).astype(np.float32)
+        weights[f"fc{layer}.bias"] = source.uniform(-bound, bound, outputs).astype(np.float32)
+    return weights
+
+
+def check(outcome: Outcome, data: Path) -> float:
+    """How far the weights are from the reference, relative to the norm of the update.
+
+    Raises:
+        PeerError: Too far, or rounds or weights are missing.
+    """
+    rounds, start, reference = reference_weights(data, data.stat().st_mtime_ns)
+    if len(outcome.seconds) != rounds:
+        raise PeerError(f"timed {len(outcome.seconds)} rounds instead of {rounds}")
+    if {name: array.shape for name, array in outcome.weights.items()} != {k: v.shape for k, v in reference.items()}:
+        raise PeerError(f"wrote other weights than {', '.join(reference)}")
+    deviation = distance(outcome.weights, reference) / distance(start, reference)
+    if not deviation <= TOLERANCE:  # so that NaN is refused as well
+        raise PeerError(f"its weights are {deviation:.1%} of the update away from the reference: not the same steps")
+    return deviation
+
+
+def distance(left: Weights, right: Weights) -> float:
+    """Euclidean norm of the difference, over all weights."""
+    return float(np.sqrt(sum(np.square(left[name] - right[name]).sum() for name in right)))
+
+
+@lru_cache(maxsize=4)
+def reference_weights(data: Path, modified: int) -> tuple[int, Weights, Weights]:
+    """Rounds of the workload, its first weights and those after all rounds, in float64 without module or optimizer."""
+    del modified  # tells a file from an older one of the same name
+    with np.load(data) as stored:
+        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
+    names = [name for name in arrays if name.startswith("fc")]
+    start = [arrays[name].double() for name in names]
+    now, inputs = start, arrays["inputs"].double()
+    for orders in arrays["orders"]:
+        clients = zip(inputs, arrays["targets"], orders, strict=True)
+        trained = [reference_client(now, x[order], y[order], arrays) for x, y, order in clients]
+        now = [torch.stack(of_one).mean(0) for of_one in zip(*trained, strict=True)]
+    named = [{name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)} for tensors in (start, now)]
+    return len(arrays["orders"]), named[0], named[1]
+
+
+def reference_client(
+    start: Sequence[torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor, settings: Mapping[str, torch.Tensor]
+) -> list[torch.Tensor]:
+    """One client's weights after its steps with heavy-ball momentum."""
+    weights, size = [tensor.clone().requires_grad_() for tensor in start], int(settings["batch_size"])
+    velocity = [torch.zeros_like(tensor) for tensor in start]
+    for x, y in zip(inputs.split(size), targets.split(size), strict=True):
+        for layer in range(0, len(weights), 2):
+            x = F.linear(x if layer == 0 else x.relu(), weights[layer], weights[layer + 1])
+        gradients = torch.autograd.grad(F.cross_entropy(x, y), weights)
+        with torch.no_grad():
+            for weight, speed, gradient in zip(weights, velocity, gradients, strict=True):
+                weight -= settings["lr"] * speed.mul_(settings["momentum"]).add_(gradient)
+    return [weight.detach() for weight in weights]

@@ -1,0 +1,152 @@
+"""A FedAvg round in other libraries: environments of their own, the same steps for all, measured in turns.
+
+``python tools/benchmark.py --peers true --peers_root FOLDER`` builds what is missing under FOLDER and measures every
+peer. Each is a small program beside this file, run by its own interpreter; its weights must be those at which a float64
+loop arrives.
+"""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from peers.environments import PEERS, PeerError, environment, execute
+from peers.reference import Outcome, check, write_workload
+
+HERE = Path(__file__).resolve().parent
+# a client less moves the mean of 100 by less than the tolerance, but that of 4 by far more: all begin with these
+REHEARSAL: dict[str, Any] = {"clients": 4, "samples": 30, "rounds": 2}
+WORKLOAD, PLAIN, OURS = "peers-mlp", "plain_torch", "ours"
+PATIENCE = 1800  # seconds, for one run of a program
+Record = dict[str, Any]
+
+
+def run_program(interpreter: Path, program: Path, data: Path, threads: int) -> Outcome:
+    """Runs one program on the workload.
+
+    Raises:
+        PeerError: It fails, or hands back something else than was agreed.
+    """
+    environ = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    if interpreter == Path(sys.executable):  # others see nothing but their own packages
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
+    environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    with tempfile.TemporaryDirectory() as folder, pinned(threads):
+        out = Path(folder) / "out.npz"
+        execute([interpreter, program, data.absolute(), out], PATIENCE, environ)
+        try:
+            with np.load(out) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            seconds, versions = arrays.pop("seconds").tolist(), json.loads(arrays.pop("versions").item())
+        except (OSError, KeyError, ValueError) as error:
+            raise PeerError(f"wrote no results that can be read: {error}") from None
+    return Outcome(seconds, arrays, versions)
+
+
+@contextmanager
+def pinned(threads: int) -> Iterator[None]:
+    """Leaves as many cores as threads to what is started here: XLA and Ray take all that they may run on."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if threads >= len(cores):
+        yield
+        return
+    os.sched_setaffinity(0, sorted(cores)[:threads])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+def measure_peers(
+    root: Path,
+    names: Sequence[str],
+    ours: Path | None,
+    repeats: int,
+    threads: int,
+    *,
+    clients: int = 100,
+    samples: int = 150,
+    rounds: int = 4,
+) -> list[Record]:
+    """One record a peer; the plain loop is always among them, since the others are put in relation to it.
+
+    Args:
+        root: Folder of the environments; those that are missing are built.
+        names: Peers to measure.
+        ours: Our own program, run by this interpreter.
+        repeats: How often every program is run, one after the other and all over again.
+        threads: Cores for each program.
+        clients: Clients of a round.
+        samples: Samples of a client.
+        rounds: Rounds of a process; the first one warms up and is not counted.
+    """
+    programs, reasons = build(root, [PLAIN, *(name for name in names if name != PLAIN)])
+    if ours is not None:
+        programs[OURS] = (Path(sys.executable), ours)
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in programs}
+    deviations: dict[str, list[float]] = {name: [] for name in programs}
+    with tempfile.TemporaryDirectory() as folder:
+        rehearsal, data = Path(folder) / "rehearsal.npz", Path(folder) / "data.npz"
+        write_workload(rehearsal, **REHEARSAL)
+        write_workload(data, clients, samples, rounds)
+        for turn in range(repeats + 1):
+            for name in [name for name in programs if name not in reasons]:
+                try:
+                    outcome = run_program(*programs[name], data if turn else rehearsal, threads)
+                    deviation = check(outcome, data if turn else rehearsal)
+                except PeerError as error:
+                    reasons[name] = str(error)
+                    continue
+                if turn:
+                    outcomes[name].append(outcome)
+                    deviations[name].append(deviation)
+    order = dict.fromkeys([PLAIN, *names, *programs])
+    plain = [] if PLAIN in reasons else outcomes[PLAIN]
+    return [
+        missing(name, reasons[name]) if name in reasons else record(name, outcomes[name], plain, deviations[name])
+        for name in order
+    ]
+
+
+def build(root: Path, names: Sequence[str]) -> tuple[dict[str, tuple[Path, Path]], dict[str, str]]:
+    """Interpreter and program of every peer that can be built, and the reasons of the others."""
+    programs, reasons = {}, {}
+    for name in names:
+        try:
+            programs[name] = (environment(PEERS[name], root), HERE / PEERS[name].program)
+        except PeerError as error:
+            reasons[name] = str(error)
+    return programs, reasons
+
+
+def record(name: str, outcomes: Sequence[Outcome], plain: Sequence[Outcome], deviations: Sequence[float]) -> Record:
+    """What was measured of one peer; the ratio is the median over the repeats of its time / the plain loop's."""
+    seconds = [second for outcome in outcomes for second in outcome.seconds[1:]]
+    ratios = [typical(one) / typical(other) for one, other in zip(outcomes, plain, strict=False)]
+    return {
+        "workload": WORKLOAD,
+        "backend": name,
+        "seconds": statistics.median(seconds),
+        "ratio_to_plain": statistics.median(ratios) if ratios else None,
+        "spread": [min(seconds), max(seconds)],
+        "versions": outcomes[-1].versions,
+        "deviation": max(deviations),
+    }
+
+
+def typical(outcome: Outcome) -> float:
+    """Median of a process's rounds after its first."""
+    return statistics.median(outcome.seconds[1:])
+
+
+def missing(name: str, reason: str) -> Record:
+    """The record of a peer that could not be measured."""
+    empty = dict.fromkeys(("seconds", "ratio_to_plain", "spread"))
+    return {"workload": WORKLOAD, "backend": name, **empty, "reason": reason}
