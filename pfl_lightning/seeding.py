@@ -42,7 +42,7 @@ def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
     return _mix(stream[:, None] + column * _GOLDEN) & _LARGEST
 
 
-def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int) -> Tensor:
+def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int | None = None) -> Tensor:
     """Shuffle each client's own positions ``0 .. counts - 1``; the positions beyond them follow behind.
 
     Args:
@@ -50,13 +50,17 @@ def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int) -> Tensor:
         ids: Client ids, ``[clients]``.
         counts: Samples of each client, ``[clients]``, on the device of ``ids``.
         columns: Length of a row, at least the largest count.
+        first: How many of each permutation are wanted, from the front; all of them when None.
 
     Returns:
-        One permutation of ``range(columns)`` per client, ``[clients, columns]``.
+        One permutation of ``range(columns)`` per client, ``[clients, columns]``, or its front.
     """
     bits = random_bits(key, ids, columns)
     absent = torch.arange(columns, device=ids.device) >= counts[:, None]
-    return bits.masked_fill(absent, _LARGEST).argsort(dim=1, stable=True)
+    bits = bits.masked_fill_(absent, _LARGEST)
+    if first is None or first >= columns:
+        return bits.argsort(dim=1, stable=True)
+    return bits.topk(first, dim=1, largest=False).indices
 
 
 def _mix(state: Tensor) -> Tensor:

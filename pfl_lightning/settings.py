@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+DOUBLING = "Doubling"  # how the names of callbacks for stage doubling end
+
 
 def flat(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of nested settings by their keys, such as ``model.lr``.

@@ -29,6 +29,11 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
         return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
+def under(begin: str, tree: Mapping[str, Tensor]) -> Tree:
+    """The same tensors with something in front of their names."""
+    return {f"{begin}{name}": tensor for name, tensor in tree.items()}
+
+
 def add_to(total: Tree, tree: Mapping[str, Tensor]) -> None:
     """Add a tree to a sum of trees, which is empty at first; not in place on tensors."""
     for name, tensor in tree.items():
@@ -46,6 +51,11 @@ class Params(NamedTuple):
     shared: Tree
     own: Tree
 
+    @property
+    def tree(self) -> Tree:
+        """All tensors by name."""
+        return {**self.shared, **self.own}
+
     def client(self, row: int) -> Tree:
         """All tensors of one client, without the cohort axis."""
         return {**self.shared, **{name: _row(stack, row) for name, stack in self.own.items()}}
@@ -58,6 +68,21 @@ class Params(NamedTuple):
         """The tensors with these names only."""
         wanted = set(names)
         return Params(select(self.shared, wanted), select(self.own, wanted))
+
+    def without(self, names: Iterable[str]) -> "Params":
+        """The tensors with other names only."""
+        return self.select(self.tree.keys() - set(names))
+
+    def under(self, prefix: str) -> "Params":
+        """The tensors that lie under a prefix, such as ``personal.fc1.weight`` under ``personal``, without it."""
+        begin = f"{prefix}."
+        return Params(*({n.removeprefix(begin): t for n, t in tree.items() if n.startswith(begin)} for tree in self))
+
+    def beside(self, prefix: str, other: "Params") -> "Params":
+        """These tensors, and others under a prefix, in place of those that lay there; nothing is copied."""
+        begin = f"{prefix}."
+        kept = self.select(name for name in self.tree if not name.startswith(begin))
+        return Params(*({**mine, **under(begin, its)} for mine, its in zip(kept, other, strict=True)))
 
     def room(self, names: Iterable[str], clients: int) -> Tree:
         """Uninitialised rows for some tensors, ``[clients, ...]``."""

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import Method, method_of
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
@@ -85,8 +85,7 @@ class RoundCheckpoint(Checkpoint):
         is_trial = trainer.sanity_checking or trainer.fast_dev_run  # type: ignore[attr-defined]
         if trainer.state.fn != TrainerFn.FITTING or is_trial:
             return
-        assert isinstance(pl_module, Method)
-        monitor = self.monitor or self._usual_monitor(pl_module)
+        monitor = self.monitor or self._usual_monitor(method_of(pl_module))
         if self.monitor is not None and monitor not in trainer.callback_metrics:
             known = ", ".join(name for name in trainer.callback_metrics if name.startswith("val/"))
             raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")

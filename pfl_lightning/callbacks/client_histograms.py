@@ -3,7 +3,7 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.utils.tensorboard import SummaryWriter
 
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScore
 
 EDGES = torch.linspace(0, 1, 21).tolist()  # of the bins for errors
@@ -19,11 +19,10 @@ class ClientHistograms(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say what the bands are made of, at the start of a new run."""
-        assert isinstance(pl_module, Method)
         if trainer.global_step > 0:
             return
         charts = {}
-        for name, metric in _test_metrics(pl_module).items():
+        for name, metric in _test_metrics(method_of(pl_module)).items():
             band = [f"{name}/{metric.quantity}/{percentile}" for percentile in ("p50", "p10", "p90")]
             charts[f"{name}: p50, p10 to p90"] = ["Margin", band]
             charts[f"median {metric.quantity}"] = ["Multiline", [f"^test/[^/]+/{metric.quantity}/p50$"]]
@@ -32,15 +31,15 @@ class ClientHistograms(pl.Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the histograms, before the module resets its metrics."""
-        assert isinstance(pl_module, Method)
-        for name, metric in _test_metrics(pl_module).items():
+        method = method_of(pl_module)
+        for name, metric in _test_metrics(method).items():
             with metric.sync_context():
                 scores = metric.values(metric.scores())
             for writer in _writers(trainer):
                 if metric.quantity == "accuracy":
-                    writer.add_histogram(f"{name}/error", 1 - scores, pl_module.clock.rounds, EDGES)
+                    writer.add_histogram(f"{name}/error", 1 - scores, method.clock.rounds, EDGES)
                 else:
-                    writer.add_histogram(f"{name}/{metric.quantity}", scores, pl_module.clock.rounds, "auto")
+                    writer.add_histogram(f"{name}/{metric.quantity}", scores, method.clock.rounds, "auto")
 
 
 def _test_metrics(method: Method) -> dict[str, ClientScore]:

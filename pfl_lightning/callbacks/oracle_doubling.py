@@ -4,19 +4,23 @@ from typing import Any
 import lightning.pytorch as pl
 from jsonargparse.typing import PositiveFloat, PositiveInt
 
-from pfl_lightning.callbacks.stage_doubling import resize
+from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Method
 
 DISTANCE = "train/distance"
 
 
-class OracleDoubling(pl.Callback):
+class OracleDoubling(Doubling):
     """Stage doubling by an oracle: a stage ends when the representation is near the floor of its noise.
 
     The stage r has n = min(pool, 2^r n0) participants, the fastest ones of the pool. A round's participants double
     behind a round whose ``train/distance`` is at most ``leave * floor(n)``, and the run ends when it is at most
-    ``stop * floor(pool)``, with ``floor(n) = floor / sqrt(n)`` (SRPFL, sections 3 and 5.7.3). FedRep under the same
-    rule has the pool as ``n0``. Only simulations can do this: clients do not know the true representation.
+    ``stop * floor(pool)``, with ``floor(n) = floor / sqrt(n)``. FedRep under the same rule has the pool as ``n0``. Only
+    simulations can do this: clients do not know the true representation. The rule is ours, after the theory of SRPFL
+    (Tziotis et al., Straggler-Resilient Personalized Federated Learning, TMLR 2023, arXiv:2206.02078); see
+    docs/derivations.md.
 
     Args:
         n0: Participants in the first stage.
@@ -28,8 +32,9 @@ class OracleDoubling(pl.Callback):
     def __init__(
         self, n0: PositiveInt, floor: PositiveFloat, leave: PositiveFloat = 1.3, stop: PositiveFloat = 1.25
     ) -> None:
-        self.n0, self.floor, self.leave, self.stop = n0, floor, leave, stop
-        self.stage, self.arrived = 0, False
+        super().__init__(n0)
+        self.floor, self.leave, self.stop = floor, leave, stop
+        self.arrived = False
 
     def state_dict(self) -> dict[str, Any]:
         """The stage, and whether the run has ended."""
@@ -39,36 +44,28 @@ class OracleDoubling(pl.Callback):
         """Restore the stage, and whether the run has ended."""
         self.stage, self.arrived = state_dict["stage"], state_dict["arrived"]
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Set the size of the first round of this run, which may be a resumed one.
+    def begin(self, trainer: pl.Trainer, method: Method) -> None:
+        """Begin with the first stage, or go on with that of the checkpoint.
 
         Raises:
-            PflError: If that has ended already.
+            PflError: If the run that is resumed has ended already.
         """
         if trainer.global_step == 0:
             self.stage, self.arrived = 0, False  # an earlier run may have used this object
         if self.arrived:
             raise PflError(f"ckpt_path: the run has arrived after {trainer.global_step} rounds; allowed: another")
-        resize(trainer, self.cohort_size)
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Judge the round, set the size of the next one, or stop.
+    def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
+        """Judge the round: go to the next stage, or stop.
 
         Raises:
             PflError: If the method logs no distance.
         """
         if DISTANCE not in trainer.callback_metrics:
             raise PflError(f"OracleDoubling: {DISTANCE} is not logged; allowed: LinearFedRep on LinearRepresentation")
-        distance = float(trainer.callback_metrics[DISTANCE])
-        data = trainer.datamodule  # type: ignore[attr-defined]
+        distance, data = float(trainer.callback_metrics[DISTANCE]), federated(trainer)
         pool = data.participation.pool_size or data.training_clients
         if distance <= self.stop * self.floor / sqrt(pool):
             self.arrived = trainer.should_stop = True
         if self.cohort_size < pool and distance <= self.leave * self.floor / sqrt(self.cohort_size):
             self.stage += 1
-            resize(trainer, self.cohort_size)
-
-    @property
-    def cohort_size(self) -> int:
-        """Participants of the next round, were the pool unlimited."""
-        return self.n0 << self.stage

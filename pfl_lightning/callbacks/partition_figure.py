@@ -1,6 +1,7 @@
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
 
+from pfl_lightning.data import federated
 from pfl_lightning.report import partition_figure
 
 
@@ -12,7 +13,7 @@ class PartitionFigure(pl.Callback):
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         if not boards or trainer.global_step > 0 or not trainer.is_global_zero:
             return
-        data = trainer.datamodule  # type: ignore[attr-defined]
+        data = federated(trainer)
         figure = partition_figure(data.class_counts(), type(data).__name__)
         for board in boards:
             board.experiment.add_figure("data/partition", figure, 0)

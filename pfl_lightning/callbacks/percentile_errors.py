@@ -5,7 +5,7 @@ import lightning.pytorch as pl
 from jsonargparse.typing import OpenUnitInterval, restricted_number_type
 
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import client_percentiles, superquantile
 
 Percentile = restricted_number_type("Percentile", int, [(">=", 0), ("<=", 100)], docstring="a percentile, 0 to 100")
@@ -14,23 +14,23 @@ Percentile = restricted_number_type("Percentile", int, [(">=", 0), ("<=", 100)],
 class PercentileErrors(pl.Callback):
     """Logs percentiles of the clients' scores at each evaluation, and writes every client's to ``clients.csv``.
 
-    A score is the accuracy, or the loss where there are no classes. Percentiles are plain and weighted by samples.
-    ``superquantile`` is the mean score of the worst clients that hold a share ``tail`` of the samples; of accuracies it
-    is one minus Delta-FL's superquantile of the errors.
+    A score is the accuracy, or the loss where there are no classes and on training samples. Percentiles are plain and
+    weighted by samples. ``superquantile_10`` is the mean score of the worst clients that hold 10 % of the samples; of
+    accuracies it is one minus the superquantile of the errors, as in Delta-FL (arXiv:2002.11223).
 
     Args:
         percentiles: Which percentiles.
-        tail: Share of the samples in the tail.
+        tails: Shares of the samples in the tails of the superquantiles.
         table: Whether to write ``clients.csv``.
     """
 
     def __init__(
         self,
         percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),  # type: ignore[valid-type]
-        tail: OpenUnitInterval = 0.1,
+        tails: tuple[OpenUnitInterval, ...] = (0.1,),
         table: bool = True,
     ) -> None:
-        self.percentiles, self.tail, self.table = percentiles, tail, table
+        self.percentiles, self.tails, self.table = percentiles, tails, table
         self.csv: RoundCsv | None = None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -40,16 +40,17 @@ class PercentileErrors(pl.Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the percentiles and write the clients, before the module resets its metrics."""
-        assert isinstance(pl_module, Method)
+        method = method_of(pl_module)
         rows: list[dict[str, Any]] = []
-        for name, metric in pl_module.metrics.items():
+        for name, metric in method.metrics.items():
             with metric.sync_context():
                 scores = metric.scores()
             values = metric.values(scores)
             summary = client_percentiles(values, scores.samples, self.percentiles)
             sign = -1 if metric.higher_is_better else 1
-            summary["superquantile"] = sign * superquantile(sign * values, scores.samples, self.tail)
-            pl_module.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary.items()})
+            for tail in self.tails:
+                summary[f"superquantile_{100 * tail:g}"] = sign * superquantile(sign * values, scores.samples, tail)
+            method.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary.items()})
             split, model = name.split("/")
             columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
             rows += [
@@ -57,6 +58,6 @@ class PercentileErrors(pl.Callback):
                 for client, samples, correct, loss in zip(*columns, strict=True)
             ]
         if self.csv is not None:
-            self.csv.write(pl_module.clock.rounds, rows)
+            self.csv.write(method.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end

@@ -2,7 +2,8 @@ import lightning.pytorch as pl
 from rich.console import Console
 from rich.table import Table
 
-from pfl_lightning.methods import Method
+from pfl_lightning.data import federated
+from pfl_lightning.methods import method_of
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
@@ -19,10 +20,10 @@ class RunSummary(pl.Callback):
             return
         console = Console()
         console.print(self._table(trainer, pl_module, "test"))
-        assert isinstance(pl_module, Method)
-        for layers, choice in pl_module.engine.choices.items():
+        method = method_of(pl_module)
+        for layers, choice in method.engine.choices.items():
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
-        clock = pl_module.clock
+        clock = method.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if trainer.log_dir is not None:
             console.print(f"Run folder:     {trainer.log_dir}", soft_wrap=True)
@@ -38,13 +39,13 @@ class RunSummary(pl.Callback):
             Console().print(self._table(trainer, pl_module, "val"))
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
-        assert isinstance(pl_module, Method)
-        quantity = pl_module.metrics[f"{split}/{pl_module.judged_models[0]}"].quantity
+        method = method_of(pl_module)
+        quantity = method.metrics[f"{split}/{method.judged_models[0]}"].quantity
         percent, digits = (" (%)", 1) if quantity == "accuracy" else ("", 4)
-        judged = "New clients" if trainer.datamodule.new_clients else "Clients"  # type: ignore[attr-defined]
-        title = f"{judged}' {split} {quantity}{percent} after round {pl_module.clock.rounds}"
+        judged = "New clients" if federated(trainer).new_clients else "Clients"
+        title = f"{judged}' {split} {quantity}{percent} after round {method.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
-        for model in pl_module.judged_models:
+        for model in method.judged_models:
             values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity}/{column}") for column in COLUMNS]
             scale = 100 if percent else 1
             table.add_row(model, *("" if value is None else f"{scale * float(value):.{digits}f}" for value in values))

@@ -22,10 +22,10 @@ from pfl_lightning.callbacks import (
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method, assemble
+from pfl_lightning.methods import Method
 from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
@@ -68,7 +68,7 @@ class SavedConfig(SaveConfigCallback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Add the settings, as plain values, and what tells the data, which takes a pass over them."""
-        self.fingerprint = self.fingerprint or trainer.datamodule.fingerprint()  # type: ignore[attr-defined]
+        self.fingerprint = self.fingerprint or federated(trainer).fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
         checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config))
 
@@ -119,7 +119,7 @@ class PflCLI(LightningCLI):
 
     def validate(self, **kwargs: Any) -> None:
         """Judge a checkpoint on the validation share; ``RunSummary`` prints the table."""
-        if "val" not in self.datamodule.held_out_splits:
+        if "val" not in self.datamodule.judged_splits:
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         self.trainer.validate(**kwargs, verbose=False)
 
@@ -168,7 +168,7 @@ class PflCLI(LightningCLI):
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
         self._check_data()
-        assemble(self.model, self.datamodule)
+        self.model.build_for(self.datamodule)
         given = self.config_init[self.subcommand].trainer
         if self.subcommand != "fit":
             kwargs["logger"] = False

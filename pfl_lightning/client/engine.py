@@ -1,14 +1,14 @@
-"""What happens at clients, behind two doors: declared phases, and any function of one client."""
+"""What happens at clients: ``train`` runs declared phases, ``each`` any function of one client's tensors."""
 
-from collections.abc import Iterator
+from collections.abc import Collection
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pfl_lightning.client.backend import Backend, ClientFunction
-from pfl_lightning.client.batched import Batched
+from pfl_lightning.client.backends import Backend, Batched, ClientFunction, LinearStack, Sequential
+from pfl_lightning.client.epochs import Epochs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
     BATCH_NORM,
@@ -22,21 +22,20 @@ from pfl_lightning.client.layers import (
     set_mode,
     shared_layers,
 )
-from pfl_lightning.client.linear_stack import LinearStack
 from pfl_lightning.client.losses import hits, sample_losses
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.sequential import Sequential
-from pfl_lightning.client.steps import Epoch, Steps, batch_weights
+from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.errors import PflError
-from pfl_lightning.seeding import Key, permutations, random_bits, seed_of
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.tree import Params, Tree, select
 
 BackendName = Literal["auto", "sequential", "batched"]
+REQUESTED = "requested by model.backend"
 SAMPLES_AT_ONCE = 1024  # through frozen layers and in evaluation; bounds the memory of activations
 
 
 class Engine:
-    """Runs the local work of a cohort. Pure: tensors in, tensors out.
+    """Runs the local work of a cohort: tensors in, tensors out; it remembers only what it chose.
 
     Args:
         network: What all clients compute; its own tensors are never read or written.
@@ -53,8 +52,8 @@ class Engine:
     """
 
     def __init__(self, network: nn.Sequential, backend: BackendName = "auto", chunk_size: int | None = None) -> None:
-        self.network, self.name, self.chunk_size = network, backend, chunk_size
-        self.trainable = {name for name, _ in network.named_parameters()}
+        self.network, self.requested, self.chunk_size = network, backend, chunk_size
+        self.trainable = frozenset(name for name, _ in network.named_parameters())
         self.has_batch_norm = has_layers(network, BATCH_NORM)
         self.choices: dict[str, str] = {}
         if backend == "batched" and self.has_batch_norm:
@@ -71,19 +70,19 @@ class Engine:
 
     def reason_for_sequential(self, network: nn.Sequential, own: Tree, training: bool = True) -> str:
         """Why a part of the network runs one client after another; empty if it does not."""
-        if self.name != "auto":
-            return "as told" if self.name == "sequential" else ""
+        if self.requested != "auto":
+            return REQUESTED if self.requested == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
         if training and has_layers(network, BATCH_NORM):
             return "BatchNorm would count the padding of ragged clients"
         if training and has_layers(network, DROPOUT):
             return "dropout would depend on the chunk"
         if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
-            return "a CPU is faster so for convolutions and fused recurrent layers"
+            return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
 
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
-        """The general door: any pure function of one client's tensors, mapped over the cohort.
+        """Map a pure function of one client's tensors over the cohort.
 
         Args:
             function: Takes a tree with all tensors of a client, and its row of each argument; returns a tree.
@@ -98,11 +97,11 @@ class Engine:
     @torch.inference_mode(False)  # evaluation refits heads
     @torch.enable_grad()
     def train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
-        """The declarative door: one local phase at every client of the cohort.
+        """Run one local phase at every client of the cohort.
 
         Args:
-            examples: Training examples of the cohort, sorted by falling count, no client without any.
-            params: All tensors of the network; not changed.
+            examples: Training examples of the cohort, largest client first, no client without any.
+            params: All tensors of the network, and any that lie beside it; not changed.
             phase: What to do.
             key: What the batch orders are for, such as ``(seed, "train", round, pass, part)``.
 
@@ -110,11 +109,12 @@ class Engine:
             The tensors after the phase, those that moved now under ``own``, and each client's mean training loss over
             the last epoch, ``[cohort]``.
         """
+        assert examples.is_largest_first, "a cohort that trains is in the order of largest_first"
         set_mode(self.network, phase.moves)
         frozen = frozen_layers(self.network, phase.moves)
         own = params.room(phase.moves, len(examples))
         backend = self.backend(part(self.network, frozen), own)
-        size = backend.tile_size([own[name] for name in sorted(phase.moves & self.trainable)])
+        size = backend.tile_size(list(own.values()))
         losses = []
         for start, tile in examples.split(size):
             rows = {name: stack[start : start + len(tile)] for name, stack in own.items()}
@@ -127,14 +127,15 @@ class Engine:
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key
     ) -> Tensor:
         """Train some clients, whose results go into ``rows``; the first ``frozen`` layers stay as they are."""
-        network, longest = part(self.network, frozen), examples.longest
-        stays = phase.epochs == 1 or not examples.samples.transform.random
-        steps = backend.steps(network, received.select(network.state_dict()), rows, phase, longest if stays else 0)
+        leading, network = part(self.network, 0, frozen), part(self.network, frozen)
+        dtype = next(self.network.parameters()).dtype
+        epochs = Epochs(examples, phase, key, lambda inputs: self._features(leading, received, inputs), dtype)
+        steps = backend.steps(network, received.without(leading.state_dict()), rows, phase, epochs.fixed)
         self._note(network, backend, rows, steps)
-        starts = range(0, longest, phase.batch_size)[: phase.steps]
-        # clients are sorted by falling count: those that have no such batch lie behind
-        batches = [(int((examples.counts > at).sum()), slice(at, at + phase.batch_size)) for at in starts]
-        for epoch in self._epochs(frozen, examples, received, phase, key):
+        batches, has_dropout = epochs.batches, has_layers(network, DROPOUT)
+        for number, epoch in enumerate(epochs):
+            if has_dropout:
+                torch.manual_seed(seed_of(*key, "dropout", number, examples.first_id))
             steps.enter(epoch)
             losses = epoch.present.new_zeros(len(examples))
             for clients, batch in batches:
@@ -145,34 +146,52 @@ class Engine:
     def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
         """Write down how a phase runs, and why."""
         layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
-        told = "as told" if self.name == "batched" else "no layer needs or prefers one client at a time"
-        reason = self.reason_for_sequential(network, own) or told
+        usual = REQUESTED if self.requested == "batched" else "no layer needs or prefers one client at a time"
+        reason = self.reason_for_sequential(network, own) or usual
         self.choices[layers] = f"{backend.name} {steps.kind} ({reason})"
 
-    def _epochs(self, frozen: int, examples: Examples, params: Params, phase: Phase, key: Key) -> Iterator[Epoch]:
-        """What some clients pass over; the inputs are what comes out of the first ``frozen`` layers."""
-        ids, longest = examples.ids, examples.longest
-        counts = examples.counts.to(ids.device, non_blocking=True)
-        positions = torch.arange(longest, device=ids.device).expand(len(ids), -1)
-        present = (positions < counts[:, None]).to(next(self.network.parameters()).dtype)
-        weights = batch_weights(present, phase.batch_size)
-        anew = examples.samples.transform.random or phase.epochs == 1  # made for one epoch, so made in its order
-        has_dropout = has_layers(part(self.network, frozen), DROPOUT)
-        for epoch in range(phase.epochs):
-            order = permutations((*key, "order", epoch), ids, counts, longest)
-            if anew:
-                bits = random_bits((*key, "augment", epoch), ids, longest).gather(1, order)
-                inputs = self._features(frozen, params, examples.gather(order, bits))
-            elif epoch == 0:
-                inputs = self._features(frozen, params, examples.gather(positions))
-            if has_dropout:
-                torch.manual_seed(seed_of(*key, "dropout", epoch, examples.first_id))
-            yield Epoch(inputs, None if anew else order, examples.targets(order), counts, present, weights)
+    def gradient(self, examples: Examples, params: Params, names: Collection[str]) -> Tree:
+        """The gradient of each client's mean loss on all of its examples.
+
+        The network is in evaluation mode: no dropout, BatchNorm with its running statistics.
+
+        Args:
+            examples: Examples of the cohort; no client without any.
+            params: All tensors of the network; not changed.
+            names: Parameters by which the gradient is taken.
+
+        Returns:
+            Gradients, ``[cohort, ...]`` by name.
+        """
+        self.network.eval()
+        frozen = frozen_layers(self.network, names)
+        leading, network = part(self.network, 0, frozen), part(self.network, frozen)
+        own = params.room(names, len(examples))
+        backend = self.backend(network, own, training=False)
+        for first, tile in examples.split(backend.tile_size(list(own.values()))):
+            received = params.rows(first, first + len(tile))
+            here = received.without(leading.state_dict()).owned(names, len(tile))
+            rows = {name: stack[first : first + len(tile)].zero_() for name, stack in own.items()}
+            weights = tile.present / tile.device_counts[:, None]
+            for batch in _batches(tile):
+                positions = tile.positions[:, batch]
+                _, grads = loss_gradient(
+                    backend.forward,
+                    network,
+                    here,
+                    select(here.own, names),
+                    self._features(leading, received, tile.gather(positions)),
+                    tile.targets(positions),
+                    weights[:, batch],
+                )
+                for name, grad in grads.items():
+                    rows[name] += grad
+        return own
 
     @torch.no_grad()
-    def _features(self, layers: int, params: Params, inputs: Tensor) -> Tensor:
+    def _features(self, leading: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
         """What comes out of the leading layers for inputs ``[clients, samples, ...]``; no layers hand the inputs on."""
-        return self._outputs(part(self.network, 0, layers), params, inputs) if layers else inputs
+        return self._outputs(leading, params, inputs) if len(leading) else inputs
 
     def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
         """Outputs for all inputs in large batches, across clients through the layers that they share."""
@@ -200,15 +219,19 @@ class Engine:
             The number of correct predictions and the sum of the losses of each client, ``[cohort]``.
         """
         self.network.eval()
-        counts = examples.counts.to(examples.ids.device, non_blocking=True)
-        correct, losses = (
-            torch.zeros_like(counts),
-            next(self.network.parameters()).new_zeros(len(counts), device=counts.device),
-        )
-        positions = torch.arange(examples.longest, device=counts.device).expand(len(counts), -1)
-        for batch in positions.split(max(1, SAMPLES_AT_ONCE // len(counts)), dim=1):
-            outputs = self._outputs(self.network, params, examples.gather(batch))
-            targets, present = examples.targets(batch), batch < counts[:, None]
-            correct += (hits(outputs, targets) & present).sum(1)
-            losses += (sample_losses(outputs, targets) * present).sum(1)
+        counts = examples.device_counts
+        correct = torch.zeros_like(counts)
+        losses = next(self.network.parameters()).new_zeros(len(counts), device=counts.device)
+        positions, present = examples.positions, examples.present
+        for batch in _batches(examples):
+            outputs = self._outputs(self.network, params, examples.gather(positions[:, batch]))
+            targets = examples.targets(positions[:, batch])
+            correct += (hits(outputs, targets) & present[:, batch]).sum(1)
+            losses += (sample_losses(outputs, targets) * present[:, batch]).sum(1)
         return correct, losses
+
+
+def _batches(examples: Examples) -> list[slice]:
+    """The examples of all clients in large batches."""
+    size = max(1, SAMPLES_AT_ONCE // len(examples))
+    return [slice(start, start + size) for start in range(0, examples.longest, size)]

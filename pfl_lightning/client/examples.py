@@ -41,9 +41,17 @@ class Samples:
         return self._resident[device]
 
 
+def largest_first(counts: Tensor) -> Tensor:
+    """The order in which cohorts train: by falling number of examples, clients with equally many as they come."""
+    return counts.argsort(descending=True, stable=True)
+
+
 @dataclass
 class Examples:
     """The examples of a few clients, padded to the largest of them.
+
+    Cohorts that train are in the order of ``largest_first``, so that clients without a further batch lie behind the
+    others; those that are judged are in any order.
 
     Attributes:
         samples: Where the samples lie.
@@ -72,6 +80,26 @@ class Examples:
         """Id of the first client."""
         return int(self.host_ids[0])
 
+    @property
+    def device_counts(self) -> Tensor:
+        """The counts where the samples are, ``[clients]``."""
+        return self.counts.to(self.ids.device, non_blocking=True)
+
+    @property
+    def positions(self) -> Tensor:
+        """Places of all examples and of the padding, ``[clients, longest]``, for ``gather`` and ``targets``."""
+        return torch.arange(self.longest, device=self.ids.device).expand(len(self), -1)
+
+    @property
+    def present(self) -> Tensor:
+        """Whether there is an example at a place, or padding, ``[clients, longest]``."""
+        return self.positions < self.device_counts[:, None]
+
+    @property
+    def is_largest_first(self) -> bool:
+        """Whether the clients are in the order in which cohorts train."""
+        return bool((self.counts[1:] <= self.counts[:-1]).all())
+
     def to(self, device: torch.device, **_: object) -> "Examples":
         """The same examples on a device, but for the counts."""
         return replace(self, samples=self.samples.to(device), ids=self.ids.to(device), index=self.index.to(device))
@@ -82,6 +110,18 @@ class Examples:
         longest = int(counts.max()) if len(counts) else 0
         ids, host_ids = self.ids[start:stop], self.host_ids[start:stop]
         return replace(self, ids=ids, index=self.index[start:stop, :longest], counts=counts, host_ids=host_ids)
+
+    def take(self, chosen: Tensor) -> "Examples":
+        """The examples of some clients, in the same order.
+
+        Args:
+            chosen: Whether a client is among them, ``[clients]``.
+        """
+        places = chosen.cpu().nonzero()[:, 0]
+        there = places.to(self.ids.device)
+        counts = self.counts[places]
+        index = self.index[there, : int(counts.max()) if len(counts) else 0]
+        return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
 
     def split(self, size: int) -> Iterator[tuple[int, "Examples"]]:
         """Cut into pieces of at most ``size`` clients; yields where each piece starts, and the piece."""

@@ -1,48 +1,20 @@
-"""The steps of one phase at some clients at once; here by autograd, for every network and every direction."""
+"""The steps of one phase at some clients at once; here by autograd, for every network and every rule."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pfl_lightning.client.epochs import Epoch, in_order
 from pfl_lightning.client.losses import sample_losses
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.sgd import Moving, sgd_step
+from pfl_lightning.client.sgd import Moving, clipped, sgd_step
+from pfl_lightning.errors import PflError
 from pfl_lightning.tree import Params, Tree
 
 Forward = Callable[[nn.Module, Params, Tensor], Tensor]
-
-
-class Epoch(NamedTuple):
-    """What some clients pass over in an epoch, in the order in which they do.
-
-    Attributes:
-        inputs: Of the network, ``[clients, samples, ...]``.
-        order: Which of the inputs comes when, ``[clients, samples]``; None if they are in the order of visiting.
-        targets: Labels in the order of visiting, ``[clients, samples]``.
-        counts: Samples of each client, ``[clients]``.
-        present: 1 for a sample, 0 for padding, ``[clients, samples]``.
-        weights: Weight of a sample in the mean loss of its batch, 0 for padding, ``[clients, samples]``.
-    """
-
-    inputs: Tensor
-    order: Tensor | None
-    targets: Tensor
-    counts: Tensor
-    present: Tensor
-    weights: Tensor
-
-
-def in_order(rows: Tensor, order: Tensor | None) -> Tensor:
-    """Put the second axis of ``[clients, samples, ...]`` in an order ``[clients, samples]``, if there is one."""
-    return rows if order is None else rows[torch.arange(len(rows), device=rows.device)[:, None], order]
-
-
-def out_of_order(rows: Tensor, order: Tensor | None) -> Tensor:
-    """Undo ``in_order``."""
-    return in_order(rows, None if order is None else order.argsort(1))
 
 
 class Steps(ABC):
@@ -50,15 +22,23 @@ class Steps(ABC):
 
     Args:
         network: What moves, and all behind it.
-        start: The tensors of this network before the phase.
+        start: The tensors of this network before the phase, and those that lie beside it.
         rows: What moves: one uninitialised row per client, ``[clients, ...]``; they hold the result after ``finish``.
         phase: What to do.
+
+    Attributes:
+        params: The tensors of this network, at the clients that take the current step.
+        moving: Those of its parameters that move.
+        beside: The tensors beside the network.
     """
 
     def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase) -> None:
-        self.network, self.phase, self.params = network, phase, start.moved_to(rows)
-        parameters = {name for name, _ in network.named_parameters()}
-        self.moving = Moving.start({name: rows[name] for name in sorted(rows) if name in parameters}, phase)
+        self.network, self.phase, self.rows = network, phase, rows
+        names, parameters = set(network.state_dict()), {name for name, _ in network.named_parameters()}
+        before = start.moved_to(rows)
+        self._params, self._beside = before.select(names), before.without(names)
+        self._moving = Moving.start({name: rows[name] for name in sorted(rows) if name in parameters}, phase)
+        self.clients = 0
 
     @property
     @abstractmethod
@@ -85,9 +65,33 @@ class Steps(ABC):
     def finish(self) -> None:
         """End the phase."""
 
+    def attach(self, clients: int) -> None:
+        """Work on the first clients only."""
+        if clients != self.clients:
+            self.clients = clients
+            self.params, self.moving = self._params.rows(0, clients), self._moving.rows(clients)
+            self.beside = self._beside.rows(0, clients).tree
+
+    def penalty(self) -> Tree:
+        """The gradient of what is added to the losses; empty if nothing is."""
+        return {} if self.phase.penalty is None else self.phase.penalty(self.moving.tensors, self.beside)
+
+    def after_step(self) -> None:
+        """Let the phase's rule change what it changes behind a step.
+
+        Raises:
+            PflError: If that does not move.
+        """
+        if self.phase.after_step is None:
+            return
+        for name, tensor in self.phase.after_step(self.moving.tensors, self.beside).items():
+            if name not in self.rows:
+                raise PflError(f"phase.after_step: {name} does not move; allowed: names in phase.moves")
+            self.rows[name][: self.clients] = tensor
+
 
 class AutogradSteps(Steps):
-    """Steps by autograd, for every network and every direction.
+    """Steps by autograd, for every network and every rule.
 
     Args:
         forward: Outputs of a network at every client.
@@ -107,30 +111,61 @@ class AutogradSteps(Steps):
         """Begin an epoch."""
         self.epoch, self.inputs = epoch, in_order(epoch.inputs, epoch.order)
 
+    @torch.no_grad()
     def step(self, clients: int, batch: slice) -> Tensor:
         """One step of SGD."""
-        params, moving, epoch = self.params.rows(0, clients), self.moving.rows(clients), self.epoch
+        self.attach(clients)
+        phase, moving, epoch = self.phase, self.moving, self.epoch
         inputs, targets = self.inputs[:clients, batch], epoch.targets[:clients, batch]
-        present, weights = epoch.present[:clients, batch], epoch.weights[:clients, batch]
+        weights = epoch.weights[:clients, batch]
 
-        def gradient(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tree]:
-            leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
-            outputs = self.forward(self.network, Params(params.shared, {**params.own, **leaves}), inputs)
-            losses = sample_losses(outputs, targets)
-            grads = torch.autograd.grad((losses * weights).sum(), list(leaves.values()))
-            return losses.detach(), dict(zip(leaves, grads, strict=True))
+        def gradient(tensors: Tree) -> tuple[Tensor, Tree]:
+            losses, grads = loss_gradient(self.forward, self.network, self.params, tensors, inputs, targets, weights)
+            if phase.penalty is not None:
+                extra = phase.penalty(tensors, self.beside)
+                grads = {name: grad + extra[name] for name, grad in grads.items()}
+            return losses, grads
 
         losses, grads = gradient(moving.tensors)
-        if self.phase.direction is not None:
-            grads = self.phase.direction(moving.tensors, grads, lambda tensors: gradient(tensors)[1])
-        sgd_step(moving, grads, self.phase)
-        return (losses * present).sum(1)
+        if phase.direction is not None:
+            grads = phase.direction(moving.tensors, grads, lambda tensors: gradient(tensors)[1])
+        if phase.clip_norm is not None:
+            grads = clipped(grads, phase.clip_norm)
+        sgd_step(moving, grads, phase)
+        self.after_step()
+        return (losses * epoch.present[:clients, batch]).sum(1)
 
     def finish(self) -> None:
         """End the phase; everything is in its rows already."""
 
 
-def batch_weights(present: Tensor, batch_size: int) -> Tensor:
-    """Weight of each sample in the mean of its batch, ``[clients, samples]``, given which are present."""
-    batches = [batch / batch.sum(1, keepdim=True).clamp_(min=1) for batch in present.split(batch_size, dim=1)]
-    return torch.cat(batches, dim=1)
+def loss_gradient(
+    forward: Forward,
+    network: nn.Module,
+    params: Params,
+    tensors: Mapping[str, Tensor],
+    inputs: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+) -> tuple[Tensor, Tree]:
+    """The loss of each sample, and the gradient of their weighted sums at some tensors.
+
+    Args:
+        forward: Outputs of a network at every client.
+        network: The network.
+        params: All of its tensors.
+        tensors: Those at which the gradient is wanted, ``[clients, ...]`` each; they take the place of those in
+            ``params``.
+        inputs: ``[clients, batch, ...]``.
+        targets: ``[clients, batch]``.
+        weights: ``[clients, batch]``.
+
+    Returns:
+        Losses ``[clients, batch]``, and the gradient of each client, ``[clients, ...]`` by name.
+    """
+    with torch.enable_grad():
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
+        outputs = forward(network, Params(params.shared, {**params.own, **leaves}), inputs)
+        losses = sample_losses(outputs, targets)
+        grads = torch.autograd.grad((losses * weights).sum(), list(leaves.values()))
+    return losses.detach(), dict(zip(leaves, grads, strict=True))

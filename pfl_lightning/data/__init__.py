@@ -1,4 +1,4 @@
-from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.datamodule import FederatedDataModule, federated
 from pfl_lightning.data.datasets import (
     CIFAR10,
     CIFAR100,
@@ -63,4 +63,5 @@ __all__ = [
     "Synthetic",
     "UnequalClassShards",
     "UniformSizes",
+    "federated",
 ]

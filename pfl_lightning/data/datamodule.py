@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from pfl_lightning.client import Examples, Samples
+from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.holdout import hold_out, hold_out_clients
@@ -24,6 +24,7 @@ from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLo
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.seeding import numpy_generator
+from pfl_lightning.server import client_weights
 from pfl_lightning.system import FixedExponential, Participation, Speeds
 
 Split = Literal["train", "val", "test"]
@@ -46,6 +47,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             default the data set's own test split is shared out, where it has one.
         test_clients: Share of the clients that never train: all that they hold is for testing, and the others have no
             test samples (Delta-FL's disjoint devices); 0 for none.
+        judge_train: Whether clients are judged on their training samples too, by their losses (the split ``train``).
         new_clients: Judge so many clients that never took part instead of the others: the same partition, drawn anew
             from the same samples (DePRL, section 4). For ``pfl test``; 0 to judge those that took part.
         partition_seed: Seed of the split alone; it does not follow ``seed_everything``.
@@ -71,6 +73,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         val_fraction: ClosedUnitInterval = 0.1,
         test_fraction: OpenUnitInterval | None = None,
         test_clients: ClosedUnitInterval = 0.0,
+        judge_train: bool = False,
         new_clients: NonNegativeInt = 0,
         partition_seed: NonNegativeInt = 0,
         seed: NonNegativeInt = 1,
@@ -81,7 +84,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.participation = participation or Participation()  # it has a state, so no two data modules share it
         self.speeds, self.communication_time = speeds, communication_time
         self.val_fraction, self.test_fraction, self.test_clients = val_fraction, test_fraction, test_clients
-        self.new_clients, self.partition_seed, self.seed = new_clients, partition_seed, seed
+        self.judge_train, self.new_clients = judge_train, new_clients
+        self.partition_seed, self.seed = partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
 
     @abstractmethod
@@ -140,7 +144,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             self._check_test_samples(parts["test"])
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
-        self._by_count = self.tables["train"].counts.argsort(descending=True, stable=True)
+        self._largest_first = largest_first(self.tables["train"].counts)
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
         """Who holds which samples.
@@ -199,20 +203,22 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         times = self.speeds.times(index, self.num_clients)[: self.training_clients]
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
-        order = self.tables["train"].counts[ids].argsort(descending=True, stable=True)
+        order = largest_first(self.tables["train"].counts[ids])
         examples = self.tables["train"].examples(ids[order])
-        return Round(index, self.seed, examples, times[order.numpy()], self.communication_time)
+        weights = client_weights(examples.counts, "samples")
+        return Round(index, self.seed, examples, weights, times[order.numpy()], self.communication_time)
 
     def make_judgement(self, positions: slice) -> Judgement:
-        """The clients at these positions of the order by falling count."""
-        ids = self._by_count[positions]
-        held_out: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.held_out_splits}
-        return Judgement(self.seed, self.tables["train"].examples(ids), held_out)
+        """The clients at these positions of the order that begins with the largest."""
+        ids = self._largest_first[positions]
+        judged: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.judged_splits}
+        return Judgement(self.seed, self.tables["train"].examples(ids), judged)
 
     @property
-    def held_out_splits(self) -> list[Split]:
-        """``val``, where a share is held out, and ``test``."""
-        return ["val", "test"] if self.val_fraction > 0 else ["test"]
+    def judged_splits(self) -> list[Split]:
+        """``test``, ``val`` where a share is held out, and ``train`` where it is wanted."""
+        wanted: dict[Split, bool] = {"val": self.val_fraction > 0, "test": True, "train": self.judge_train}
+        return [split for split, is_wanted in wanted.items() if is_wanted]
 
     def fingerprint(self) -> str:
         """Tells which samples of which classes every client holds, and some of the inputs; after ``setup``."""
@@ -238,6 +244,21 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             batch_size: Samples in a batch.
         """
         examples = self.tables[split].examples(torch.tensor([client]))
-        every = torch.arange(examples.longest)[None]
+        every = examples.positions
         dataset = TensorDataset(examples.gather(every)[0], examples.targets(every)[0])
         return DataLoader(dataset, batch_size, shuffle=split == "train")
+
+
+def federated(trainer: pl.Trainer) -> FederatedDataModule:
+    """The data module of a trainer.
+
+    Args:
+        trainer: The trainer, while it runs.
+
+    Raises:
+        PflError: If it was given other data.
+    """
+    data = getattr(trainer, "datamodule", None)
+    if not isinstance(data, FederatedDataModule):
+        raise PflError(f"trainer: {type(data).__name__} is not possible as data; allowed: a FederatedDataModule")
+    return data

@@ -1,5 +1,8 @@
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
@@ -12,7 +15,8 @@ class Round(NamedTuple):
     Attributes:
         round_index: Rounds completed before this one.
         seed: Seed of the experiment; local randomness is drawn from it, the round and the client.
-        examples: Training examples of the participants, sorted by falling count.
+        examples: Training examples of the participants, largest first.
+        weights: Weight of each participant's upload, float64 ``[cohort]``, on the CPU; they add up to 1.
         times: Simulated seconds that each participant computes, ``[cohort]``.
         communication_time: Simulated seconds that the round's communication takes.
     """
@@ -20,8 +24,24 @@ class Round(NamedTuple):
     round_index: int
     seed: int
     examples: Examples
+    weights: Tensor
     times: Times
     communication_time: float
+
+    def to(self, device: torch.device, **_: Any) -> "Round":
+        """The same round with its examples on a device."""
+        return self._replace(examples=self.examples.to(device))
+
+    def take(self, chosen: Tensor) -> "Round":
+        """The round with some of its participants; their weights add up to 1 again.
+
+        Args:
+            chosen: Whether a participant is among them, ``[cohort]``.
+        """
+        chosen = chosen.cpu()
+        weights = self.weights[chosen]
+        examples, times = self.examples.take(chosen), self.times[chosen.numpy()]
+        return self._replace(examples=examples, weights=weights / weights.sum(), times=times)
 
 
 class Judgement(NamedTuple):
@@ -29,13 +49,13 @@ class Judgement(NamedTuple):
 
     Attributes:
         seed: Seed of the experiment.
-        train: Training examples, on which personal parts may be refitted; sorted by falling count.
-        held_out: Examples to judge on, of the same clients, by split: ``val`` and ``test``.
+        train: Training examples, on which personal parts may be refitted; largest first.
+        judged: Examples to judge on, of the same clients, by split: ``val``, ``test`` and, where wanted, ``train``.
     """
 
     seed: int
     train: Examples
-    held_out: dict[str, Examples]
+    judged: dict[str, Examples]
 
 
 def check_rounds(rounds: int) -> None:

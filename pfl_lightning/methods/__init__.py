@@ -1,6 +1,8 @@
-from pfl_lightning.methods.assembly import assemble
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.base import Method, method_of
+from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.fedavg import FedAvg
+from pfl_lightning.methods.fedbabu import FedBABU
+from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
@@ -8,4 +10,17 @@ from pfl_lightning.methods.linear_fedrep import LinearFedRep
 from pfl_lightning.methods.loading import load_method
 from pfl_lightning.methods.local import Local
 
-__all__ = ["HFMAML", "FedAvg", "FedRep", "LGFedAvg", "LinearFedRep", "Local", "Method", "assemble", "load_method"]
+__all__ = [
+    "HFMAML",
+    "Ditto",
+    "FedAvg",
+    "FedBABU",
+    "FedProx",
+    "FedRep",
+    "LGFedAvg",
+    "LinearFedRep",
+    "Local",
+    "Method",
+    "load_method",
+    "method_of",
+]

@@ -2,7 +2,7 @@ from pfl_lightning.methods.base import Method
 
 
 class FedAvg(Method):
-    """Federated averaging: one model for all (McMahan et al. 2017; SRPFL, section 2.1).
+    """Federated averaging: one model for all.
 
     Rule of a round::
 
@@ -10,7 +10,8 @@ class FedAvg(Method):
         w   = w - server_lr * (w - sum_i weight_i * w_i)
 
     FedAvg-FT is the same run judged by its ``refitted`` model: each client trains the head for ``eval_epochs`` on a
-    copy of w (SRPFL, section 2.2). FLANP and FLANP-FT are the same with the ``StageDoubling`` callback.
+    copy of w. FLANP and FLANP-FT are the same with the ``StageDoubling`` callback.
 
-    Differs: the authors refit with momentum 0.5 whatever the training's momentum; we use one ``momentum``.
+    Paper: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017,
+    arXiv:1602.05629, Algorithm 1.
     """

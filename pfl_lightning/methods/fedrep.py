@@ -10,7 +10,7 @@ from pfl_lightning.tree import Params
 
 
 class FedRep(Method):
-    """Shared representation, personal heads (Collins et al. 2021; SRPFL, section 2.3).
+    """Shared representation, personal heads.
 
     Rule of a round::
 
@@ -22,6 +22,7 @@ class FedRep(Method):
 
     FedRep-SRPFL is the same with the ``StageDoubling`` callback.
 
+    Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
     Differs: the authors refit, when judging, from the mean of all heads; we start from the client's own, since a server
     that is to know the heads' mean must be sent the heads.
 
@@ -40,8 +41,7 @@ class FedRep(Method):
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Alternate between the head and the body."""
-        head = self.phase("head", self.head_epochs, self.head_lr)
-        body = self.phase("body", epochs=1)
+        head, body = self.phase("head", self.head_epochs, self.head_lr), self.phase("body", epochs=1)
         params = received
         for repetition in range(self.epochs):
             params, _ = self.engine.train(cohort, params, head, (*key, "head", repetition))

@@ -5,15 +5,14 @@ from typing import Any
 from jsonargparse.typing import PositiveFloat
 from torch import Tensor
 
-from pfl_lightning.client import Examples, Phase
-from pfl_lightning.client.phase import Gradient
+from pfl_lightning.client import Examples, Gradient, Phase
 from pfl_lightning.methods.base import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 
 
 class HFMAML(Method):
-    """Hessian-free Per-FedAvg: a start from which one step suits every client (Fallah et al. 2020; SRPFL, section 2.8).
+    """Hessian-free Per-FedAvg: a start from which one step suits every client.
 
     Rule of a round, with g the gradient of a client's batch, the same batch throughout a step::
 
@@ -26,7 +25,8 @@ class HFMAML(Method):
     Clients are judged by the shared model after one step of ``inner_lr`` on one of their training batches
     (``adapted``), and by the shared model itself.
 
-    Differs: the theory has independent batches for the three gradients; the authors' code takes one, and so do we. It
+    Paper: Fallah et al., Personalized Federated Learning with Theoretical Guarantees, NeurIPS 2020, arXiv:2002.07948.
+    Differs: the theory has independent batches for the three gradients; SRPFL's code takes one, and so do we. That code
     also evaluates h at the wrong point and loses all but the last step, which we do not imitate.
 
     Args:
@@ -39,7 +39,7 @@ class HFMAML(Method):
     judged_models = ("adapted", "global")
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, difference: PositiveFloat = 1e-3, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_lr, self.difference = inner_lr, difference
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

@@ -2,7 +2,7 @@ from pfl_lightning.methods.base import Method
 
 
 class LGFedAvg(Method):
-    """Local representation, global head (Liang et al. 2020; SRPFL, section 2.4): FedRep the other way round.
+    """Local representation, global head (Liang et al., Think Locally, Act Globally, 2020, arXiv:2001.01523).
 
     Rule of a round::
 

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.client import Examples
+from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
 from pfl_lightning.models import LinearNetwork
@@ -16,7 +17,7 @@ BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension], which is B trans
 
 
 class LinearFedRep(Method):
-    """FedRep of linear regressions, with closed-form heads (SRPFL, Algorithm 2 and section 5).
+    """FedRep of linear regressions, with closed-form heads.
 
     Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i::
 
@@ -31,7 +32,10 @@ class LinearFedRep(Method):
     representation, where it has one, is logged as ``train/distance``.
 
     The paper's weights are ``uniform``; it bounds ``lr`` by 1/8 for well-spread heads, but 0.5 is stable too. There are
-    no batches, passes, momentum and weight decay: their options do nothing. ``eval_epochs`` says only whether to refit.
+    no batches, passes, momentum and weight decay: their options are not offered. ``eval_epochs`` says only whether to
+    refit.
+
+    Paper: Tziotis et al., Straggler-Resilient Personalized Federated Learning, 2023, arXiv:2206.02078, Algorithm 2.
 
     Args:
         init: How the representation starts.
@@ -41,7 +45,18 @@ class LinearFedRep(Method):
     keeps = "head"
 
     def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+        super().__init__(
+            head_layers=1,
+            epochs=1,
+            epoch_steps=None,
+            batch_size=1,
+            momentum=0.0,
+            weight_decay=0.0,
+            decay_biases=False,
+            clip_norm=None,
+            eval_momentum=0.0,
+            **kwargs,
+        )
         self.init = init
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
@@ -58,9 +73,9 @@ class LinearFedRep(Method):
         gradient = torch.outer(head[0], errors @ inputs) / count
         return {BODY: body - self.lr * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
 
-    def server_step(self, mean: Tree) -> None:
+    def server_step(self, mean: Tree, batch: Round) -> None:
         """Step, and make the representation orthonormal again."""
-        super().server_step(mean)
+        super().server_step(mean, batch)
         self._set_representation(orthonormal(self.representation))
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
@@ -75,10 +90,9 @@ class LinearFedRep(Method):
 
     def _regressions(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs ``[clients, longest, dimension]``, targets ``[clients, longest]``, both 0 for padding, and counts."""
-        counts = examples.counts.to(self.device)
-        positions = torch.arange(examples.longest, device=self.device).expand(len(examples), -1)
-        present = (positions < counts[:, None]).to(self.representation.dtype)
-        return examples.gather(positions).flatten(2) * present[..., None], examples.targets(positions) * present, counts
+        present, everything = examples.present.to(self.representation.dtype), examples.positions
+        inputs, targets = examples.gather(everything).flatten(2), examples.targets(everything)
+        return inputs * present[..., None], targets * present, examples.device_counts
 
     # The representation
 
@@ -113,7 +127,7 @@ class LinearFedRep(Method):
         Raises:
             PflError: If a client has too few samples for its head.
         """
-        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        data = federated(self.trainer)
         everyone = data.tables["train"].examples(torch.arange(data.training_clients))
         dimension, rank = self.representation.shape
         if (fewest := int(everyone.counts.min())) < rank:
@@ -130,14 +144,14 @@ class LinearFedRep(Method):
     def log_clock(self) -> None:
         """Log the distance to the data set's own representation beside the simulated seconds."""
         super().log_clock()
-        truth = getattr(self.trainer.datamodule, "representation", None)  # type: ignore[attr-defined]
+        truth = getattr(federated(self.trainer), "representation", None)
         if truth is not None:
             found = self.representation
             self.log("train/distance", principal_angle_distance(found, torch.as_tensor(truth).to(found)), prog_bar=True)
 
 
 def second_moment(inputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
-    """Mean over the clients of ``P_i = 1 / m_i sum_j y_j^2 x_j x_j^T`` (section 5.3).
+    """Mean over the clients of ``P_i = 1 / m_i sum_j y_j^2 x_j x_j^T``.
 
     Its expectation for one client is ``(|t|^2 + sigma^2) I + 2 t t^T`` with ``t = B w_i``.
 

@@ -23,7 +23,10 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
         method = parser.instantiate(parser.parse_object({"model": checkpoint["config"]["model"]})).model
     else:
         module, _, name = checkpoint["method"].rpartition(".")
-        method = getattr(importlib.import_module(module), name)(**{**checkpoint["hyper_parameters"], **arguments})
+        kind = getattr(importlib.import_module(module), name)
+        offered = ArgumentParser().add_class_arguments(kind)  # a subclass may set what its base offers
+        known = {name: value for name, value in checkpoint["hyper_parameters"].items() if name in offered}
+        method = kind(**{**known, **arguments})
     method.on_load_checkpoint(checkpoint)
     method.load_state_dict(checkpoint["state_dict"])
     return method

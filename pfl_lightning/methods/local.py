@@ -1,4 +1,6 @@
-from pfl_lightning.methods.base import Method
+from typing import Any
+
+from pfl_lightning.methods.base import Method, mean_change
 
 
 class Local(Method):
@@ -8,7 +10,14 @@ class Local(Method):
 
         w_i = SGD for epochs on f_i, from w_i
         keep w_i
+
+    Nothing is refitted, and there is no server: their options are not offered.
+
+    Args:
+        kwargs: See ``Method``.
     """
 
     keeps = "all"
-    refits = "nothing"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(eval_epochs=0, eval_momentum=0.0, batch_norm="local", server_optimizer=mean_change, **kwargs)

@@ -23,7 +23,7 @@ class Norms:
         monkeypatch.setattr("pfl_lightning.callbacks.gradient_doubling.squared_gradient_norm", lambda *_: next(given))
 
 
-class Cohorts(GradientDoubling):
+class RememberingDoubling(GradientDoubling):
     """Remembers the participants of each round."""
 
     def __init__(self, **kwargs):
@@ -53,13 +53,13 @@ def test_stages_end_below_a_threshold_that_halves_or_after_their_rounds(ragged_d
     # the first stage has its 3 rounds, whatever the gradient; then the threshold is 8 / 2, which round 5 meets; then
     # it is 2, which nothing meets, so the third stage has its 3 rounds as well
     Norms(monkeypatch, [1.0, 9.0, 8.0, 4.5, 3.9, 2.5, 2.1, 2.3, 2.2])
-    doubling = Cohorts(n0=1, rounds_per_stage=3)
+    doubling = RememberingDoubling(n0=1, rounds_per_stage=3)
     fit(make(), ragged_data(), 9, callbacks=[doubling])
     assert doubling.sizes == [1, 1, 1, 2, 2, 4, 4, 4, 6]
 
 
 def test_an_object_that_is_used_again_starts_anew(ragged_data, fit, monkeypatch):
-    doubling = Cohorts(n0=1, rounds_per_stage=3)
+    doubling = RememberingDoubling(n0=1, rounds_per_stage=3)
     for folder in ("one", "two"):
         # above the threshold of 8 / 2 in round 4, below it in round 5; the run ends within the third stage
         Norms(monkeypatch, [1.0, 9.0, 8.0, 4.5, 3.9, 2.5])

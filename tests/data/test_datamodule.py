@@ -21,7 +21,7 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import JudgementLoader
 from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedRep
+from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.system import DynamicExponential, FixedExponential, Participation
 
@@ -204,19 +204,29 @@ def test_partitions_see_one_class_of_a_regression():
     assert LabelledData(data.inputs, torch.tensor([2, 0, 1])).labels().labels.tolist() == [2, 0, 1]
 
 
-def test_clients_that_never_train_are_not_judged_by_parts_of_their_own(ragged_data, fit):
-    with pytest.raises(PflError, match=r"data\.test_clients: clients that never train have no part .* with FedRep"):
-        fit(FedRep(network=partial(MLP, hidden=(4,))), ragged_data(test_clients=0.5), 1)
+@pytest.mark.parametrize(
+    ("method", "models"),
+    [
+        (FedRep, "refitted, stored"),
+        (FedAvg, "global, refitted"),
+        (HFMAML, "adapted, global"),
+        (Ditto, "personal, global"),
+    ],
+)
+def test_clients_that_never_train_are_not_judged_by_what_they_do_not_have(method, models, ragged_data, fit):
+    line = rf"data\.test_clients: 0\.5 is not possible with {method.__name__}, which .* \({models}\); allowed: 0, or"
+    with pytest.raises(PflError, match=line):
+        fit(method(network=partial(MLP, hidden=(4,))), ragged_data(test_clients=0.5), 1)
 
 
 @pytest.mark.parametrize("val_fraction", [0.0, 0.25])
 def test_clients_without_training_samples_are_judged_by_the_common_model(val_fraction, ragged_data, fit):
     data = ragged_data(test_clients=0.5, val_fraction=val_fraction)
-    method = FedAvg(network=partial(MLP, hidden=(4,)), batch_size=4)
+    method = FedAvg(network=partial(MLP, hidden=(4,)), batch_size=4, eval_epochs=0)
     metrics = fit(method, data, 2).callback_metrics
     assert not data.tables["train"].counts[3:].any()
     assert method.judged_models == ("global",)
-    assert {name.split("/")[0] for name in metrics} >= {"train", *data.held_out_splits}
+    assert {name.split("/")[0] for name in metrics} >= {"train", *data.judged_splits}
     assert all(torch.isfinite(value) for value in metrics.values())
     assert all(torch.isfinite(tensor).all() for tensor in method.state_dict().values())
 
@@ -237,8 +247,8 @@ def test_data_is_loaded_once():
 
 
 def test_splits_to_judge_on():
-    assert ready(val_fraction=0.1).held_out_splits == ["val", "test"]
-    assert ready(val_fraction=0.0).held_out_splits == ["test"]
+    assert ready(val_fraction=0.1).judged_splits == ["val", "test"]
+    assert ready(val_fraction=0.0).judged_splits == ["test"]
 
 
 def test_pool_larger_than_the_population_is_refused():
@@ -306,13 +316,13 @@ def test_judgements_hold_every_client_with_all_its_splits(at_once):
     assert counts == sorted(counts, reverse=True)
     for name, parts in {
         "train": [step.train for step in steps],
-        "val": [step.held_out["val"] for step in steps],
-        "test": [step.held_out["test"] for step in steps],
+        "val": [step.judged["val"] for step in steps],
+        "test": [step.judged["test"] for step in steps],
     }.items():
         held = [pair for part in parts for pair in samples(part).items()]
         assert sorted(held) == sorted(split(module, name).items())
     for step in steps:
-        assert step.train.ids.equal(step.held_out["val"].ids)
+        assert step.train.ids.equal(step.judged["val"].ids)
 
 
 @pytest.mark.parametrize("loader", [Numbered.val_dataloader, Numbered.test_dataloader])

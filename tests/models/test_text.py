@@ -6,8 +6,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from pfl_lightning.client import Engine, Phase, Samples
-from pfl_lightning.client.batched import Batched
-from pfl_lightning.client.sequential import Sequential
+from pfl_lightning.client.backends import Batched, Sequential
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import LogisticRegression

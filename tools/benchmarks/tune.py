@@ -4,6 +4,7 @@ import ctypes
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -21,7 +22,7 @@ from pfl_lightning.cli.experiment import PflCLI, check_trainer
 from pfl_lightning.client import BackendName
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method, assemble
+from pfl_lightning.methods import Method
 
 CHUNK_SIZES = (1, 2, 5, 10, 20, 50, 100)
 CLOSE = 1.05  # seconds up to so many times the best ones are as good
@@ -77,21 +78,23 @@ class TuneCLI(PflCLI):
         torch.set_num_threads(config.threads or torch.get_num_threads())
         settings = config.model.init_args
         current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))
-        data = self.parser.instantiate_classes(config).data
+        made = self.parser.instantiate_classes(config)
+        data = made.data
         data.prepare_data()
         data.setup("fit")
         pretrained = data.pretrained()  # once: reading them may take seconds
         data.pretrained = lambda: pretrained
-        rounds = Rounds(self.make_method, data, {name: config.trainer[name] for name in AS_BY_USER})
+        rounds = Rounds(partial(with_choice, made.model), data, {name: config.trainer[name] for name in AS_BY_USER})
         trials = tune(rounds.take, choices(rounds.cohort, current), config.repeats)
         print(table(trials))
         print(advice(trials, current))
 
-    def make_method(self, choice: Choice) -> Method:
-        """The method of the settings, with another choice."""
-        config = self.config.clone()
-        config.model.init_args.backend, config.model.init_args.chunk_size = choice
-        return self.parser.instantiate_classes(config).model
+
+def with_choice(method: Method, choice: Choice) -> Method:
+    """A copy of a method that is not built yet, with another choice; the parser would take seconds for it."""
+    method = deepcopy(method)
+    method.backend, method.chunk_size = choice
+    return method
 
 
 class Rounds:
@@ -125,7 +128,7 @@ class Rounds:
             PflError: If the backend cannot run this network, or the memory does not suffice.
         """
         method, timer = self.make(choice), Timer(fresh)
-        assemble(method, self.data)
+        method.build_for(self.data)
         trainer = pl.Trainer(
             max_steps=1,
             max_epochs=-1,

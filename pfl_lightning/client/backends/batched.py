@@ -7,7 +7,7 @@ the masks depend on which clients share a tile, and so on the chunk, since one r
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pfl_lightning.client.backend import Backend, ClientFunction
+from pfl_lightning.client.backends.base import Backend, ClientFunction
 from pfl_lightning.tree import Params, Tree
 
 TILE_BYTES = 24 << 20  # parameters that move together on a CPU: more of them leave its cache in every step

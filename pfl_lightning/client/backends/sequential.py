@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pfl_lightning.client.backend import Backend, ClientFunction
+from pfl_lightning.client.backends.base import Backend, ClientFunction
 from pfl_lightning.client.layers import layout
 from pfl_lightning.tree import Params, Tree
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pfl_lightning.client import Engine, Phase, Samples
-from pfl_lightning.client.dual_layer import DualLayer
-from pfl_lightning.client.sgd import Recursion
+from pfl_lightning.client.linear.dual import DualLayer
+from pfl_lightning.client.linear.recursion import Recursion
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.tree import Params
@@ -37,8 +37,8 @@ def examples():
 def dual_steps(monkeypatch):
     """Counts the steps that are taken in dual form."""
     steps = []
-    first = DualLayer.first
-    monkeypatch.setattr(DualLayer, "first", lambda self, *where: steps.append(where) or first(self, *where))
+    read = DualLayer.read
+    monkeypatch.setattr(DualLayer, "read", lambda self, *where: steps.append(where) or read(self, *where))
     return steps
 
 
@@ -112,21 +112,21 @@ def test_the_comparison_can_fail(changed):
     ],
 )
 def test_the_rule_takes_what_was_measured_to_be_faster(outputs, samples, settings, measured):
-    phase = Phase(frozenset(), **{"epochs": 1, "batch_size": 10, "lr": 0.1, "momentum": 0.5, **settings})
+    phase = Phase(frozenset({"w"}), **{"epochs": 1, "batch_size": 10, "lr": 0.1, "momentum": 0.5, **settings})
     assert DualLayer.pays(samples, torch.empty(3, outputs, 784), phase) == (measured < 0.9)
 
 
 def test_inputs_that_do_not_stay_are_not_for_the_dual_form():
-    assert not DualLayer.pays(0, torch.empty(3, 512, 784), Phase(frozenset(), 2, 10, lr=0.1))
+    assert not DualLayer.pays(0, torch.empty(3, 512, 784), Phase(frozenset({"w"}), 2, 10, lr=0.1))
 
 
 def test_the_recursion_is_that_of_sgd_with_momentum_and_decay():
-    phase = Phase(frozenset(), 1, batch_size=2, lr=0.1, momentum=0.5, weight_decay=0.2)
+    phase = Phase(frozenset({"w"}), 1, batch_size=2, lr=0.1, momentum=0.5, weight_decay=0.2)
     weight, velocity, grads = 3.0, 0.7, [1.0, -2.0, 0.4]  # a start with a velocity, and the gradient of each step
-    recursion = Recursion(phase, samples=6, like=torch.zeros(1))
+    recursion = Recursion(phase, samples=6, pull=0.0, like=torch.zeros(1))
     start = (weight, velocity)
     for step, grad in enumerate(grads):
-        of_weight, of_velocity, of_grads = recursion.weight_at(step, 2 * step)
+        (of_weight, of_velocity), of_grads = recursion.weight_at(step, 2 * step)
         earlier = torch.tensor(grads[:step]).repeat_interleave(2) / 2  # two samples share a step's gradient
         assert of_weight * start[0] + of_velocity * start[1] + float(of_grads @ earlier) == pytest.approx(
             weight, abs=1e-12

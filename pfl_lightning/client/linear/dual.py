@@ -1,8 +1,9 @@
 """The first moving linear layer in dual form, for inputs X that stay the same during the phase.
 
 With W0 before the phase, whatever SGD makes of the weight and of its velocity is ``a W0 + A^T X``: a number a, and one
-row of A per input. So a step needs the gram matrix ``X X^T`` and the earlier gradients of the outputs, which are much
-smaller than the weight where a client has few samples; the weight itself is computed once, at the end.
+row of A per input; also where a penalty pulls the weight back to W0. So a step needs the gram matrix ``X X^T`` and the
+earlier gradients of the outputs, which are much smaller than the weight where a client has few samples; the weight
+itself is computed once, at the end.
 """
 
 from typing import NamedTuple
@@ -10,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pfl_lightning.client.linear_layer import LinearLayer
+from pfl_lightning.client.epochs import Epoch, in_order, out_of_order
+from pfl_lightning.client.linear.layer import LinearLayer
+from pfl_lightning.client.linear.recursion import Recursion
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.sgd import Recursion
-from pfl_lightning.client.steps import Epoch, in_order, out_of_order
 
 STEP_COST = 20  # what one step costs beside its products, in multiplications per weight: reading and writing it
 MARGIN = 0.9  # measured: what is closer is not faster
@@ -40,11 +41,12 @@ class DualLayer(LinearLayer):
         relu: Whether a ReLU follows.
         start: The weight before the phase, ``[outputs, inputs]`` or ``[clients, outputs, inputs]``.
         rows: Where it is to be afterwards, ``[clients, outputs, inputs]``.
+        pull: Strength of the penalty that pulls the weight back to ``start``.
     """
 
-    def __init__(self, name: str, phase: Phase, relu: bool, start: Tensor, rows: Tensor) -> None:
+    def __init__(self, name: str, phase: Phase, relu: bool, start: Tensor, rows: Tensor, pull: float) -> None:
         super().__init__(name, phase, relu)
-        self.start, self.rows = start, rows
+        self.start, self.rows, self.pull = start, rows, pull
         self.epoch: Epoch | None = None
         self.states: list[Combination] = []
 
@@ -58,21 +60,20 @@ class DualLayer(LinearLayer):
             phase: What to do.
         """
         outputs, inputs = weight.shape[-2:]
-        steps = -(-samples // phase.batch_size)
-        steps = min(steps, phase.steps or steps)
-        visited = min(samples, steps * phase.batch_size)
+        visited = phase.visited(samples)
+        steps = -(-visited // phase.batch_size)
         folded = (phase.epochs - 1) * (2 if phase.momentum else 1) * samples**2 * outputs
         dual = samples * inputs * (samples + 2 * outputs) + phase.epochs * visited**2 * outputs // 2 + folded
         direct = phase.epochs * outputs * inputs * (2 * visited + STEP_COST * steps)
         return samples > 0 and dual < MARGIN * direct
 
     def enter(self, epoch: Epoch) -> None:
-        """Begin an epoch with what the weight and the velocity give for all inputs at its start."""
+        """Begin an epoch with what its quantities give for all inputs at its start."""
         if self.epoch is None:
             self._begin(epoch)
-            outputs = [self.outputs_of_start]
+            outputs = [self.outputs_of_start]  # the velocity is zero, and the anchor is the weight
         else:
-            self.states = self._after(self.epoch, len(self.states))
+            self._fold(self.epoch)
             outputs = [self._outputs(state) for state in self.states]
         self.epoch, self.steps = epoch, 0
         self.before = [in_order(output, epoch.order) for output in outputs]
@@ -80,26 +81,28 @@ class DualLayer(LinearLayer):
         self.grads = self.rows.new_zeros(*epoch.targets.shape, self.rows.shape[1])
 
     def _begin(self, epoch: Epoch) -> None:
-        """Begin the phase: the weight is W0, the velocity zero."""
+        """Begin the phase: the weight is W0, the velocity zero, the anchor W0."""
         self.inputs = epoch.inputs.flatten(2)
         self.gram, self.outputs_of_start = self.inputs @ self.inputs.mT, self.inputs @ self.start.mT
-        self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.rows)
+        self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.pull, self.rows)
         one = self.rows.new_ones(len(self.rows), 1, 1)
-        self.states = [Combination(one, None), Combination(0 * one, None)][: 2 if self.phase.momentum else 1]
+        self.states = [Combination(part * one, None) for part in self.recursion.start]
 
-    def first(self, clients: int, batch: slice) -> Tensor:
+    def read(self, clients: int, batch: slice) -> Tensor:
         """Outputs for a batch of the epoch."""
         self.seen, done = (slice(clients), batch), batch.start
-        of_weight, of_velocity, of_gradients = self.recursion.weight_at(self.steps, done)
+        scales, of_gradients = self.recursion.weight_at(self.steps, done)
+        if len(self.before) == 1:
+            scales = [scales[0] + (scales[-1] if self.pull else 0.0)]
         gram = self.gram_now[:clients, batch, :done] * of_gradients
-        outputs = torch.baddbmm(self.before[0][self.seen], gram, self.grads[:clients, :done], beta=of_weight)
-        if len(self.before) > 1:
-            outputs.add_(self.before[1][self.seen], alpha=of_velocity)
+        outputs = torch.baddbmm(self.before[0][self.seen], gram, self.grads[:clients, :done], beta=scales[0])
+        for before, scale in zip(self.before[1:], scales[1:], strict=True):
+            outputs.add_(before[self.seen], alpha=scale)
         self.steps += 1
         return self.activated(outputs)
 
-    def move_weight(self, grad: Tensor) -> None:
-        """Keep the gradient of the outputs, from which the weight follows."""
+    def move_weight(self, grad: Tensor, penalty: Tensor | None) -> None:
+        """Keep the gradient of the outputs, from which the weight follows; the pull is in the recursion."""
         self.grads[self.seen] = grad
 
     def finish(self) -> None:
@@ -112,15 +115,21 @@ class DualLayer(LinearLayer):
             self.rows.mul_(of_start)
         self.rows.baddbmm_(of_inputs.mT, self.inputs)
 
-    def _after(self, epoch: Epoch, states: int) -> list[Combination]:
+    def _fold(self, epoch: Epoch) -> None:
+        """Bring weight and velocity behind an epoch; the anchor stays."""
+        moving = len(self.states) - bool(self.pull)
+        self.states[:moving] = self._after(epoch, moving)
+
+    def _after(self, epoch: Epoch, quantities: int) -> list[Combination]:
         """The weight, or the weight and the velocity, after an epoch."""
         taken = (-(-epoch.counts // self.phase.batch_size)).clamp(max=self.steps)
         factors, of_gradients = self.recursion.after(taken)
         result = []
-        for number in range(states):
-            of_inputs = out_of_order(self.grads * of_gradients[..., number, None], epoch.order)
+        for number in range(quantities):
+            of_epoch = self.grads * of_gradients[..., number, None]
+            of_inputs = out_of_order(of_epoch, epoch.order, self.inputs.shape[1])
             of_start = torch.zeros_like(self.states[0].of_start)
-            for factor, state in zip(factors[:, number, :, None, None].unbind(1), self.states, strict=False):
+            for factor, state in zip(factors[:, number, :, None, None].unbind(1), self.states, strict=True):
                 of_start = of_start + factor * state.of_start
                 if state.of_inputs is not None:
                     of_inputs.addcmul_(factor, state.of_inputs)

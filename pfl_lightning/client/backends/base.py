@@ -46,9 +46,9 @@ class Backend(ABC):
 
         Args:
             network: What moves, and all behind it.
-            start: The tensors of this network before the phase.
+            start: The tensors of this network before the phase, and those that lie beside it.
             rows: What moves, uninitialised, ``[clients, ...]``.
             phase: What to do.
-            samples: The same samples of each client come in every epoch, so many of the largest; 0 if they differ.
+            samples: How many inputs of the largest client are the same during the whole phase; 0 if they change.
         """
         return AutogradSteps(self.forward, network, start, rows, phase)

@@ -1,0 +1,35 @@
+"""Many clients at once through a stack of linear layers, with a backward pass written by hand.
+
+Applies where all layers from the first one that moves are ``Linear`` and ``ReLU`` (behind one ``Flatten``), a step
+follows the gradient of its batch and penalty, and numbers have one type (no mixed precision).
+"""
+
+import torch
+from torch import nn
+
+from pfl_lightning.client.backends.batched import Batched
+from pfl_lightning.client.linear import LinearSteps
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.steps import Steps
+from pfl_lightning.tree import Params, Tree
+
+
+class LinearStack(Batched):
+    """Many clients at once, for stacks of linear layers."""
+
+    @staticmethod
+    def suits(network: nn.Module) -> bool:
+        """Whether the network is such a stack."""
+        layers = list(network.children())
+        if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
+            del layers[0]
+        kinds = [type(layer) for layer in layers]
+        return kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
+
+    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
+        """The steps of a phase; by hand, unless they need each client's whole gradient."""
+        device = next(iter(rows.values())).device.type
+        mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        if phase.direction is not None or phase.clip_norm is not None or mixed_precision:
+            return super().steps(network, start, rows, phase, samples)
+        return LinearSteps(network, start, rows, phase, samples)

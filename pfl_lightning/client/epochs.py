@@ -1,0 +1,112 @@
+"""What some clients pass over in the epochs of a phase, and in which order."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.client.examples import Examples
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.seeding import Key, permutations, random_bits
+
+
+class Epoch(NamedTuple):
+    """What some clients pass over in an epoch, in the order in which they do.
+
+    Attributes:
+        inputs: Of the network, ``[clients, samples, ...]``.
+        order: Which of the inputs comes when, ``[clients, visited]``; None if they are in the order of visiting.
+        targets: Labels in the order of visiting, ``[clients, visited]``.
+        counts: Samples that each client visits, ``[clients]``.
+        present: 1 for a sample, 0 for padding, ``[clients, visited]``.
+        weights: Weight of a sample in the mean loss of its batch, 0 for padding, ``[clients, visited]``.
+    """
+
+    inputs: Tensor
+    order: Tensor | None
+    targets: Tensor
+    counts: Tensor
+    present: Tensor
+    weights: Tensor
+
+
+class Epochs:
+    """The epochs of a phase at some clients.
+
+    The inputs of all samples are kept for the whole phase, and each epoch has an order of them; unless an augmentation
+    makes them new in every epoch, or all epochs together visit no more samples than there are: then an epoch's inputs
+    are made in its order.
+
+    Args:
+        examples: Training examples of the clients.
+        phase: What they do.
+        key: What orders and augmentation are drawn for.
+        features: What comes out of the network's frozen layers for inputs ``[clients, samples, ...]``.
+        dtype: Type of weights.
+    """
+
+    def __init__(
+        self, examples: Examples, phase: Phase, key: Key, features: Callable[[Tensor], Tensor], dtype: torch.dtype
+    ) -> None:
+        self.examples, self.phase, self.key, self.features, self.dtype = examples, phase, key, features, dtype
+        self.visited = phase.visited(examples.longest)
+        visits = phase.epochs * self.visited
+        self.kept = not examples.samples.transform.random and visits > examples.longest
+
+    @property
+    def fixed(self) -> int:
+        """How many inputs of the largest client are the same during the whole phase; 0 if they change."""
+        if self.kept:
+            return self.examples.longest
+        return self.visited if self.phase.epochs == 1 else 0
+
+    @property
+    def batches(self) -> list[tuple[int, slice]]:
+        """The batches of an epoch: how many clients have samples in it (the first ones), and which samples."""
+        size, counts = self.phase.batch_size, self.examples.counts
+        return [(int((counts > at).sum()), slice(at, at + size)) for at in range(0, self.visited, size)]
+
+    def __iter__(self) -> Iterator[Epoch]:
+        examples, ids, longest = self.examples, self.examples.ids, self.examples.longest
+        counts, present = examples.device_counts, examples.present[:, : self.visited].to(self.dtype)
+        weights = batch_weights(present, self.phase.batch_size)
+        kept = self.features(examples.gather(examples.positions)) if self.kept else None
+        for epoch in range(self.phase.epochs):
+            order = permutations((*self.key, "order", epoch), ids, counts, longest, self.visited)
+            inputs = self._made_in(order, epoch) if kept is None else kept
+            targets = examples.targets(order)
+            visited = counts.clamp(max=self.visited)
+            yield Epoch(inputs, None if kept is None else order, targets, visited, present, weights)
+
+    def _made_in(self, order: Tensor, epoch: int) -> Tensor:
+        """The inputs of an epoch in its order."""
+        bits = None
+        if self.examples.samples.transform.random:
+            key = (*self.key, "augment", epoch)
+            bits = random_bits(key, self.examples.ids, self.examples.longest).gather(1, order)
+        return self.features(self.examples.gather(order, bits))
+
+
+def in_order(rows: Tensor, order: Tensor | None) -> Tensor:
+    """Put the second axis of ``[clients, samples, ...]`` in an order ``[clients, visited]``, if there is one."""
+    return rows if order is None else rows[_clients(order), order]
+
+
+def out_of_order(rows: Tensor, order: Tensor | None, samples: int) -> Tensor:
+    """Undo ``in_order``, with zeros for the samples that were not visited, ``[clients, samples, ...]``."""
+    if order is None:
+        return rows
+    result = rows.new_zeros(len(rows), samples, *rows.shape[2:])
+    result[_clients(order), order] = rows
+    return result
+
+
+def batch_weights(present: Tensor, batch_size: int) -> Tensor:
+    """Weight of each sample in the mean of its batch, ``[clients, samples]``, given which are present."""
+    batches = [batch / batch.sum(1, keepdim=True).clamp_(min=1) for batch in present.split(batch_size, dim=1)]
+    return torch.cat(batches, dim=1)
+
+
+def _clients(order: Tensor) -> Tensor:
+    return torch.arange(len(order), device=order.device)[:, None]

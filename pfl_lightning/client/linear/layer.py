@@ -1,0 +1,117 @@
+"""One linear layer, with the ReLU behind it, at every client of a tile."""
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.client.epochs import Epoch, in_order
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.sgd import Moving
+from pfl_lightning.tree import Params, Tree
+
+
+class LinearLayer:
+    """A linear layer whose weight and bias are shared or each client's own, and may move.
+
+    Args:
+        name: The layer's name.
+        phase: What to do.
+        relu: Whether a ReLU follows.
+
+    Attributes:
+        weight: ``[outputs, inputs]`` or ``[clients, outputs, inputs]``, at the clients that take the current step.
+        bias: ``[outputs]`` or ``[clients, outputs]``; None where the layer has none.
+        velocities: Momentum of weight and bias; None of what has none.
+        inputs: What entered the layer in this step, ``[clients, batch, inputs]``.
+        outputs: What left it, behind the ReLU, ``[clients, batch, outputs]``.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    velocities: tuple[Tensor | None, Tensor | None]
+    inputs: Tensor
+    outputs: Tensor
+
+    def __init__(self, name: str, phase: Phase, relu: bool) -> None:
+        self.weight_name, self.bias_name = f"{name}.weight", f"{name}.bias"
+        self.phase, self.relu = phase, relu
+
+    def attach(self, params: Params, moving: Moving) -> None:
+        """Work on these rows from here on."""
+        tensors, velocities = params.tree, moving.velocities
+        self.weight, self.bias = tensors[self.weight_name], tensors.get(self.bias_name)
+        self.velocities = (velocities.get(self.weight_name), velocities.get(self.bias_name))
+
+    def enter(self, epoch: Epoch) -> None:
+        """Begin an epoch; for the first layer of a stack."""
+        self.epoch_inputs = in_order(epoch.inputs, epoch.order).flatten(2)
+
+    def read(self, clients: int, batch: slice) -> Tensor:
+        """Outputs for a batch of the epoch; for the first layer of a stack."""
+        return self.forward(self.epoch_inputs[:clients, batch])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs ``[clients, batch, outputs]`` for what the layer below hands over."""
+        self.inputs = inputs
+        return self.activated(inputs @ self.weight.mT)
+
+    def activated(self, outputs: Tensor) -> Tensor:
+        """Add the bias and apply ReLU, in place."""
+        if self.bias is not None:
+            outputs.add_(self.bias.unsqueeze(-2))
+        self.outputs = outputs.relu_() if self.relu else outputs
+        return self.outputs
+
+    def backward(self, grad: Tensor, penalty: Tree) -> Tensor:
+        """Move along the gradient.
+
+        Args:
+            grad: ``d loss / d outputs``, ``[clients, batch, outputs]``.
+            penalty: What is added to the gradients, by name.
+
+        Returns:
+            ``d loss / d inputs``, ``[clients, batch, inputs]``, at the weight before it moved.
+        """
+        grad = self.before_relu(grad)
+        handed = grad @ self.weight
+        self.move(grad, penalty)
+        return handed
+
+    def before_relu(self, grad: Tensor) -> Tensor:
+        """Carry a gradient of the outputs through the ReLU, if there is one."""
+        return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.relu else grad
+
+    def move(self, grad: Tensor, penalty: Tree) -> None:
+        """Move weight and bias, those that move, along a gradient ``[clients, batch, outputs]`` before the ReLU."""
+        if self.weight_name in self.phase.moves:
+            self.move_weight(grad, penalty.get(self.weight_name))
+        if self.bias is not None and self.bias_name in self.phase.moves:
+            self._move_bias(self.bias, grad.sum(1), penalty.get(self.bias_name))
+
+    def move_weight(self, grad: Tensor, penalty: Tensor | None) -> None:
+        """Move the weight along ``grad^T inputs + penalty`` without storing the product."""
+        phase, weight, velocity = self.phase, self.weight, self.velocities[0]
+        if velocity is None:
+            weight.baddbmm_(grad.mT, self.inputs, beta=1 - phase.lr * phase.weight_decay, alpha=-phase.lr)
+            if penalty is not None:
+                weight.sub_(penalty, alpha=phase.lr)
+            return
+        velocity.baddbmm_(grad.mT, self.inputs, beta=phase.momentum)
+        if phase.weight_decay:
+            velocity.add_(weight, alpha=phase.weight_decay)
+        if penalty is not None:
+            velocity.add_(penalty)
+        weight.sub_(velocity, alpha=phase.lr)
+
+    def _move_bias(self, bias: Tensor, step: Tensor, penalty: Tensor | None) -> None:
+        """Move the bias along its gradient, ``[clients, outputs]``."""
+        velocity = self.velocities[1]
+        if penalty is not None:
+            step += penalty
+        if decay := self.phase.decay_of(1):
+            step = step.add_(bias, alpha=decay)
+        if velocity is not None:
+            step = torch.add(step, velocity, alpha=self.phase.momentum, out=velocity)
+        bias.sub_(step, alpha=self.phase.lr)
+
+    def finish(self) -> None:
+        """Write the weight into its rows, if it is not there."""

@@ -1,0 +1,100 @@
+"""The steps of a phase through a stack of linear layers."""
+
+import torch
+from torch import Tensor, nn
+
+from pfl_lightning.client.epochs import Epoch
+from pfl_lightning.client.linear.dual import DualLayer
+from pfl_lightning.client.linear.layer import LinearLayer
+from pfl_lightning.client.losses import losses_and_gradients
+from pfl_lightning.client.penalties import Proximity
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.steps import Steps
+from pfl_lightning.tree import Params, Tree
+
+
+class LinearSteps(Steps):
+    """Steps through a stack of linear layers.
+
+    Args:
+        network: The stack.
+        start: The tensors of this network before the phase, and those that lie beside it.
+        rows: What moves, uninitialised, ``[clients, ...]``.
+        phase: What to do.
+        samples: See ``Backend.steps``.
+    """
+
+    epoch: Epoch
+
+    def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> None:
+        relus = _linear_layers(network)
+        self.layers = [LinearLayer(name, phase, relu) for name, relu in relus.items()]
+        first = next(iter(relus))
+        weight = f"{first}.weight"
+        if weight in rows and DualLayer.pays(samples, rows[weight], phase):
+            pull = pull_to_start(weight, start, phase)
+            if pull is not None:
+                self.layers[0] = DualLayer(first, phase, relus[first], start.tree[weight], rows[weight], pull)
+                rows = {name: row for name, row in rows.items() if name != weight}
+        super().__init__(network, start, rows, phase)
+
+    @property
+    def kind(self) -> str:
+        """How they are computed."""
+        return "by hand" + (", the first layer in dual form" if isinstance(self.layers[0], DualLayer) else "")
+
+    def enter(self, epoch: Epoch) -> None:
+        """Begin an epoch."""
+        self.epoch = epoch
+        self.layers[0].enter(epoch)
+
+    @torch.no_grad()
+    def step(self, clients: int, batch: slice) -> Tensor:
+        """One step of SGD."""
+        self.attach(clients)
+        first, *others = self.layers
+        hidden = first.read(clients, batch)
+        for layer in others:
+            hidden = layer.forward(hidden)
+        losses, grad = losses_and_gradients(hidden, self.epoch.targets[:clients, batch])
+        grad *= self.epoch.weights[:clients, batch, None]
+        penalty = self.penalty()
+        for layer in reversed(others):
+            grad = layer.backward(grad, penalty)
+        first.move(first.before_relu(grad), penalty)  # nobody needs the gradient of its inputs
+        self.after_step()
+        return (losses * self.epoch.present[:clients, batch]).sum(1)
+
+    def finish(self) -> None:
+        """End the phase."""
+        self.layers[0].finish()
+
+    def attach(self, clients: int) -> None:
+        """Let the layers work on the first clients only."""
+        if clients != self.clients:
+            super().attach(clients)
+            for layer in self.layers:
+                layer.attach(self.params, self.moving)
+
+
+def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
+    """How strongly a phase pulls a weight to where it starts; None if other rules act on it."""
+    if phase.after_step is not None:
+        return None
+    if phase.penalty is None:
+        return 0.0
+    tensors = start.tree
+    if isinstance(phase.penalty, Proximity) and tensors[weight].is_set_to(tensors[f"{phase.penalty.anchor}.{weight}"]):
+        return phase.penalty.strength
+    return None
+
+
+def _linear_layers(network: nn.Sequential) -> dict[str, bool]:
+    """The names of the linear layers, and whether a ReLU follows."""
+    relus: dict[str, bool] = {}
+    for name, layer in network.named_children():
+        if isinstance(layer, nn.Linear):
+            relus[name], last = False, name
+        elif isinstance(layer, nn.ReLU):
+            relus[last] = True
+    return relus

@@ -1,0 +1,47 @@
+from dataclasses import replace
+from typing import Any
+
+from jsonargparse.typing import NonNegativeFloat, PositiveInt
+from torch import Tensor
+
+from pfl_lightning.client import Examples, Proximity
+from pfl_lightning.methods.base import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+
+class Ditto(Method):
+    """FedAvg, and beside it at every client a personal model that is pulled towards the received one.
+
+    Rule of a round::
+
+        w_i = SGD for epochs on f_i, from w
+        v_i = SGD for personal_epochs on f_i + proximity / 2 |v_i - w|^2, from v_i
+        keep v_i
+        w   = w - server_lr * (w - sum_i weight_i * w_i)
+
+    w in the second line is the received model. ``proximity`` is the paper's lambda; with 0 the personal models are
+    those of ``Local``. Clients are judged by v_i (``personal``) and by w (``global``).
+
+    Paper: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021, arXiv:2012.04221,
+    Algorithm 1.
+
+    Args:
+        proximity: Strength of the pull towards the received model.
+        personal_epochs: Epochs on the personal model in a round.
+        kwargs: See ``Method``.
+    """
+
+    personal = True
+
+    def __init__(self, proximity: NonNegativeFloat = 1.0, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
+        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        self.proximity, self.personal_epochs = proximity, personal_epochs
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train the common model, then the personal one near what was received."""
+        trained, losses = super().local(cohort, received, key)
+        phase = replace(self.phase("all", self.personal_epochs), penalty=Proximity(self.proximity, "anchor"))
+        start = received.under("personal").beside("anchor", received)
+        personal, _ = self.engine.train(cohort, start, phase, (*key, "personal"))
+        return trained.beside("personal", personal), losses

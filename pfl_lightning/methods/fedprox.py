@@ -1,0 +1,40 @@
+from dataclasses import replace
+from typing import Any
+
+from jsonargparse.typing import NonNegativeFloat
+from torch import Tensor
+
+from pfl_lightning.client import Examples, Proximity
+from pfl_lightning.methods.base import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+
+class FedProx(Method):
+    """FedAvg whose clients stay near the model that they received.
+
+    Rule of a round::
+
+        w_i = SGD for epochs on f_i + proximity / 2 |w_i - w|^2, from w
+        w   = w - server_lr * (w - sum_i weight_i * w_i)
+
+    ``proximity`` is mu of the paper's eq. (2); 0 is FedAvg. The paper lets slow clients do less work; here all clients
+    do the same, and who is slow is left to ``data.speeds`` and ``StageDoubling``.
+
+    Paper: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127, Algorithm 2.
+    Differs: the paper samples clients by their numbers of samples and takes the plain mean; here clients are sampled
+    uniformly, and ``weighting`` says how they are weighted.
+
+    Args:
+        proximity: Strength of the pull towards the received model.
+        kwargs: See ``Method``.
+    """
+
+    def __init__(self, proximity: NonNegativeFloat = 0.01, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.proximity = proximity
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train everything, pulled back to what was received."""
+        phase = replace(self.phase("all", self.epochs), penalty=Proximity(self.proximity, "anchor"))
+        return self.engine.train(cohort, received.beside("anchor", received), phase, (*key, "all"))

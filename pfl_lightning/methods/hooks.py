@@ -1,0 +1,37 @@
+"""Tells authors of methods of a function that nobody calls, most likely a hook with a misspelled name."""
+
+import difflib
+import warnings
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+HOOKS = ("at_first", "choose", "local", "server_step", "judged_models", "judge")
+
+
+def warn_of_unused(kind: type, base: type) -> None:
+    """Warn of public functions and properties of a class that neither its bases know nor its own code refers to.
+
+    Args:
+        kind: The class.
+        base: The class whose hooks it can override; what lies above it is not looked at for uses.
+    """
+    family = [ancestor for ancestor in kind.__mro__ if issubclass(ancestor, base)]
+    used = {name for ancestor in family for member in vars(ancestor).values() for name in _names_in(member)}
+    inherited = {name for ancestor in kind.__mro__[1:] for name in vars(ancestor)}
+    for name, member in vars(kind).items():
+        is_function = isinstance(member, (FunctionType, property))
+        if is_function and not name.startswith("_") and name not in used | inherited:
+            near = difflib.get_close_matches(name, HOOKS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"hooks are {', '.join(HOOKS)}; what is yours begins with _"
+            warnings.warn(f"{kind.__name__}.{name} is never called; {hint}", stacklevel=3)
+
+
+def _names_in(member: Any) -> Iterator[str]:
+    """The names that a function or property refers to."""
+    function = member.fget if isinstance(member, property) else member
+    codes = [function.__code__] if isinstance(function, FunctionType) else []
+    while codes:
+        code = codes.pop()
+        yield from code.co_names
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
