@@ -8,7 +8,10 @@ from pfl_lightning.models.network import Network, check_images
 
 
 class ResNet18(Network):
-    """ResNet-18 for small images, as DePRL uses it (section 6): a 3x3 convolution of stride 1 first, no max-pooling.
+    """ResNet-18 for small images, as DePRL uses it: a 3x3 convolution of stride 1 first, no max-pooling.
+
+    Paper: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, arXiv:1512.03385; DePRL,
+    arXiv:2312.10815.
 
     Args:
         input_shape: Channels, height and width; at least 9 x 9.

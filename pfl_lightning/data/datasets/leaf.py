@@ -1,4 +1,4 @@
-"""The JSON folders that LEAF writes (github.com/TalwalkarLab/leaf)."""
+"""The JSON folders that LEAF writes (arXiv:1812.01097, github.com/TalwalkarLab/leaf)."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
