@@ -15,7 +15,8 @@ class VGG(Network):
 
     There is dropout before the first and the last linear layer. The convolutions start from
     N(0, 2 / (9 * output channels)) and zero bias. FedMac's network (arXiv:2107.05330) is
-    ``convolutions: [16, M, 32, M, 64, M, 128, M, 128, M]``, ``dropout: 0``, ``batch_norm: true``.
+    ``convolutions: [16, M, 32, M, 64, M, 128, M, 128, M]``, ``dropout: 0``, ``batch_norm: true``, with the
+    linear layers of pFedMe's code (arXiv:2006.08848).
 
     Paper: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015,
     arXiv:1409.1556; DePRL, arXiv:2312.10815.

@@ -49,7 +49,7 @@ ARCHIVE = Remote(
 )
 LABELS = {"0": 0, "4": 1}
 
-FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # as SRPFL's code; of 40,073 real tweets 13 are longer than 48
+FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # SRPFL's code, but for 48: of 40,073 real tweets 13 are longer
 LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
 NO_TWEET = re.compile(r"https?://t\.co/\w+|@\w+")
 

@@ -55,7 +55,7 @@ class UniformSizes(Sizes):
 class LogNormalSizes(Sizes):
     """``least`` + LogNormal(mean, sigma): many small clients and a few large ones.
 
-    The defaults are those of FedRep's FEMNIST (Collins et al. 2021, arXiv:2102.07078, and its authors' code).
+    The defaults are those of FedRep's FEMNIST (Collins et al. 2021, arXiv:2102.07078, authors' code).
 
     Args:
         least: Samples that everyone has.
