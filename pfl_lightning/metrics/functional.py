@@ -67,7 +67,7 @@ def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = Tru
 
     Args:
         values: Score of each client, ``[clients]``.
-        weights: Samples behind each score, ``[clients]``.
+        weights: Samples that each score is of, ``[clients]``.
         higher_is_better: Whether the worst score is the smallest.
 
     Returns:
@@ -94,7 +94,7 @@ def client_percentiles(values: Tensor, weights: Tensor, percentiles: tuple[int, 
 
     Args:
         values: Score of each client, ``[clients]``.
-        weights: Samples behind each score, ``[clients]``.
+        weights: Samples that each score is of, ``[clients]``.
         percentiles: Which, in [0, 100].
 
     Returns:

@@ -82,7 +82,7 @@ def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
 
 
 def conv_side(network: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Height and width behind ``conv_layers``: each convolution takes 4 away, each pooling halves."""
+    """Height and width after ``conv_layers``: each convolution takes 4 away, each pooling halves."""
     check_images(network, input_shape, 16)
     height, width = (((length - 4) // 2 - 4) // 2 for length in input_shape[1:])
     return height, width

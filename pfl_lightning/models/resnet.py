@@ -49,7 +49,7 @@ def residual_layers(
     """Stages of residual blocks; every stage but the first halves the image in its first block.
 
     Args:
-        channels: Channels before the first stage, then those behind each stage.
+        channels: Channels before the first stage, then those after each stage.
         blocks: Number of blocks in a stage.
         block: Makes a block from its input channels, output channels and stride.
     """

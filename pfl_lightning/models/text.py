@@ -121,7 +121,7 @@ class Embedding(nn.Embedding):
 
 
 class MaskedLSTM(LSTM):
-    """An LSTM behind ``Embedding``: the last channel of its inputs tells words from padding."""
+    """An LSTM on the outputs of ``Embedding``, whose last channel tells words from padding."""
 
     def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
         """Last hidden state of the last layer, ``[batch, directions * hidden]``."""

@@ -41,7 +41,7 @@ class Participation:
 
         Args:
             cohort_size: How many.
-            cohort_samples: Or as many as it takes until they hold so many training samples.
+            cohort_samples: Or as many of the fastest as it takes to hold so many training samples.
         """
         self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
 

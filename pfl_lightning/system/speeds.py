@@ -38,7 +38,7 @@ class Speeds(ABC):
 
 
 class FixedSpeeds(Speeds):
-    """Times that are drawn once and kept for ever."""
+    """Times that are drawn once and kept."""
 
     _drawn: Times | None = None
 

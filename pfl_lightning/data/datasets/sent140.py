@@ -68,10 +68,10 @@ class Sent140(FederatedDataModule):
 
     ``tokens`` are SRPFL's: without t.co links and mentions, in lower case, numbers in a vocabulary of padding, unknown
     and the 10,000 most frequent words of the training tweets (of all tweets where there is no test split). Tweets with
-    fewer than 5 tokens are left out, and so are tokens behind the 48th, which 3 in 10,000 tweets have. The network's
+    fewer than 5 tokens are left out, and so are tokens after the 48th, which 3 in 10,000 tweets have. The network's
     embedding starts with GloVe's vectors; padding and unknown are zero, a word without a vector is N(0, 1).
 
-    ``vectors`` are Delta-FL's: GloVe's of the first 20 words and marks, zero for an unknown one and behind the end.
+    ``vectors`` are Delta-FL's: GloVe's of the first 20 words and marks, zero for unknown ones and after the end.
     Their code keeps capitals, so words with them are unknown. ``mean`` is the mean over all words and marks.
 
     Paper: Go et al., "Twitter Sentiment Classification using Distant Supervision", technical report, Stanford, 2009;

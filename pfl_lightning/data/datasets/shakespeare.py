@@ -150,7 +150,7 @@ def read_roles(text: str) -> dict[str, str]:
 
 
 def windows(texts: Sequence[str]) -> LabelledData:
-    """All windows of 20 characters of each text, with the character behind them.
+    """All windows of 20 characters of each text, with the character that follows.
 
     Args:
         texts: One text for each user, of more than 20 characters.

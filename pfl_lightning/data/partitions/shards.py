@@ -113,7 +113,7 @@ class UnequalClassShards(ClassPartition):
 class ConsecutiveClasses(ClassPartition):
     """Client u holds the classes u, u + 1, ... (modulo their number), as many samples of each.
 
-    Samples that nobody is given stay unused.
+    Samples that no client needs stay unused.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078,
     for FEMNIST.

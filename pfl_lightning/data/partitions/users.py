@@ -14,7 +14,7 @@ class NaturalUsers(Partition):
     Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097.
 
     Args:
-        min_samples: Only users with at least so many samples, training and test together.
+        min_samples: Least number of samples of a user, training and test together.
     """
 
     def __init__(self, min_samples: PositiveInt = 1) -> None:
