@@ -26,7 +26,7 @@ def cached(
         sources: The files that the result depends on.
         folder: Where the cache is.
         name: Tells the caches in one folder apart.
-        version: Of the parser; another one parses anew.
+        version: Of the parser; files are parsed again when it changes.
 
     Returns:
         What parse returned, now or then.

@@ -15,8 +15,8 @@ def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overl
         parts: Sample indices of each client.
         fraction: The share; 0 for none.
         rng: Source of randomness.
-        overlap: So many samples behind one another have something in common, such as windows of one text: then the last
-            samples are held out, and as many in front of them are dropped where there are more.
+        overlap: How many successive samples share content, such as windows of one text: then the last samples are held
+            out, and up to so many in front of them are dropped.
 
     Returns:
         What each client keeps, and what is held out: at least one sample, but never the last one.
@@ -48,6 +48,11 @@ def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tupl
 
     Returns:
         What each client keeps, and what is held out.
+
+    Example:
+        >>> kept, held = hold_out_clients([np.array([4, 5]), np.array([6])], training_clients=1)
+        >>> [part.tolist() for part in kept], [part.tolist() for part in held]
+        ([[4, 5], []], [[], [6]])
     """
     nothing = np.zeros(0, dtype=np.int64)
     behind = len(parts) - training_clients
@@ -55,5 +60,10 @@ def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tupl
 
 
 def held_out_size(samples: int, fraction: float) -> int:
-    """How many of a client's samples are held out: its share, at least 1, but never the last one."""
+    """How many of a client's samples are held out: its share, at least 1, but never the last one.
+
+    Example:
+        >>> [held_out_size(samples, 0.1) for samples in (1, 2, 20)]
+        [0, 1, 2]
+    """
     return max(0, min(max(1, round(samples * fraction)), samples - 1)) if fraction > 0 else 0

@@ -34,7 +34,7 @@ class LabelledData(NamedTuple):
         )
 
     def join(self, other: "LabelledData | None") -> "LabelledData":
-        """These samples, and the others behind them."""
+        """These samples, followed by the others."""
         if other is None:
             return self
         users = None if self.users is None or other.users is None else torch.cat([self.users, other.users])
@@ -50,7 +50,7 @@ def check_classes(classes: tuple[int, int] | None, official: int) -> int:
     """Refuse a choice of classes that there are not.
 
     Args:
-        classes: The first class, and the one behind the last; None for all.
+        classes: The first class, and the one after the last; None for all.
         official: Number of classes of the data set.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Texts as numbers: tokens, vocabularies and GloVe vectors. What the library uses of torchtext is used here alone."""
+"""Texts as numbers: tokens, vocabularies and GloVe vectors. Only this module uses torchtext."""
 
 import re
 from array import array
@@ -36,7 +36,7 @@ class Texts(NamedTuple):
     """Texts as numbers of words.
 
     Attributes:
-        tokens: The words of all texts, one text behind the other, int32 ``[tokens]``.
+        tokens: The words of all texts, one text after the other, int32 ``[tokens]``.
         lengths: Words of each text, int32 ``[texts]``.
         words: What the numbers stand for.
     """
@@ -86,7 +86,7 @@ class Texts(NamedTuple):
         return Texts(numbers[self.tokens], self.lengths, vocabulary)
 
     def padded(self, length: int) -> Tensor:
-        """The first words of each text and 0 behind them, in a small integer type, ``[texts, length]``."""
+        """The first words of each text, then 0, in a small integer type, ``[texts, length]``."""
         starts = self.lengths.cumsum(0) - self.lengths
         places = torch.arange(len(self.tokens)) - starts.repeat_interleave(self.lengths)
         dtype = torch.int16 if len(self.words) <= 1 << 15 else torch.int32
@@ -105,7 +105,7 @@ def basic_english() -> Callable[[str], list[str]]:
 
 
 def words_and_marks(text: str) -> list[str]:
-    """Delta-FL's and LEAF's tokens: words of letters, digits and apostrophes, and the marks . , ! ? ; one by one."""
+    """Delta-FL's and LEAF's tokens: words of letters, digits and apostrophes; the marks . , ! ? ; are single tokens."""
     return WORDS_AND_MARKS.findall(text)
 
 

@@ -7,9 +7,10 @@ _TOLERANCE = 1e-12  # a share such as 0.3 can miss a tie with a cumulative weigh
 
 
 def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
-    """The smallest value whose lower tail holds at least this share of the weight (Delta-FL, section 10.2).
+    """The smallest value whose lower tail holds at least this share of the weight.
 
-    Formula: min { x_k : sum_{j: x_j <= x_k} w_j >= share * sum_j w_j }.
+    Formula: min { x_k : sum_{j: x_j <= x_k} w_j >= share * sum_j w_j }; see docs/derivations.md, Quantile and
+    superquantile. Delta-FL chooses clients by it (arXiv:2002.11223, Algorithm 2).
 
     Args:
         values: One number per client, ``[clients]``.
@@ -18,6 +19,10 @@ def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
 
     Returns:
         One of the values, ``[]``; nan without clients.
+
+    Example:
+        >>> weighted_quantile(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1, 2, 3, 4]), 0.5)
+        tensor(3.)
     """
     if not len(values):
         return values.new_tensor(torch.nan)
@@ -28,9 +33,13 @@ def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
 
 
 def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
-    """Mean of the largest values that hold this share of the weight (Delta-FL, section 10.1; also called CVaR).
+    """Mean of the largest values that hold this share of the weight; also called CVaR.
 
-    Formula: max { sum_k pi_k x_k : 0 <= pi_k <= w_k / (tail * sum_j w_j), sum_k pi_k = 1 }.
+    Formula: max { sum_k pi_k x_k : 0 <= pi_k <= w_k / (tail * sum_j w_j), sum_k pi_k = 1 }; see docs/derivations.md,
+    Quantile and superquantile.
+
+    Paper: Rockafellar and Uryasev, "Optimization of Conditional Value-at-Risk", Journal of Risk 2000; Delta-FL,
+    arXiv:2002.11223.
 
     Args:
         values: One number per client, ``[clients]``.
@@ -39,6 +48,10 @@ def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
 
     Returns:
         A number between the weighted mean and the maximum, ``[]``; nan without clients.
+
+    Example:
+        >>> superquantile(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1, 1, 1, 1]), 0.5)
+        tensor(3.5000)
     """
     if not len(values):
         return values.new_tensor(torch.nan)
@@ -54,12 +67,17 @@ def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = Tru
 
     Args:
         values: Score of each client, ``[clients]``.
-        weights: Samples behind each score, ``[clients]``.
+        weights: Samples that each score is of, ``[clients]``.
         higher_is_better: Whether the worst score is the smallest.
 
     Returns:
         ``mean``, ``weighted_mean``, ``std`` (of the population of clients) and ``worst``, each ``[]``; nan without
         clients.
+
+    Example:
+        >>> summary = client_summary(torch.tensor([0.5, 1.0]), torch.tensor([1, 3]))
+        >>> {name: value.item() for name, value in summary.items()}
+        {'mean': 0.75, 'weighted_mean': 0.875, 'std': 0.25, 'worst': 0.5}
     """
     if not len(values):
         return dict.fromkeys(("mean", "weighted_mean", "std", "worst"), values.new_tensor(torch.nan))
@@ -76,11 +94,15 @@ def client_percentiles(values: Tensor, weights: Tensor, percentiles: tuple[int, 
 
     Args:
         values: Score of each client, ``[clients]``.
-        weights: Samples behind each score, ``[clients]``.
+        weights: Samples that each score is of, ``[clients]``.
         percentiles: Which, in [0, 100].
 
     Returns:
         ``p5``, ``weighted_p5`` and so on, each ``[]``; nan without clients.
+
+    Example:
+        >>> client_percentiles(torch.tensor([0.0, 1.0]), torch.tensor([1, 3]), (50,))
+        {'p50': tensor(0.5000), 'weighted_p50': tensor(1.)}
     """
     summary = {}
     for percentile in percentiles:

@@ -6,10 +6,13 @@ from pfl_lightning.models.vgg import conv3x3_layers
 
 
 class AlexNet(Network):
-    """AlexNet as DePRL uses it for Fashion-MNIST (section 6, Table 5): five padded 3x3 convolutions.
+    """AlexNet as DePRL uses it for Fashion-MNIST: five padded 3x3 convolutions and three linear layers.
 
-    The first convolution has stride 2; 2x2 max-pooling follows the first, second and last. Three linear layers come
-    behind them, with dropout before the first two.
+    The first convolution has stride 2; 2x2 max-pooling follows the first, second and last. There is dropout before the
+    first two linear layers. That the first kernel is 3x3 is our reading; the features of the table fit it.
+
+    Paper: Xiong et al., "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
+    Representations", AAAI 2024, arXiv:2312.10815, Table 5.
 
     Args:
         input_shape: Channels, height and width; at least 15 x 15.

@@ -5,10 +5,13 @@ from pfl_lightning.models.network import Network, check_images
 
 
 class LeNet5(Network):
-    """LeNet-5 as SRPFL uses it (section 7); the defaults are its CIFAR-10 network.
+    """LeNet-5 as SRPFL uses it; the defaults are its CIFAR-10 network.
 
     Two unpadded 5x5 convolutions, each with ReLU and 2x2 max-pooling, then three linear layers. Its CIFAR-100 network
     is ``channels: [64, 128]``, ``hidden: [256, 128]``, ``dropout: 0.6`` (once, before the last layer).
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078. LeNet-5
+    itself: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", Proceedings of the IEEE 1998.
 
     Args:
         input_shape: Channels, height and width; at least 16 x 16.
@@ -44,7 +47,10 @@ class LeNet5(Network):
 
 
 class ConvNet(Network):
-    """Delta-FL's small convolutional network (section 11.2): LeNet's convolutions and one linear layer.
+    """Delta-FL's small convolutional network for EMNIST: LeNet's convolutions and one linear layer.
+
+    Paper: Laguel et al., "Device Heterogeneity in Federated Learning: A Superquantile Approach", 2020,
+    arXiv:2002.11223.
 
     Args:
         input_shape: Channels, height and width; at least 16 x 16.
@@ -76,7 +82,7 @@ def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
 
 
 def conv_side(network: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Height and width behind ``conv_layers``: each convolution takes 4 away, each pooling halves."""
+    """Height and width after ``conv_layers``: each convolution takes 4 away, each pooling halves."""
     check_images(network, input_shape, 16)
     height, width = (((length - 4) // 2 - 4) // 2 for length in input_shape[1:])
     return height, width

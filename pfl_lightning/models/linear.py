@@ -7,7 +7,9 @@ from pfl_lightning.models.network import Network, outputs
 
 
 class LinearNetwork(Network):
-    """A linear representation and a linear head on it, without biases (SRPFL, section 5.1).
+    """A linear representation and a linear head on it, without biases: the network of SRPFL's Algorithm 2.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
     Args:
         input_shape: Shape of one input; it is flattened.

@@ -6,12 +6,13 @@ from pfl_lightning.models.network import Network, outputs
 
 
 class LogisticRegression(Network):
-    """Logistic regression: one linear layer (FedMac's MLR, section 11.5; 784 to 10 has 7,850 parameters).
+    """Multinomial logistic regression: one linear layer; FedMac's MLR (Liu et al. 2023, arXiv:2107.05330).
 
     Args:
         input_shape: Shape of one input; it is flattened.
         num_classes: Number of classes; two of them have one output.
-        bias: Whether there is a bias; Delta-FL's linear models have none and start at zero (section 11.2).
+        bias: Whether there is a bias; without one the weights start at zero, as Delta-FL's linear models
+            (arXiv:2002.11223).
     """
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, bias: bool = True) -> None:

@@ -10,15 +10,16 @@ from pfl_lightning.models.network import Network
 
 
 class MLP(Network):
-    """Fully connected layers with ReLU between them (SRPFL, section 7: hidden sizes 512, 256, 64).
+    """Fully connected layers with ReLU between them; the default widths are those of SRPFL (arXiv:2206.02078).
 
-    DePRL's network for HARBox is ``hidden: [512, 256, 128, 64]``, ``dropouts: [0.05, 0.05, 0.05]``.
+    DePRL's network for HARBox (arXiv:2312.10815, Table 6) is ``hidden: [512, 256, 128, 64]``,
+    ``dropouts: [0.05, 0.05, 0.05]``.
 
     Args:
         input_shape: Shape of one input; it is flattened.
         num_classes: Number of outputs.
         hidden: Widths of the hidden layers.
-        dropouts: Probability of dropping a unit behind each hidden layer, from the first on; layers beyond have none.
+        dropouts: Probability of dropping a unit after each hidden layer, from the first on; further layers have none.
 
     Raises:
         PflError: If there are more dropouts than hidden layers.

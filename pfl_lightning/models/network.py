@@ -47,7 +47,7 @@ class Network(nn.Sequential):
 
 
 def outputs(num_classes: int) -> int:
-    """Number of outputs of a classifier: two classes need but one, the logit of the second."""
+    """Number of outputs of a classifier: two classes need only one, the logit of the second."""
     return 1 if num_classes == 2 else num_classes
 
 

@@ -46,7 +46,7 @@ class Recurrent(nn.RNNBase, ABC):
             present: Which steps are real, ``[batch, time]``; padding is at the end. All of them when None.
 
         Returns:
-            The state after the last real step, and behind it that of the backward direction, ``[batch, hidden]`` each.
+            The state after the last real step, then that of the backward direction, ``[batch, hidden]`` each.
         """
         masks = None if present is None else present.unsqueeze(-1).unbind(1)
         directions = (False, True) if self.bidirectional else (False,)
@@ -91,7 +91,10 @@ class Recurrent(nn.RNNBase, ABC):
 
 
 class LSTM(Recurrent):
-    """Long short-term memory; the state is ``hidden, cell``, the gates are those of ``torch.nn.LSTM``."""
+    """Long short-term memory (Hochreiter and Schmidhuber 1997); the state is ``hidden, cell``.
+
+    The gates are those of ``torch.nn.LSTM``.
+    """
 
     mode_name = "LSTM"
     state_size = 2
@@ -105,7 +108,7 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """Gated recurrent unit; the gates are those of ``torch.nn.GRU``."""
+    """Gated recurrent unit (Cho et al. 2014, arXiv:1406.1078); the gates are those of ``torch.nn.GRU``."""
 
     mode_name = "GRU"
     state_size = 1

@@ -8,7 +8,10 @@ from pfl_lightning.models.network import Network, check_images
 
 
 class ResNet18(Network):
-    """ResNet-18 for small images, as DePRL uses it (section 6): a 3x3 convolution of stride 1 first, no max-pooling.
+    """ResNet-18 for small images, as DePRL uses it: a 3x3 convolution of stride 1 first, no max-pooling.
+
+    Paper: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, arXiv:1512.03385; DePRL,
+    arXiv:2312.10815.
 
     Args:
         input_shape: Channels, height and width; at least 9 x 9.
@@ -46,7 +49,7 @@ def residual_layers(
     """Stages of residual blocks; every stage but the first halves the image in its first block.
 
     Args:
-        channels: Channels before the first stage, then those behind each stage.
+        channels: Channels before the first stage, then those after each stage.
         blocks: Number of blocks in a stage.
         block: Makes a block from its input channels, output channels and stride.
     """

@@ -11,7 +11,9 @@ PADDING = 0
 
 
 class TweetLSTM(Network):
-    """SRPFL's Sent140 network (section 7): tokens to a two-layer bidirectional LSTM and two linear layers.
+    """SRPFL's Sent140 network: word vectors, a two-layer bidirectional LSTM and two linear layers.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
     Dropout acts on the word vectors, between the LSTM's layers and after the bottleneck.
 
@@ -50,9 +52,12 @@ class TweetLSTM(Network):
 
 
 class LSTMClassifier(Network):
-    """Delta-FL's Sent140 network on frozen word vectors (section 11.2): an LSTM, whose last step a linear layer reads.
+    """Delta-FL's Sent140 network: an LSTM on frozen word vectors, and a linear layer on its last step.
 
     Padding counts as words with a zero vector.
+
+    Paper: Laguel et al., "Device Heterogeneity in Federated Learning: A Superquantile Approach", 2020,
+    arXiv:2002.11223.
 
     Args:
         input_shape: Length in words and length of a word vector.
@@ -69,9 +74,12 @@ class LSTMClassifier(Network):
 
 
 class CharGRU(Network):
-    """Delta-FL's Shakespeare network (section 11.2): one-hot characters to a GRU, whose last step a linear layer reads.
+    """Delta-FL's Shakespeare network: one-hot characters, a GRU, and a linear layer on its last step.
 
     Its texts have no padding: token 0 is a character as well.
+
+    Paper: Laguel et al., "Device Heterogeneity in Federated Learning: A Superquantile Approach", 2020,
+    arXiv:2002.11223.
 
     Args:
         input_shape: Length in characters and size of the alphabet.
@@ -113,7 +121,7 @@ class Embedding(nn.Embedding):
 
 
 class MaskedLSTM(LSTM):
-    """An LSTM behind ``Embedding``: the last channel of its inputs tells words from padding."""
+    """An LSTM on the outputs of ``Embedding``, whose last channel tells words from padding."""
 
     def forward(self, inputs: Tensor) -> Tensor:  # type: ignore[override]
         """Last hidden state of the last layer, ``[batch, directions * hidden]``."""

@@ -13,9 +13,16 @@ Convolutions = Sequence[PositiveInt | Literal["M"]]
 class VGG(Network):
     """VGG: padded 3x3 convolutions with ReLU, 2x2 max-pooling, then linear layers; the defaults are DePRL's VGG-11.
 
-    Dropout is before the first and before the last linear layer (section 6). The convolutions start from
-    N(0, 2 / (9 * output channels)) and zero bias. FedMac's network (section 11.5) is
-    ``convolutions: [16, M, 32, M, 64, M, 128, M, 128, M]``, ``dropout: 0``, ``batch_norm: true``.
+    There is dropout before the first and the last linear layer. The convolutions start from
+    N(0, 2 / (9 * output channels)) and zero bias. FedMac's network (arXiv:2107.05330) is
+    ``convolutions: [16, M, 32, M, 64, M, 128, M, 128, M]``, ``dropout: 0``, ``batch_norm: true``, with the
+    linear layers of pFedMe's code (arXiv:2006.08848).
+
+    Paper: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015,
+    arXiv:1409.1556; DePRL, arXiv:2312.10815.
+
+    Differs: DePRL's Table 4 lists other convolutions (``configs/models/vgg11-table4.yaml``); these are the usual ones,
+    and those of the authors' code.
 
     Args:
         input_shape: Channels, height and width; at least 2 pixels to the power of the number of poolings.
@@ -23,7 +30,7 @@ class VGG(Network):
         convolutions: Output channels of each convolution, and M where there is max-pooling.
         hidden: Widths of the two hidden linear layers.
         dropout: Probability of dropping a unit before the first and before the last linear layer.
-        batch_norm: Whether there is BatchNorm behind each convolution.
+        batch_norm: Whether BatchNorm follows each convolution.
 
     Raises:
         PflError: If the images are too small for the poolings.
@@ -63,7 +70,7 @@ def conv3x3_layers(
     for entry in convolutions:
         if entry == "M":
             pools += 1
-            relu = [layers.popitem()] if convs else []  # behind the pooling it gives the same for less
+            relu = [layers.popitem()] if convs else []  # after the pooling it gives the same for less
             layers.update({f"pool{pools}": nn.MaxPool2d(2), **dict(relu)})
             continue
         convs += 1

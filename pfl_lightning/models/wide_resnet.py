@@ -8,7 +8,11 @@ from pfl_lightning.models.resnet import residual_layers
 
 
 class WideResNet(Network):
-    """Wide residual network WRN-depth-width with pre-activation blocks (FedMac's network for CINIC-10, section 11.5).
+    """Wide residual network WRN-depth-width with pre-activation blocks; FedMac has one for CINIC-10.
+
+    The default size is our choice.
+
+    Paper: Zagoruyko and Komodakis, "Wide Residual Networks", BMVC 2016, arXiv:1605.07146; FedMac, arXiv:2107.05330.
 
     Args:
         input_shape: Channels, height and width; at least 5 x 5.

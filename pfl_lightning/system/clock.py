@@ -5,7 +5,9 @@ from pfl_lightning.system.speeds import Times
 
 @dataclass
 class Clock:
-    """Simulated wall clock: a round lasts as long as its slowest client, plus one communication (SRPFL, section 4).
+    """Simulated wall clock: a round lasts as long as its slowest client, plus one communication.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
     Attributes:
         rounds: Rounds completed.
@@ -22,7 +24,7 @@ class Clock:
 
         Args:
             times: Computation time of each participant, ``[cohort]``.
-            communication_time: What the round's communication costs (SRPFL's C.T.).
+            communication_time: Simulated seconds that the round's communication takes (SRPFL's C.T.).
         """
         self.rounds += 1
         slowest = float(times.max())

@@ -10,7 +10,10 @@ from pfl_lightning.system.speeds import Times
 
 
 class Participation:
-    """Who takes part in a round: a pool sampled from all clients, and of the pool the fastest (SRPFL, Algorithm 1).
+    """Who takes part in a round: a pool sampled from all clients, and of the pool the fastest.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078,
+    Algorithm 1.
 
     Args:
         pool_size: Clients sampled in each round, without replacement; all of them when not given.
@@ -38,7 +41,7 @@ class Participation:
 
         Args:
             cohort_size: How many.
-            cohort_samples: Or as many as it takes until they hold so many training samples.
+            cohort_samples: Or as many of the fastest as it takes to hold so many training samples.
         """
         self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
 
@@ -49,7 +52,7 @@ class Participation:
             seed: Seed of the experiment.
             round_index: Rounds completed before this one.
             counts: Training samples of every client that can be chosen.
-            times: Seconds that each of them computes in this round; of two equal ones the lower id is taken.
+            times: Seconds that each of them computes in this round; of two equally fast ones the lower id goes first.
 
         Returns:
             Ids from the fastest to the slowest, and their computation times in simulated seconds.

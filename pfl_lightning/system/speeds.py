@@ -1,6 +1,9 @@
-"""How long each client computes in a round, in simulated seconds (SRPFL, section 4).
+"""How long each client computes in a round, in simulated seconds: the settings of SRPFL's experiments.
 
-Differs: the papers write "exponential with parameter lambda" and mean the scale in every experiment; we say ``mean``.
+Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
+
+Differs: the paper writes "exponential with parameter lambda"; in its experiments that is the mean, as we call it
+(docs/derivations.md, Expected times).
 """
 
 from abc import ABC, abstractmethod
@@ -35,14 +38,14 @@ class Speeds(ABC):
 
 
 class FixedSpeeds(Speeds):
-    """Times that are drawn once and kept for ever."""
+    """Times that are drawn once and kept."""
 
     _drawn: Times | None = None
 
     def times(self, round_index: int, num_clients: int) -> Times:
         """The same seconds in every round, ``[num_clients]``."""
         if self._drawn is None or len(self._drawn) != num_clients:
-            # numpy's legacy generator: with seeds 1 and 400 the draws are those behind the papers' time axes
+            # numpy's legacy generator: with seeds 1 and 400 the draws are those behind SRPFL's time axes
             self._drawn = self.draw(RandomState(self.seed), num_clients)
         return self._drawn
 
@@ -52,7 +55,7 @@ class FixedSpeeds(Speeds):
 
 
 class FixedExponential(FixedSpeeds):
-    """T_i ~ Exp(mean), drawn once (``fixed_exp``).
+    """T_i ~ Exp(mean), drawn once and kept: the fixed speeds of SRPFL's Fig. 3.
 
     Args:
         mean: Mean computation time, in simulated seconds.
@@ -69,7 +72,7 @@ class FixedExponential(FixedSpeeds):
 
 
 class TwoPopulation(FixedSpeeds):
-    """Fast clients and stragglers, each exponential with its own mean, drawn once and shuffled (``two_population``).
+    """Fast clients and stragglers, each exponential with its own mean, drawn once: SRPFL's Fig. 8, column 3.
 
     Args:
         stragglers: Share of slow clients.
@@ -89,14 +92,14 @@ class TwoPopulation(FixedSpeeds):
         self.stragglers, self.fast_mean, self.slow_mean = stragglers, fast_mean, slow_mean
 
     def draw(self, random: RandomState, num_clients: int) -> Times:
-        """All fast clients first, then the stragglers, then their places."""
+        """Fast clients first, then stragglers, then all of them shuffled."""
         fast = int(num_clients * (1 - self.stragglers) + 1e-9)
         times = [random.exponential(self.fast_mean, fast), random.exponential(self.slow_mean, num_clients - fast)]
         return random.permutation(np.concatenate(times))
 
 
 class UniformTime(FixedSpeeds):
-    """Every client computes for one second: the clock counts rounds (``uniform_time``)."""
+    """Every client computes for one second: the clock counts rounds."""
 
     def draw(self, random: RandomState, num_clients: int) -> Times:
         """Ones."""
@@ -104,7 +107,7 @@ class UniformTime(FixedSpeeds):
 
 
 class DynamicExponential(Speeds):
-    """T_i ~ Exp(m_i) anew in each round, with m_i ~ U[low, high] drawn once (``dynamic_exp``).
+    """T_i ~ Exp(m_i) anew in each round, with m_i ~ U[low, high] drawn once: SRPFL's Fig. 5.
 
     Args:
         low: Smallest mean time, in simulated seconds.
@@ -127,5 +130,5 @@ class DynamicExponential(Speeds):
         return self.mean_times(num_clients) * draws
 
     def mean_times(self, num_clients: int) -> Times:
-        """What the clients' own distributions have as means, ``[num_clients]``."""
+        """Means of the clients' own distributions, ``[num_clients]``."""
         return RandomState(self.seed).uniform(self.low, self.high, num_clients)

@@ -1,9 +1,12 @@
-"""Distance of two representations, and what SRPFL proves of it (sections 5.5 and 5.6, reconstructed).
+"""Distance of two representations, and what SRPFL proves of it.
 
 In stage r, with ``2^r n0`` participants, a round takes the distance to at most
 ``sqrt(1 - a) distance + a / sqrt(2^r (1 - a))``, eq. (11). For the first stages that says nothing: the fixed point is
-above 2 in stage 0, whatever a is, and a distance is at most 1 (S12). It says how long stages should be, not where a run
-gets.
+above 2 in stage 0, whatever a is, and a distance is at most 1. The bound tells how long stages should be, not how far a
+run gets.
+
+Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078. Derivations,
+and what we reconstructed, are in docs/derivations.md, Linear case.
 """
 
 from collections.abc import Sequence
@@ -16,20 +19,25 @@ from pfl_lightning.errors import PflError
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
-    """The Q of the thin QR decomposition with a positive diagonal of R, which makes it unique (section 5.4).
+    """The Q of the thin QR decomposition with a positive diagonal of R, which makes it unique.
 
     Args:
         matrix: Basis of a space in its columns, ``[dimension, rank]``.
 
     Returns:
         An orthonormal basis of the same space, same shape.
+
+    Example:
+        >>> orthonormal(torch.tensor([[0.0], [2.0]])).abs()
+        tensor([[0.],
+                [1.]])
     """
     q, r = torch.linalg.qr(matrix)
     return q * torch.where(r.diagonal() < 0, -1, 1).to(q.dtype)
 
 
 def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
-    """Sine of the largest angle between two spaces (section 5.5).
+    """Sine of the largest principal angle between two spaces.
 
     Formula: || (I - Q1 Q1^T) Q2 ||_2 of orthonormal bases Q1 and Q2; any bases may be given.
 
@@ -39,13 +47,17 @@ def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
 
     Returns:
         A number in [0, 1], to the precision of the inputs also near 0; symmetric, ``[]``.
+
+    Example:
+        >>> float(principal_angle_distance(torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [1.0]])))
+        1.0
     """
     one, other = orthonormal(one), orthonormal(other)
     return torch.linalg.matrix_norm(other - one @ (one.T @ other), ord=2).clamp(max=1)
 
 
 def contraction(lr: float, distance: float, diversity: float) -> float:
-    """The a of the theorem, whose eq. (11) shrinks the distance by ``sqrt(1 - a)`` in a round.
+    """The a of eq. (11), which shrinks the distance by ``sqrt(1 - a)`` in a round.
 
     Formula: a = lr (1 - dist(B_0, B*)^2) sigma_min^2 / 2.
 
@@ -56,6 +68,10 @@ def contraction(lr: float, distance: float, diversity: float) -> float:
 
     Returns:
         A number; at most 1/4 in the theorem.
+
+    Example:
+        >>> contraction(lr=0.5, distance=0.0, diversity=1.0)
+        0.25
     """
     return lr * (1 - distance**2) * diversity**2 / 2
 
@@ -87,7 +103,9 @@ def stage_floor(stage: int, contraction: float) -> float:
 def switching_distance(
     stage: int, contraction: float, times: Sequence[float], communication_time: float = 0.0
 ) -> float:
-    """The distance at which the next stage begins to make more progress per second, X_{r+1} = f_r (1 + g_r).
+    """The distance below which the next stage makes more progress per second, X_{r+1} = f_r (1 + g_r).
+
+    Formula: g_r = (E_r + C) (1 - 1 / sqrt(2)) / (E_{r+1} - E_r).
 
     Args:
         stage: Number of the stage that ends, r.
@@ -96,7 +114,7 @@ def switching_distance(
         communication_time: Simulated seconds that the communication of a round takes, C.
 
     Raises:
-        PflError: If there is no stage behind it.
+        PflError: If no stage follows.
     """
     return stage_floor(stage, contraction) * (1 + _slack(stage, times, communication_time))
 
@@ -142,7 +160,7 @@ def _slack(stage: int, times: Sequence[float], communication_time: float) -> flo
 
 
 def _increase(stage: int, times: Sequence[float]) -> float:
-    """By how much a round of the next stage takes longer."""
+    """How many seconds longer a round of the next stage takes."""
     if not 0 <= stage < len(times) - 1:
         raise PflError(f"stage: {stage} has no successor; allowed: 0 to {len(times) - 2}")
     return times[stage + 1] - times[stage]

@@ -1,4 +1,8 @@
-"""Simulated seconds that SRPFL and FedRep are expected to take (section 5.6); computation times are exponential."""
+"""Simulated seconds that SRPFL and FedRep are expected to take; computation times are exponential.
+
+Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078. Derivations:
+docs/derivations.md, Expected times.
+"""
 
 from collections.abc import Iterable
 from math import log, sqrt
@@ -14,10 +18,14 @@ def expected_order_statistic(cohort_size: int, pool_size: int, rate: float = 1.0
     Args:
         cohort_size: How many of the fastest clients, n.
         pool_size: Clients in the pool, N.
-        rate: Rate of the exponential, 1 / mean. (The papers' experiments call the mean lambda, their theory the rate.)
+        rate: Rate of the exponential, 1 / mean. (SRPFL's experiments call the mean lambda, its theory the rate.)
 
     Raises:
-        PflError: If the pool has not so many clients.
+        PflError: If the pool has fewer clients.
+
+    Example:
+        >>> expected_order_statistic(2, 2)  # 1/2 for the first, and 1 more for the second
+        1.5
     """
     if not 0 <= cohort_size <= pool_size:
         raise PflError(f"cohort_size: {cohort_size} is not possible; allowed: 0 to {pool_size}, the pool")
@@ -25,11 +33,15 @@ def expected_order_statistic(cohort_size: int, pool_size: int, rate: float = 1.0
 
 
 def stage_sizes(n0: int, pool_size: int) -> list[int]:
-    """Participants in each stage: n0, twice as many and so on, and in the last stage the pool (section 3).
+    """Participants in each stage: n0, twice as many and so on, and in the last stage the pool (SRPFL, Algorithm 1).
 
     Args:
         n0: Participants in the first stage.
         pool_size: Clients in the pool, N.
+
+    Example:
+        >>> stage_sizes(10, 100)
+        [10, 20, 40, 80, 100]
     """
     sizes = []
     while n0 < pool_size:
@@ -50,12 +62,16 @@ def expected_time(
         pool_size: Clients in the pool, N.
         communication_time: Simulated seconds that the communication of a round takes, C.
         rate: Rate of the computation times.
+
+    Example:
+        >>> expected_time([1, 1, 2], 2)  # 1/2, 1/2 and 3/2
+        2.5
     """
     return sum(expected_order_statistic(size, pool_size, rate) + communication_time for size in cohort_sizes)
 
 
 def equal_stages_ratio(n0: int, pool_size: int, communication_time: float = 0.0) -> float:
-    """Expected time of SRPFL with stages of equal length, over that of FedRep in as many rounds (section 5.7.4).
+    """Expected time of SRPFL with stages of equal length, over that of FedRep in as many rounds.
 
     Args:
         n0: Participants in the first stage.
@@ -64,6 +80,10 @@ def equal_stages_ratio(n0: int, pool_size: int, communication_time: float = 0.0)
 
     Returns:
         A number in (0, 1]; about 1 / log N without communication.
+
+    Example:
+        >>> round(equal_stages_ratio(8, 64), 4)
+        0.3081
     """
     sizes = stage_sizes(n0, pool_size)
     everyone = [pool_size] * len(sizes)
@@ -71,9 +91,10 @@ def equal_stages_ratio(n0: int, pool_size: int, communication_time: float = 0.0)
 
 
 def speedup_bound(pool_size: int, target: float, communication_time: float = 0.0) -> float:
-    """The theorem's bound on the expected time of SRPFL over that of FedRep, with explicit constants (Theorem 4.9).
+    """Bound on the expected time of SRPFL over that of FedRep (SRPFL, Theorem 4.9), with explicit constants.
 
-    Formula: (6 (c + 1) + 4 L) / (log N + 2 L), with L = log(1 / (target - 1)).
+    Formula: (6 (c + 1) + 4 L) / (log N + 2 L), with L = log(1 / (target - 1)); the constants are reconstructed
+    (docs/derivations.md, Linear case: the theorem as we reconstructed it).
 
     Args:
         pool_size: Clients in the pool, N.
@@ -81,7 +102,7 @@ def speedup_bound(pool_size: int, target: float, communication_time: float = 0.0
         communication_time: Communication of a round as a multiple of the mean computation time, c.
 
     Raises:
-        PflError: If the target needs no last stage, or cannot be reached. (S11: the paper's text shows 2 for sqrt(2).)
+        PflError: If the target needs no last stage, or cannot be reached.
     """
     if not 1 < target < sqrt(2):
         raise PflError(f"target: {target} is not possible; allowed: more than 1, less than sqrt(2)")

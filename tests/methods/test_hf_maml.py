@@ -29,7 +29,7 @@ def step_on(gradient, start, inner_lr, lr, difference):
 
 @pytest.mark.parametrize(("b", "after"), [((0.0, 0.0), (0.36, 1.19)), ((1.0, -1.0), (0.68, 0.785))])
 def test_a_step_on_a_quadratic_has_its_closed_form(b, after):
-    # section 13.7: f = w^T A w / 2 - b^T w, A = diag(2, 1), w = (1, 2), alpha .1, beta .5; differences are exact
+    # docs/derivations.md, HF-MAML: f = w^T A w / 2 - b^T w, A = diag(2, 1), w = (1, 2), alpha .1, beta .5
     def gradient(w):
         return w * torch.tensor([2.0, 1.0]) - torch.tensor(b)
 
@@ -37,7 +37,7 @@ def test_a_step_on_a_quadratic_has_its_closed_form(b, after):
 
 
 def test_a_step_on_a_cubic_has_its_closed_form():
-    # section 13.7: f = w^3 / 6 at w = 2: v = 1.62, h = w v = 3.24, so w becomes 2 - .5 (1.62 - .1 * 3.24)
+    # f = w^3 / 6 at w = 2: v = 1.62, h = w v = 3.24, so w becomes 2 - .5 (1.62 - .1 * 3.24)
     assert step_on(lambda w: w**2 / 2, [2.0], 0.1, 0.5, 1e-3) == pytest.approx([1.352], abs=1e-9)
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from pfl_lightning.metrics import client_percentiles, client_summary, superquantile, weighted_quantile
 
-# Delta-FL, spec 13.1: values, weights, tail, quantile at 1 - tail, superquantile
+# values, weights, tail, quantile at 1 - tail, superquantile; by hand as in docs/derivations.md, Quantile and
+# superquantile: ([1, 2, 3, 4], [1, 2, 3, 4], 0.5) has (4 * .4 + 3 * .1) / .5 = 3.8
 TABLE = [
     ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, 1, 2.5),
     ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, 1, 2.875),
@@ -79,7 +80,7 @@ def test_deviation_of_one_client_is_zero():
 
 
 def test_plain_percentiles_are_interpolated():
-    # numpy's percentiles of (.1, .2, .3, .4), spec 13.8
+    # numpy.percentile((.1, .2, .3, .4), (10, 20, 90)): .1 + .1 * 3 * .1 = .13 and so on
     summary = client_percentiles(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.ones(4), (10, 20, 90))
     plain = {name: value.item() for name, value in summary.items() if not name.startswith("weighted")}
     assert plain == pytest.approx({"p10": 0.13, "p20": 0.16, "p90": 0.37})

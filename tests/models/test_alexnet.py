@@ -10,7 +10,7 @@ GREY = (1, 32, 32)
 
 
 def test_parameter_counts_of_layers_and_head():
-    # 32 -> 16 -> 8 -> 4 -> 2: 256*2*2 = 1024 features (DePRL, section 6, Table 5)
+    # 32 -> 16 -> 8 -> 4 -> 2: 256*2*2 = 1024 features (DePRL, Table 5)
     convolutions = [9 * 64 + 64, 64 * 9 * 64 + 64, 64 * 9 * 128 + 128, 128 * 9 * 128 + 128, 128 * 9 * 256 + 256]
     linear = [1024 * 512 + 512, 512 * 512 + 512, 512 * 10 + 10]
     network = AlexNet(GREY, 10)
@@ -21,7 +21,7 @@ def test_parameter_counts_of_layers_and_head():
 
 
 def reference(weights, values):
-    """Table 5, written out."""
+    """DePRL's Table 5, written out."""
     for number in range(1, 6):
         layer = weights[f"conv{number}.weight"], weights[f"conv{number}.bias"]
         values = F.conv2d(values, *layer, stride=2 if number == 1 else 1, padding=1).clamp(min=0)

@@ -13,7 +13,7 @@ CIFAR100 = {"channels": (64, 128), "hidden": (256, 128), "dropout": 0.6}
 @pytest.mark.parametrize(
     ("network", "sizes"),
     [
-        # 32 -> 28 -> 14 -> 10 -> 5: 64*5*5 = 1600 and 128*5*5 = 3200 features (SRPFL, section 7)
+        # 32 -> 28 -> 14 -> 10 -> 5: 64*5*5 = 1600 and 128*5*5 = 3200 features (SRPFL's networks)
         (
             LeNet5(COLOUR, 10),
             [3 * 25 * 64 + 64, 64 * 25 * 64 + 64, 1600 * 120 + 120, 120 * 64 + 64, 64 * 10 + 10],  # 307,842
@@ -22,7 +22,7 @@ CIFAR100 = {"channels": (64, 128), "hidden": (256, 128), "dropout": 0.6}
             LeNet5(COLOUR, 100, **CIFAR100),
             [3 * 25 * 64 + 64, 64 * 25 * 128 + 128, 3200 * 256 + 256, 256 * 128 + 128, 128 * 100 + 100],  # 1,075,044
         ),
-        # 28 -> 24 -> 12 -> 8 -> 4: 64*4*4 = 1024 features (Delta-FL, section 11.2)
+        # 28 -> 24 -> 12 -> 8 -> 4: 64*4*4 = 1024 features (Delta-FL's network)
         (ConvNet(GREY, 62), [25 * 32 + 32, 32 * 25 * 64 + 64, 1024 * 62 + 62]),  # 115,646
     ],
     ids=["CIFAR-10", "CIFAR-100", "EMNIST"],

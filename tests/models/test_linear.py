@@ -7,7 +7,7 @@ from pfl_lightning.models.linear import LinearNetwork
 @pytest.mark.parametrize(
     ("shape", "classes", "rank", "count"),
     [
-        ((20,), 1, 2, 42),  # 20*2 + 2*1 (SRPFL, section 5.7)
+        ((20,), 1, 2, 42),  # 20*2 + 2*1
         ((1, 4, 5), 10, 3, 90),  # 20*3 + 3*10
         ((20,), 2, 2, 42),  # two classes have one output
     ],

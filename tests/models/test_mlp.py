@@ -9,12 +9,12 @@ from pfl_lightning.models import MLP
 @pytest.mark.parametrize(
     ("shape", "classes", "hidden", "count"),
     [
-        # 784*512+512 + 512*256+256 + 256*64+64 + 64*10+10 (SRPFL, section 7)
+        # SRPFL's MLP: 784*512+512 + 512*256+256 + 256*64+64 + 64*10+10
         ((1, 28, 28), 10, (512, 256, 64), 550_346),
-        # 784*100+100 + 100*10+10, and 60*20+20 + 20*10+10 (FedMac, section 11.5)
+        # 784*100+100 + 100*10+10, and 60*20+20 + 20*10+10 (FedMac's DNNs)
         ((1, 28, 28), 10, (100,), 79_510),
         ((60,), 10, (20,), 1_430),
-        # 900*512+512 + 131,328 + 256*128+128 + 128*64+64 + 64*5+5 (DePRL, section 6)
+        # 900*512+512 + 131,328 + 256*128+128 + 128*64+64 + 64*5+5 (DePRL, Table 6)
         ((9, 100), 5, (512, 256, 128, 64), 634_117),
         ((4,), 3, (), 15),
     ],
@@ -45,7 +45,7 @@ def test_output_is_linear_layers_with_relu_between_them():
 
 
 def test_harbox_network_has_dropout_behind_the_first_three_hidden_layers():
-    # DePRL, section 6, Table 6
+    # DePRL, Table 6
     network = MLP((9, 100), 5, (512, 256, 128, 64), (0.05, 0.05, 0.05))
     layers = list(network.named_children())
     places = [place for place, (_, layer) in enumerate(layers) if isinstance(layer, nn.Dropout)]

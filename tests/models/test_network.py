@@ -28,7 +28,7 @@ def normalised():
     ],
 )
 def test_head_is_the_last_layers_and_body_the_rest(network, head_layers, layers):
-    # SRPFL spec, section 7: FedRep's personal head is the last layer, LG-FedAvg's shared head the last two
+    # as in SRPFL (arXiv:2206.02078): FedRep's personal head is the last layer, LG-FedAvg's shared head the last two
     body, head = network.cut(head_layers)
     assert {name.split(".")[0] for name in head} == layers
     assert body | head == set(network.state_dict())

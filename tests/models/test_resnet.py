@@ -9,7 +9,7 @@ from pfl_lightning.models import ResNet18
 COLOUR = (3, 32, 32)
 
 
-# the head has 512*classes + classes; the body 11,168,832 (DePRL, section 6)
+# the head has 512*classes + classes; the body 11,168,832
 @pytest.mark.parametrize(("classes", "count", "head"), [(100, 11_220_132, 51_300), (10, 11_173_962, 5_130)])
 def test_parameter_counts_of_network_and_head(classes, count, head):
     with torch.device("meta"):

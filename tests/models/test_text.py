@@ -36,10 +36,10 @@ def tweets(lengths):
 @pytest.mark.parametrize(
     ("network", "sizes"),
     [
-        # gates * hidden * (inputs + hidden + 2 biases) (Delta-FL, section 11.2)
+        # gates * hidden * (inputs + hidden + 2 biases) (Delta-FL's networks)
         (CharGRU((20, 53), 53), [3 * 128 * (53 + 128 + 2), 128 * 53 + 53]),  # 77,109
         (LSTMClassifier((20, 50), 2), [4 * 50 * (50 + 50 + 2), 50 + 1]),  # 20,451
-        # two directions, of which the second layer reads both (SRPFL, section 7)
+        # two directions, of which the second layer reads both (SRPFL's network)
         (
             TweetLSTM((30, 10_002), 2),
             [
@@ -74,7 +74,11 @@ def test_two_classes_have_one_output(make, inputs, classes, outputs):
 
 @pytest.mark.parametrize(
     ("head_layers", "body"),
-    [(1, {"embedding", "lstm", "fc1"}), (2, {"embedding", "lstm"}), (3, {"embedding"})],  # SRPFL, section 7: splits
+    [
+        (1, {"embedding", "lstm", "fc1"}),
+        (2, {"embedding", "lstm"}),
+        (3, {"embedding"}),
+    ],  # the splits of SRPFL and its code
 )
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_tweet_lstm_is_cut_as_the_papers_splits(head_layers, body, dropout):

@@ -16,10 +16,10 @@ SMALL = [16, "M", 32, "M", 64, "M", 128, "M", 128, "M"]
 @pytest.mark.parametrize(
     ("options", "count", "head"),
     [
-        # convolutions 9*inputs*outputs + outputs: 9,220,480; 512*512+512 twice; 512*10+10 (DePRL, section 6)
+        # convolutions 9*inputs*outputs + outputs: 9,220,480; 512*512+512 twice; 512*10+10 (DePRL's VGG-11)
         ({}, 9_750_922, 5_130),
         ({"convolutions": TABLE4}, 7_538_698, 5_130),  # convolutions: 7,008,256
-        # convolutions 245,024, BatchNorm 2*(16+32+64+128+128), 128*512+512, 512*512+512 (FedMac, section 11.5)
+        # convolutions 245,024, BatchNorm 2*(16+32+64+128+128), 128*512+512, 512*512+512 (FedMac)
         ({"convolutions": SMALL, "batch_norm": True}, 579_594, 5_130),
     ],
     ids=["VGG-11", "Table 4", "small"],

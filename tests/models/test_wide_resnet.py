@@ -11,7 +11,7 @@ COLOUR = (3, 32, 32)
 @pytest.mark.parametrize(
     ("depth", "width", "count", "head"),
     [
-        # FedMac, section 11.5; head: 64*width*10 + 10
+        # the head has 64*width*10 + 10; which of the sizes FedMac has is not known to us
         (16, 2, 691_674, 1_290),
         (16, 4, 2_748_890, 2_570),
         (28, 10, 36_479_194, 6_410),

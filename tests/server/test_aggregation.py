@@ -7,7 +7,7 @@ from pfl_lightning.tree import mix
 
 @pytest.mark.parametrize(("weighting", "mean"), [("samples", 3.0), ("uniform", 2.0)])
 def test_weighted_mean_of_two_clients(weighting, mean):
-    # spec 13.8: samples (1, 3), values (0, 4)
+    # samples (1, 3), values (0, 4): (0 + 3 * 4) / 4 = 3, and (0 + 4) / 2 = 2
     weights = client_weights(torch.tensor([1, 3]), weighting)
     assert mix(weights, {"x": torch.tensor([0.0, 4.0])})["x"] == mean
 

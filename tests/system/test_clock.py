@@ -1,4 +1,7 @@
-"""The published time axes of SRPFL, from speeds, participation, schedule and clock together (spec 13.6)."""
+"""The published time axes of SRPFL, from speeds, participation, schedule and clock together.
+
+How they were recovered: docs/derivations.md, Time axes of the figures.
+"""
 
 import numpy as np
 import pytest
@@ -87,7 +90,7 @@ def test_axes_of_the_sent140_figures(speeds, doubling, full):
 
 @pytest.mark.parametrize(("pool", "doubling", "full"), [(None, 402, 537), (20, 320, 340)])
 def test_mean_times_with_dynamic_speeds(pool, doubling, full):
-    # Monte-Carlo means of the spec, to 3 %
+    # means of our simulations, to 3 % (docs/derivations.md, Time axes of the figures)
     speeds = [DynamicExponential(seed=seed) for seed in range(12)]
     for schedule, seconds in ((DOUBLING, doubling), (None, full)):
         mean = np.mean([total(each, 150, schedule, pool=pool) for each in speeds])
@@ -99,7 +102,7 @@ def test_mean_times_with_dynamic_speeds(pool, doubling, full):
     [(20, 20, 3.59774), (100, 100, 5.187378), (10, 100, 0.104807), (50, 100, 0.688172)],
 )
 def test_expected_round_time_is_a_difference_of_harmonic_numbers(fastest, clients, seconds):
-    # E[T_(n) of N] = H_N - H_(N-n) for unit exponentials, spec 13.5
+    # E[T_(n) of N] = H_N - H_(N-n) for unit exponentials
     speeds = (FixedExponential(seed=seed) for seed in range(2000))
     schedule = StageDoubling(n0=fastest)
     assert np.mean([total(each, 1, schedule, clients) for each in speeds]) == pytest.approx(seconds, rel=0.025)

@@ -22,7 +22,7 @@ SPEEDS = FixedExponential(seed=1)
     ],
 )
 def test_stages_double_up_to_the_pool(pool, n0, sizes):
-    # SRPFL spec, section 3; in a pool of 20 of 100 clients, too
+    # n0, 2 n0, 4 n0 and so on up to the pool, also in a pool of 20 of 100 clients
     participation, schedule = Participation(pool_size=pool), StageDoubling(n0, 3)
     lengths = []
     for index in range(24):
@@ -33,7 +33,7 @@ def test_stages_double_up_to_the_pool(pool, n0, sizes):
 
 
 def test_sent140_stages_have_lengths_of_their_own():
-    # section 3: rounds 1-4: 20, 5-9: 40, 10-14: 80, 15-50: 83
+    # SRPFL's code: rounds 1-4: 20, 5-9: 40, 10-14: 80, 15-50: 83
     schedule = StageDoubling(20, [4, 5, 5])
     sizes = (min(83, schedule.cohort_size(index)) for index in range(50))
     assert [(size, len(list(rounds))) for size, rounds in groupby(sizes)] == [(20, 4), (40, 5), (80, 5), (83, 36)]

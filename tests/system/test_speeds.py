@@ -27,7 +27,7 @@ def test_fixed_times_stay_for_ever(kind):
 
 
 def test_fixed_exponential_has_the_order_statistics_behind_the_papers_axes():
-    # SRPFL spec 13.6: RandomState(1).exponential(1.0, 100), sorted
+    # from RandomState(1).exponential(1.0, 100), sorted; see docs/derivations.md, Time axes of the figures
     times = np.sort(FixedExponential(seed=1).times(0, 100))
     expected = [0.0968838717, 0.1587095952, 0.5069611621, 1.3900712206, 4.4973107967]
     np.testing.assert_allclose(times[[9, 19, 39, 79, 99]], expected, atol=5e-11)
@@ -47,7 +47,7 @@ def test_uniform_time_is_one_second():
     [(83, 0.1, 74), (83, 0.3, 58), (100, 0.1, 90), (100, 0.3, 70), (10, 0.0, 10), (10, 1.0, 0), (100, 0.9, 10)],
 )
 def test_two_populations_have_their_sizes_and_means(clients, stragglers, fast):
-    # section 4: int(M (1 - q)) clients are fast; with means 1 and 1e9 no draw of one kind looks like the other
+    # int(clients * (1 - stragglers)) are fast; with means 1 and 1e9 no draw of one kind looks like the other
     times = TwoPopulation(stragglers, fast_mean=1.0, slow_mean=1e9, seed=5).times(0, clients)
     draw = RandomState(5)
     expected = [*draw.exponential(1.0, fast), *draw.exponential(1e9, clients - fast)]

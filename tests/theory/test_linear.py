@@ -36,7 +36,7 @@ def random_basis(seed: int, dimension: int = 7, rank: int = 3) -> Tensor:
 
 
 def test_distance_is_the_sine_of_the_angle_whatever_the_bases():
-    # section 13.5: the planes share e1, and enclose 30 degrees: sin 30 = 0.5
+    # the planes share e1, and enclose 30 degrees: sin 30 = 0.5
     one = columns([1, 0, 0], [0, 1, 0])
     other = columns([1, 0, 0], [0, cos(pi / 6), sin(pi / 6)])
     assert float(principal_angle_distance(one, other)) == pytest.approx(0.5, abs=1e-15)
@@ -78,8 +78,8 @@ def test_orthonormal_is_unique_and_spans_the_same_space(seed):
 
 
 @pytest.mark.parametrize(("a", "floor"), [(0.05, 2.02598), (0.1, 2.05409), (0.25, 2.15470)])
-def test_first_floor_has_the_values_of_the_specification(a, floor):
-    # section 13.5; a = 1/4: 0.25 / (sqrt(.75) (1 - sqrt(.75)))
+def test_first_floor_is_its_formula(a, floor):
+    # a / (sqrt(1 - a) (1 - sqrt(1 - a))); a = 1/4: 0.25 / (sqrt(.75) (1 - sqrt(.75)))
     assert stage_floor(0, a) == pytest.approx(floor, abs=5e-6)
 
 
@@ -94,7 +94,7 @@ def test_floor_is_where_the_bound_stays_and_where_it_goes(a, stage):
 
 @given(a=st.floats(1e-3, 0.25))
 def test_bound_says_nothing_before_the_third_doubling(a):
-    # S12: f_0 > 2, so f_1 and f_2 = f_0 / 2 are above 1
+    # f_0 > 2, so f_1 and f_2 = f_0 / 2 are above 1
     assert stage_floor(2, a) > 1
     assert stage_floor(3, a) < 1
 

@@ -17,8 +17,8 @@ from pfl_lightning.theory import (
     ("cohort", "pool", "seconds"),
     [(20, 20, 3.59774), (64, 64, 4.74389), (100, 100, 5.187378), (10, 100, 0.104807), (50, 100, 0.688172)],
 )
-def test_expected_seconds_are_those_of_the_specification(cohort, pool, seconds):
-    # section 13.5: H_N - H_{N-n}
+def test_expected_seconds_are_differences_of_harmonic_numbers(cohort, pool, seconds):
+    # H_N - H_{N-n}: H_20 = 3.59774, H_64 = 4.74389, H_100 = 5.187378
     assert expected_order_statistic(cohort, pool) == pytest.approx(seconds, abs=5e-6)
 
 
@@ -47,7 +47,7 @@ def test_nobody_takes_no_time_and_more_than_the_pool_are_refused():
     ],
 )
 def test_stages_double_up_to_the_pool(n0, pool, sizes):
-    assert stage_sizes(n0, pool) == sizes  # section 3
+    assert stage_sizes(n0, pool) == sizes
 
 
 def test_rounds_add_up():
@@ -56,8 +56,8 @@ def test_rounds_add_up():
     assert expected_time([1, 1, 2], 2, communication_time=10.0, rate=2.0) == pytest.approx(31.25)
 
 
-def test_equal_stages_have_the_ratios_of_the_specification():
-    # section 5.7.4
+def test_equal_stages_have_the_ratios_of_harmonic_numbers():
+    # mean over the stages of (H_N - H_{N-n}) / H_N; N = 16: ((H_16 - H_8) / H_16 + 1) / 2 = (.66287 / 3.38073 + 1) / 2
     expected = {8: 1.0, 16: 0.5980, 32: 0.4122, 64: 0.3081, 128: 0.2432, 256: 0.1995, 512: 0.1685, 1024: 0.1455}
     found = {pool: equal_stages_ratio(8, pool) for pool in expected}
     assert found == pytest.approx(expected, abs=5e-5)

@@ -11,9 +11,12 @@ from pfl_lightning.data.transforms import ImageTransform
 
 
 class CIFAR10(TorchvisionData):
-    """CIFAR-10: 60,000 colour images of 32 x 32 pixels in 10 classes (SRPFL, section 6.2; DePRL, section 5.1).
+    """CIFAR-10: 60,000 colour images of 32 x 32 pixels in 10 classes.
 
-    Differs: DePRL normalises with the mean (0.4914, 0.4822, 0.4465) and the deviation (0.2023, 0.1994, 0.2010).
+    Paper: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", technical report, University of Toronto,
+    2009; used by SRPFL, arXiv:2206.02078, and DePRL, arXiv:2312.10815.
+
+    Differs: DePRL's code normalises with the mean (0.4914, 0.4822, 0.4465) and the deviation (0.2023, 0.1994, 0.2010).
 
     Args:
         augment: Whether training images are cropped (padding 4) and mirrored at random.
@@ -52,5 +55,5 @@ class CIFAR10(TorchvisionData):
         return torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
 
     def transform(self) -> ImageTransform:
-        """Normalise with SRPFL's constants; crop and mirror while training."""
+        """Normalise with the constants of SRPFL's code; crop and mirror while training."""
         return ImageTransform(self.mean, self.std, padding=4 if self.augment else 0)

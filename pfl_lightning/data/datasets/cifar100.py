@@ -8,11 +8,14 @@ from pfl_lightning.data.partitions import Dirichlet
 
 
 class CIFAR100(CIFAR10):
-    """CIFAR-100: 60,000 colour images of 32 x 32 pixels in 100 classes, the fine labels (SRPFL, section 6.2).
+    """CIFAR-100: 60,000 colour images of 32 x 32 pixels in 100 classes, the fine labels.
 
-    FedMac's is the first ten classes alone (section 11.2).
+    Paper: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", technical report, University of Toronto,
+    2009; used by SRPFL, arXiv:2206.02078, FedMac, arXiv:2107.05330, and DePRL, arXiv:2312.10815.
 
-    Differs: DePRL's constants for normalising differ in the third digit (section 5.1).
+    FedMac's results fit ten classes only, so we read its data set as the first ten: ``classes: [0, 10]``.
+
+    Differs: the constants of DePRL's code for normalising differ in the third digit.
 
     Args:
         classes: Only the classes from the first to before the second, such as ``[0, 10]``; all by default.

@@ -37,11 +37,14 @@ ARCHIVE = Remote(
 
 
 class CINIC10(FederatedDataModule):
-    """CINIC-10: colour images of 32 x 32 pixels in CIFAR-10's 10 classes (FedMac, section 11.4).
+    """CINIC-10: colour images of 32 x 32 pixels in CIFAR-10's 10 classes.
 
     Reads the folders ``train`` and ``test`` with one folder of PNG files for each class, or ``CINIC-10.tar.gz`` with
     them, which is downloaded where there is neither. The 90,000 images of ``valid`` are left out: no experiment has a
     use for them. The images are decoded once and then kept in ``.pfl_cache``.
+
+    Paper: Darlow et al., "CINIC-10 is not ImageNet or CIFAR-10", 2018, arXiv:1810.03505; used by FedMac,
+    arXiv:2107.05330.
     """
 
     num_classes = 10

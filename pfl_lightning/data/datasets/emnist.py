@@ -32,10 +32,13 @@ OFFICIAL = {
 
 
 class EMNIST(TorchvisionData):
-    """EMNIST: handwritten digits and letters of 28 x 28 pixels, white on black (SRPFL, section 6.3).
+    """EMNIST: handwritten digits and letters of 28 x 28 pixels, white on black.
 
     SRPFL uses the first ten classes: the digits in ``balanced`` (the paper), the letters a to j in ``letters`` (the
-    authors' code). The lower-case a to j of ``byclass``, classes ``[36, 46]``, stand in for SRPFL's FEMNIST (6.4).
+    authors' code). The lower-case a to j of ``byclass``, classes ``[36, 46]``, stand in for SRPFL's FEMNIST.
+
+    Paper: Cohen et al., "EMNIST: an extension of MNIST to handwritten letters", IJCNN 2017, arXiv:1702.05373; used by
+    SRPFL, arXiv:2206.02078.
 
     Differs: SRPFL's FEMNIST is cut from other scans of the same pages, black on white, and it is not normalised.
 

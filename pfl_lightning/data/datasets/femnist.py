@@ -24,9 +24,12 @@ class FEMNIST(FederatedDataModule):
     """LEAF's FEMNIST: handwritten characters, 28 x 28 grey pixels, black on white; every user is a writer.
 
     The classes are the digits (0 to 9), upper case (10 to 35) and lower case (36 to 61). LEAF's own split of each
-    writer's samples is used where there is one. Delta-FL (section 11.1) has disjoint devices: ``test_clients: 0.5``,
-    ``NaturalUsers`` with ``min_samples: 101``. SRPFL's clients (section 6.4) are not writers: ``classes: [36, 46]``,
+    writer's samples is used where there is one. Delta-FL's devices are disjoint: ``test_clients: 0.5``,
+    ``NaturalUsers`` with ``min_samples: 101``. SRPFL's clients are not writers: ``classes: [36, 46]``,
     ``ConsecutiveClasses``, ``test_fraction: 0.1``.
+
+    Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097; used by Delta-FL,
+    arXiv:2002.11223, and SRPFL, arXiv:2206.02078.
 
     Differs: Delta-FL takes the means of ``mean_ratio`` from training and test devices separately, here they are of all
     samples.

@@ -24,7 +24,7 @@ ARCHIVE = f"https://github.com/xmouyang/FL-Datasets-for-HAR/raw/main/datasets/HA
 
 
 class HARBox(FederatedDataModule):
-    """HARBox: five activities of 121 people, felt for 2 s by the 9 motion sensors of a phone (DePRL, section 5.1).
+    """HARBox: five activities of 121 people, recorded for 2 s by the 9 motion sensor axes of a phone.
 
     The files are ``large_scale_HARBox/<user>/<activity>_train.txt``. An input is a window of 100 times (50 Hz) with 9
     numbers each, one time after the other. The classes are Call, Hop, typing, Walk, Wave. All users that are there are
@@ -32,6 +32,9 @@ class HARBox(FederatedDataModule):
 
     Of each user's n samples, floor(n / 5) + 1 are test samples: those that scikit-learn's ``train_test_split`` takes
     with ``random_state=0``, as in DePRL's code. The only sample of a user is a training sample.
+
+    Paper: Ouyang et al., "ClusterFL: A Similarity-Aware Federated Learning System for Human Activity Recognition",
+    MobiSys 2021; used by DePRL, arXiv:2312.10815.
 
     Args:
         standardize: Whether every feature gets mean 0 and deviation 1 over the training samples.

@@ -1,4 +1,4 @@
-"""The JSON folders that LEAF writes (github.com/TalwalkarLab/leaf)."""
+"""The JSON folders that LEAF writes (arXiv:1812.01097, github.com/TalwalkarLab/leaf)."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ class LeafUser(NamedTuple):
         name: Who it is.
         inputs: LEAF's ``x``, one entry a sample.
         targets: LEAF's ``y``, one entry a sample.
-        path: The file, for complaints.
+        path: The file, for error messages.
     """
 
     name: str
@@ -41,7 +41,7 @@ def leaf_folders(root: Path, recipe: str) -> list[Path]:
 
     Args:
         root: The folder that holds LEAF's ``data`` folder, or that folder itself.
-        recipe: How to make the files by hand; the end of the complaint.
+        recipe: How to make the files by hand; ends the error message.
 
     Returns:
         ``train`` and ``test``, or one of ``train`` and ``all_data``, of those that hold JSON files.
@@ -78,7 +78,7 @@ def read_leaf(folder: Path) -> Iterator[LeafUser]:
 def load_leaf(
     root: Path, recipe: str, encode: Encode, name: str, version: int
 ) -> tuple[LabelledData, LabelledData | None]:
-    """Read LEAF's files once, and from a cache ever after.
+    """Read LEAF's files the first time, and a cache of them later.
 
     Args:
         root: See ``leaf_folders``.
@@ -110,7 +110,7 @@ def load_leaf(
 
 
 def damaged(path: Path, reason: object) -> PflError:
-    """The complaint about a file that is not what LEAF writes."""
+    """The error about a file that is not what LEAF writes."""
     return PflError(f"data.root: cannot read '{path}'; make it anew ({' '.join(str(reason).split())})")
 
 

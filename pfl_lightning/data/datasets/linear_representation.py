@@ -20,14 +20,17 @@ Array = NDArray[np.float64]
 
 
 class LinearRepresentation(FederatedDataModule):
-    """A regression for each user on a representation that all share (SRPFL, sections 5.1 and 5.2).
+    """A regression for each user on a representation that all share.
 
     User i has samples ``y = <w_i, B^T x> + z`` with ``x ~ N(0, I)`` and ``z ~ N(0, noise^2)``. ``B`` has orthonormal
     columns, the Q factor of a Gaussian matrix, and ``w_i`` a random direction and the norm ``sqrt(rank)``. There are
     ``num_clients`` users. Numbers are stored in torch's default float type.
 
     With ``fresh`` every participant of a round draws new samples in place of its training samples, as many as those (in
-    float64 under ``64-true``), as the paper's analysis has it. What is judged, and what heads are refitted on, stays.
+    float64 under ``64-true``), as in SRPFL's analysis. What is judged, and what heads are refitted on, stays.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078;
+    docs/derivations.md, Linear case.
 
     Args:
         dimension: Length of an input, d.

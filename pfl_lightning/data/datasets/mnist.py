@@ -13,13 +13,16 @@ from pfl_lightning.data.transforms import ImageTransform
 
 
 class MNIST(TorchvisionData):
-    """MNIST: 70,000 handwritten digits of 28 x 28 pixels, 10 classes (FedMac, section 11.1).
+    """MNIST: 70,000 handwritten digits of 28 x 28 pixels, 10 classes.
+
+    Paper: LeCun et al., "Gradient-Based Learning Applied to Document Recognition", Proceedings of the IEEE 1998; used
+    by FedMac, arXiv:2107.05330.
 
     Args:
         normalize: ``constants`` for MNIST's usual mean 0.1307 and standard deviation 0.3081, of pixels in [0, 1];
             ``pixels`` for (x - mean) / (std + 0.001), with the mean and the standard deviation of each pixel over all
-            images, training and test, of grey values from 0 to 255 (FedMac, as in pFedMe's code).
-        size: Height and width in pixels; 32 resizes the images while they are loaded (DePRL, section 5.1).
+            images, training and test, of grey values from 0 to 255 (pFedMe's code, which FedMac follows).
+        size: Height and width in pixels; 32 resizes the images while they are loaded, as DePRL does.
         kwargs: See ``FederatedDataModule``.
     """
 
@@ -80,7 +83,11 @@ class MNIST(TorchvisionData):
 
 
 class FashionMNIST(MNIST):
-    """Fashion-MNIST: 70,000 grey images of clothes, 28 x 28 pixels, 10 classes, normalised like MNIST (DePRL, 5.1)."""
+    """Fashion-MNIST: 70,000 grey images of clothes, 28 x 28 pixels, 10 classes, normalised like MNIST.
+
+    Paper: Xiao et al., "Fashion-MNIST: a Novel Image Dataset for Benchmarking Machine Learning Algorithms", 2017,
+    arXiv:1708.07747; used by FedMac, arXiv:2107.05330, and DePRL, arXiv:2312.10815, whose code has MNIST's constants.
+    """
 
     source = datasets.FashionMNIST
     folder = "FashionMNIST/raw"

@@ -49,8 +49,8 @@ ARCHIVE = Remote(
 )
 LABELS = {"0": 0, "4": 1}
 
-FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # SRPFL, section 6.5; of 40,073 real tweets 13 are longer than 48
-LONGEST_VECTORS = 20  # Delta-FL, section 11.1
+FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # SRPFL's code, but for 48: of 40,073 real tweets 13 are longer
+LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
 NO_TWEET = re.compile(r"https?://t\.co/\w+|@\w+")
 
 
@@ -64,15 +64,18 @@ class Tweet(NamedTuple):
 
 
 class Sent140(FederatedDataModule):
-    """Sentiment140: 1,600,000 tweets of 660,000 users, negative or positive (SRPFL, section 6.5; Delta-FL, 11.1).
+    """Sentiment140: 1,600,000 tweets of 660,000 users, negative or positive.
 
     ``tokens`` are SRPFL's: without t.co links and mentions, in lower case, numbers in a vocabulary of padding, unknown
     and the 10,000 most frequent words of the training tweets (of all tweets where there is no test split). Tweets with
-    fewer than 5 tokens are left out, and so are tokens behind the 48th, which 3 in 10,000 tweets have. The network's
+    fewer than 5 tokens are left out, and so are tokens after the 48th, which 3 in 10,000 tweets have. The network's
     embedding starts with GloVe's vectors; padding and unknown are zero, a word without a vector is N(0, 1).
 
-    ``vectors`` are Delta-FL's: GloVe's of the first 20 words and marks, zero for an unknown one and behind the end.
+    ``vectors`` are Delta-FL's: GloVe's of the first 20 words and marks, zero for unknown ones and after the end.
     Their code keeps capitals, so words with them are unknown. ``mean`` is the mean over all words and marks.
+
+    Paper: Go et al., "Twitter Sentiment Classification using Distant Supervision", technical report, Stanford, 2009;
+    users as in LEAF, arXiv:1812.01097; used by SRPFL, arXiv:2206.02078, and Delta-FL, arXiv:2002.11223.
 
     Differs: torchtext's basic_english tokens where SRPFL's code has spaCy's.
     Differs: ``mean_ratio`` takes the mean over all tweets, not over training and test users apart.

@@ -55,7 +55,7 @@ FEWEST_LINES = 3  # LEAF drops roles with fewer
 
 
 class Shakespeare(FederatedDataModule):
-    """The next character in Shakespeare's plays; every role of every play is a user (Delta-FL, section 11.1).
+    """The next character in Shakespeare's plays; every role of every play is a user.
 
     ``raw`` reads the complete works as LEAF does, and cuts each role's text into windows of 20 characters with the
     21st as the target; the alphabet is space, A-Z and a-z, and every other character is a space. Delta-FL's devices:
@@ -63,6 +63,9 @@ class Shakespeare(FederatedDataModule):
     LEAF writes, in its own alphabet of 80, and its own split.
 
     Like LEAF, ``raw`` takes lines of the licence in The Comedy of Errors for a role called WITH PERMISSION.
+
+    Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097; used by Delta-FL,
+    arXiv:2002.11223.
 
     Args:
         text: What to read, ``raw`` or ``leaf``.
@@ -147,7 +150,7 @@ def read_roles(text: str) -> dict[str, str]:
 
 
 def windows(texts: Sequence[str]) -> LabelledData:
-    """All windows of 20 characters of each text, with the character behind them.
+    """All windows of 20 characters of each text, with the character that follows.
 
     Args:
         texts: One text for each user, of more than 20 characters.

@@ -58,7 +58,7 @@ class Partition(ABC):
         """Split samples among clients.
 
         Args:
-            splits: The training samples, then any others that shall be like them at every client.
+            splits: The training samples, then others that each client gets in like shares, such as the test samples.
             num_classes: Number of classes.
             population: The clients.
             rng: Source of randomness.

@@ -28,13 +28,13 @@ class ClassPartition(Partition):
             rng: Source of randomness.
 
         Returns:
-            Shares whose rows sum to at most 1, ``[classes, clients]``; what is missing goes to nobody.
+            Shares whose rows sum to at most 1, ``[classes, clients]``; the rest stays unused.
         """
 
     def split(
         self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
-        """Cut every split by the same shares, and leave nobody without samples."""
+        """Cut every split by the same shares, and leave no client without samples."""
         shares = self.shares(np.bincount(splits[0].labels, minlength=num_classes), population, rng)
         parts: list[Parts] = []
         for number, (labels, _) in enumerate(splits):
@@ -71,17 +71,17 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
 def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
     """Move samples to the clients with too few, in place, where possible of their own classes.
 
-    They are samples that nobody has, and where there are none, the largest client's.
+    Unused samples go first; where there are none, the largest client gives some.
 
     Args:
         parts: Sample indices of each client.
         labels: Label of each sample, ``[samples]``; enough of them for ``least`` each.
         shares: Share of each class, ``[classes, clients]``.
-        least: Samples that every client shall have.
+        least: Least number of samples of a client.
     """
     piles = [*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))]
     counts = _count(piles, labels, len(shares))
-    sizes = np.array([*map(len, parts), 2 * len(labels)])  # nobody's samples go first, all of them
+    sizes = np.array([*map(len, parts), 2 * len(labels)])  # unused samples go first, all of them
     for client in np.flatnonzero(sizes < least):
         wanted = np.argsort(-shares[:, client], kind="stable")
         while sizes[client] < least:
@@ -103,9 +103,9 @@ def _count(parts: Parts, labels: Indices, classes: int) -> Indices:
 
 
 def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:
-    """The shares without those of classes of which a client got no sample.
+    """The shares, 0 where a client got no sample of the class.
 
-    A class that went to clients without a share alone is for them; one that nobody has stays as it is.
+    A class held only by clients without a share of it is shared by them; the shares of one that no client holds stay.
     """
     held = _count(parts, labels, len(shares)) > 0
     kept = shares * held

@@ -9,11 +9,14 @@ TRIES = 100
 
 
 class Dirichlet(ClassPartition):
-    """Every class is shared out by Dirichlet proportions (Wang et al. 2020; DePRL, section 5.2).
+    """Every class is shared out by Dirichlet proportions, as in FedMA; DePRL's partition.
 
     A client that has its fair number of samples gets nothing of the classes that follow, which caps the sizes. The
     draw is repeated until every client has ``min_size`` samples; after 100 draws the last one is repaired by moving
-    samples from the largest clients, so that this always ends.
+    samples from the largest clients, so that this always ends (docs/derivations.md, Dirichlet draws).
+
+    Paper: Wang et al., "Federated Learning with Matched Averaging", ICLR 2020, arXiv:2002.06440; DePRL,
+    arXiv:2312.10815.
 
     Args:
         alpha: Concentration; the smaller, the fewer classes a client holds.
@@ -29,9 +32,12 @@ class Dirichlet(ClassPartition):
 
 
 class GroupedDirichlet(ClassPartition):
-    """Dirichlet proportions within groups of clients, each with its part of every class (FedDF; FedMac, section 11.4).
+    """Dirichlet proportions within groups of clients, each with its part of every class; FedMac's CINIC-10.
 
     The draw of a group is repeated until each of its clients has half of its fair number of samples, or 100 times.
+
+    Paper: Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning" (FedDF), NeurIPS 2020,
+    arXiv:2006.07242; FedMac, arXiv:2107.05330.
 
     Args:
         alpha: Concentration; the smaller, the fewer classes a client holds.
@@ -54,10 +60,12 @@ class GroupedDirichlet(ClassPartition):
 
 
 class EqualDirichlet(ClassPartition):
-    """Clients of equal size whose classes follow priors of their own, drawn from a Dirichlet distribution (DisPFL).
+    """Clients of equal size whose classes follow priors of their own, drawn from a Dirichlet distribution.
 
-    In ten turns each client draws a tenth of its samples by its prior, among the classes that are not used up; DePRL,
-    section 5.2, last paragraph.
+    In ten turns each client draws a tenth of its samples by its prior, among the classes that are not used up.
+
+    Paper: Dai et al., "DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
+    Training", ICML 2022, arXiv:2206.00187, and its authors' code.
 
     Differs: DisPFL's clients share test samples; here no two clients do.
 
@@ -71,7 +79,7 @@ class EqualDirichlet(ClassPartition):
         self.alpha = alpha
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
-        """Shares that give equally many samples to all, but for one."""
+        """Shares that give all clients as many samples, give or take one."""
         clients, left = population.num_clients, class_sizes.copy()
         priors = rng.dirichlet(np.full(len(class_sizes), self.alpha), clients)
         sizes = np.diff(np.arange(clients + 1) * class_sizes.sum() // clients)

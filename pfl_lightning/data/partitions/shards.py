@@ -39,10 +39,12 @@ class IID(ClassPartition):
 
 
 class ClassShards(ClassPartition):
-    """Every client gets shards of a few different classes (SRPFL, section 6.1).
+    """Every client gets shards of a few different classes.
 
     Each class is cut into equal shards, as many as it has clients; all classes have the same number of clients, or
     differ by one where the numbers do not divide. Clients in random order take the classes that the fewest have taken.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078.
 
     Args:
         classes_per_client: Number of different classes that a client holds.
@@ -72,12 +74,15 @@ class ClassShards(ClassPartition):
 
 
 class UnequalClassShards(ClassPartition):
-    """Client u holds the classes u, u + 1, ... (modulo their number), in very unequal shares (FedMac, section 11.1).
+    """Client u holds the classes u, u + 1, ... (modulo their number), in very unequal shares.
 
     The m clients of a class take from it in turn: each but the last takes a uniform whole number from
     [left // (m + 1), left // 2), at least 1, of what is ``left``; the last one takes the rest.
 
-    Differs: the published generator counts the samples of the first two classes only, and drops what does not fit.
+    Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330, with the
+    generator of pFedMe's code (arXiv:2006.08848).
+
+    Differs: that generator counts the samples of the first two classes only, and drops what does not fit.
 
     Args:
         classes_per_client: Number of different classes that a client holds.
@@ -106,9 +111,12 @@ class UnequalClassShards(ClassPartition):
 
 
 class ConsecutiveClasses(ClassPartition):
-    """Client u holds the classes u, u + 1, ... (modulo their number), as many samples of each (SRPFL, section 6.4).
+    """Client u holds the classes u, u + 1, ... (modulo their number), as many samples of each.
 
-    Samples that nobody is given stay unused.
+    Samples that no client needs stay unused.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078,
+    for FEMNIST.
 
     Differs: the authors' code gives all clients of a class the same images; here no two clients share one.
 
@@ -138,10 +146,13 @@ class ConsecutiveClasses(ClassPartition):
 
 
 class SpeedGroups(ClassPartition):
-    """The faster a client, the lower its classes (SRPFL's ``correlated``, section 4).
+    """The faster a client, the lower its classes.
 
     Classes are cut into groups in their order, and so are the clients, sorted by their computation times; as many
     clients as fit the classes of their group. The clients of a group share its classes equally.
+
+    Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078,
+    Fig. 8, column 4.
 
     Args:
         groups: Number of groups; with 3 of them and 10 classes, the fastest 30 % of the clients hold the classes 0, 1
@@ -179,6 +190,12 @@ def consecutive_classes(classes_per_client: int, num_classes: int, num_clients: 
 
     Raises:
         PflError: If a client shall hold more classes than there are.
+
+    Example:
+        >>> consecutive_classes(2, num_classes=3, num_clients=3).astype(int)
+        array([[1, 0, 1],
+               [1, 1, 0],
+               [0, 1, 1]])
     """
     _check_classes(classes_per_client, num_classes)
     places = (np.arange(num_classes)[:, None] - np.arange(num_clients)) % num_classes

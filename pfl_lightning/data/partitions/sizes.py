@@ -17,7 +17,7 @@ class Sizes(ABC):
 
 
 class EqualSizes(Sizes):
-    """The same number for all; SRPFL's FEMNIST has 150 (section 6.4).
+    """The same number for all; SRPFL's FEMNIST (arXiv:2206.02078) has 150.
 
     Args:
         samples: Samples of a client.
@@ -32,7 +32,7 @@ class EqualSizes(Sizes):
 
 
 class UniformSizes(Sizes):
-    """Uniform whole numbers; SRPFL's imbalanced FEMNIST has 100 + U[0, 50] (section 6.4).
+    """Uniform whole numbers; SRPFL's imbalanced FEMNIST (arXiv:2206.02078, Fig. 8) has 100 + U[0, 50].
 
     Args:
         low: Smallest number of samples.
@@ -53,7 +53,9 @@ class UniformSizes(Sizes):
 
 
 class LogNormalSizes(Sizes):
-    """``least`` + LogNormal(mean, sigma): many small clients, a few large ones (FedRep's FEMNIST; SRPFL, section 6.4).
+    """``least`` + LogNormal(mean, sigma): many small clients and a few large ones.
+
+    The defaults are those of FedRep's FEMNIST (Collins et al. 2021, arXiv:2102.07078, authors' code).
 
     Args:
         least: Samples that everyone has.

@@ -9,10 +9,12 @@ from pfl_lightning.errors import PflError
 
 
 class NaturalUsers(Partition):
-    """Every client is one user of the data set, such as a writer or a role (LEAF); drawn at random.
+    """Every client is one user of the data set, such as a writer or a role; drawn at random.
+
+    Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097.
 
     Args:
-        min_samples: Only users with at least so many samples, training and test together.
+        min_samples: Least number of samples of a user, training and test together.
     """
 
     def __init__(self, min_samples: PositiveInt = 1) -> None:

@@ -30,7 +30,7 @@ def test_real_pixels_are_in_place(splits, real_data):
 
 @pytest.mark.parametrize("augment", [True, False])
 def test_black_is_normalised_with_the_papers_constants(augment):
-    # SRPFL, section 6.2; cropping pads with black
+    # (0 - mean) / std with the constants of SRPFL's code; cropping pads with black
     transform = CIFAR10(augment=augment).transform()
     black = transform(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([0]))
     expected = [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]

@@ -47,7 +47,7 @@ def test_normalised_real_images_have_about_mean_zero_and_deviation_one(splits):
 
 @pytest.mark.parametrize("augment", [True, False])
 def test_black_is_normalised_with_the_papers_constants(augment):
-    # SRPFL, section 6.2; cropping pads with black
+    # (0 - mean) / std with the constants of SRPFL's code; cropping pads with black
     transform = CIFAR100(augment=augment).transform()
     assert transform.random == augment
     black = transform(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([0]))

@@ -71,7 +71,7 @@ def test_splits_lie_in_one_folder(write):
         assert len(EMNIST(root=root, split=split, classes=None).load()[0].targets) == 2 * classes
 
 
-# samples of SRPFL's first ten classes, section 6.1: 100 clients with 240 + 40 in balanced, 480 + 80 in letters
+# samples of SRPFL's first ten classes: 100 clients with 240 + 40 in balanced, 480 + 80 in letters
 @pytest.mark.parametrize(("split", "train", "test"), [("balanced", 240, 40), ("letters", 480, 80)])
 def test_official_sizes_are_the_papers(split, train, test):
     official = EMNIST(split=split).official_sizes

@@ -55,7 +55,7 @@ def fake(request, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*is not the official data set")
 def test_every_pixel_is_normalised_over_training_and_test_images(fake):
-    # FedMac, section 11.1, on grey values from 0 to 255; a row that is black but for one image has little deviation
+    # as in pFedMe's code, on grey values from 0 to 255; a row that is black but for one image has little deviation
     source, root, images = fake
     module = source(root=root, normalize="pixels")
     parts = module.load()

@@ -14,7 +14,7 @@ def fedmac():
 
 
 def test_sizes_and_labels_are_those_of_pfedme(fedmac):
-    # section 11.3
+    # what the generator of pFedMe's code draws with RandomState(0), 100 users and alpha = beta = 0.5
     sizes = fedmac.users.bincount()
     assert sizes[:12].tolist() == [9545, 855, 2180, 24380, 11685, 285, 2075, 450, 470, 870, 610, 5250]
     assert (sizes.sum(), sizes.min(), sizes.max()) == (205_795, 250, 25_810)

@@ -57,7 +57,7 @@ def test_first_class_is_shared_out_by_the_dirichlet_law(alpha, monkeypatch):
 
 @pytest.mark.parametrize("alpha", [0.1, 0.3, 0.5])
 def test_test_split_differs_from_the_shares_by_at_most_one_sample(alpha, share_out, class_counts):
-    # DePRL, section 5.2, on CIFAR-10
+    # the sizes of CIFAR-10
     train, test = np.repeat(np.arange(10), 5000), np.repeat(np.arange(10), 1000)
     train_parts, test_parts = share_out(Dirichlet(alpha), [train, test], 20)
     shares = draw(Dirichlet(alpha), [5000] * 10, 20)
@@ -79,7 +79,7 @@ def test_test_split_differs_from_the_shares_by_at_most_one_sample(alpha, share_o
 )
 @pytest.mark.parametrize("seed", range(3))
 def test_possible_draws_need_no_repair(classes, clients, alpha, tries, seed, monkeypatch):
-    # DePRL, section 5.2: after 6, 6, 7, 1 and 1 draws in a simulation
+    # after 6, 6, 7, 1 and 1 draws in a simulation of ours (docs/derivations.md, Dirichlet draws)
     monkeypatch.setattr(dirichlet, "TRIES", tries)
     number, size = classes
     shares = draw(Dirichlet(alpha, 10), [size] * number, clients, seed)
@@ -88,7 +88,7 @@ def test_possible_draws_need_no_repair(classes, clients, alpha, tries, seed, mon
 
 @pytest.mark.parametrize(("classes", "clients", "least"), [(HARBOX, 128, 2), (HARBOX, 64, 10), ((5, 400), 64, 10)])
 def test_impossible_draws_are_repaired(classes, clients, least, share_out):
-    # DePRL, section 5.2: with alpha 0.1 and 5 classes not reached in 3,000 draws
+    # with alpha 0.1 and 5 classes not reached in 3,000 draws of ours (docs/derivations.md, Dirichlet draws)
     number, size = classes
     labels = np.repeat(np.arange(number), size)
     assert size * draw(Dirichlet(0.1, least), [size] * number, clients).sum(0).min() < least
@@ -100,8 +100,8 @@ def test_impossible_draws_are_repaired(classes, clients, least, share_out):
 @pytest.mark.parametrize(
     ("classes", "alpha", "held"), [(CIFAR10, 0.1, 4), (CIFAR10, 0.3, 7), (CIFAR10, 0.5, 8), (CIFAR100, 0.1, 31)]
 )
-def test_clients_hold_as_many_classes_as_in_the_papers(classes, alpha, held, share_out, class_counts):
-    # DePRL, section 5.2, "typical numbers", for 128 workers
+def test_the_smaller_alpha_the_fewer_classes_a_client_holds(classes, alpha, held, share_out, class_counts):
+    # from one draw of ours for 128 clients (docs/derivations.md, Dirichlet draws)
     number, size = classes
     labels = np.repeat(np.arange(number), size)
     counts = [class_counts(share_out(Dirichlet(alpha), [labels], 128, seed)[0], labels, number) for seed in range(3)]

@@ -56,7 +56,7 @@ def test_iid_clients_have_their_sizes_but_for_rounding_in_every_class(seed, shar
     ],
 )
 def test_class_shards_of_the_papers(classes, shards, train, test, clients_of_a_class, sizes, share_out, class_counts):
-    # SRPFL, section 6.1, with 100 clients: shards * 100 / classes clients hold a class, all of them equally much
+    # SRPFL's 100 clients: shards * 100 / classes clients hold a class, all of them equally much
     splits = [equal_classes(classes, train), equal_classes(classes, test)]
     for labels, parts, size in zip(splits, share_out(ClassShards(shards), splits, 100), sizes, strict=True):
         counts = class_counts(parts, labels, classes)
@@ -92,7 +92,7 @@ def test_clients_choose_class_shards_in_random_order(share_out):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_unequal_shards_are_those_of_the_two_label_generator(seed, share_out, class_counts):
-    # FedMac, section 11.1: each of the 4 clients of a digit but the last takes from [left // 5, left // 2)
+    # each of the 4 clients of a digit but the last takes from [left // 5, left // 2)
     labels = np.repeat(np.arange(10), MNIST)
     (parts,) = share_out(UnequalClassShards(2), [labels], 20, seed)
     counts = class_counts(parts, labels, 10)
@@ -130,7 +130,7 @@ def test_nobody_needs_to_be_given_a_sample_of_an_unequal_shard(takers, more, see
 
 
 def test_consecutive_classes_are_those_of_the_papers_femnist(share_out, class_counts):
-    # SRPFL, section 6.4: 4,000 images of each letter; a class has 30 clients with 50 each, so 2,500 stay unused
+    # SRPFL's FEMNIST, 4,000 images of each letter; a class has 30 clients with 50 each, so 2,500 stay unused
     labels = equal_classes(10, 4000)
     (parts,) = share_out(ConsecutiveClasses(3, EqualSizes(150)), [labels], 100)
     expected = np.zeros((10, 100), int)
@@ -140,7 +140,7 @@ def test_consecutive_classes_are_those_of_the_papers_femnist(share_out, class_co
 
 
 def test_imbalanced_femnist_has_a_third_of_the_size_of_each_class(share_out, class_counts):
-    # SRPFL, section 6.4, figure 8: floor((100 + u) / 3) of each class, u from 0 to 50
+    # SRPFL, Fig. 8: floor((100 + u) / 3) of each class, u from 0 to 50
     labels, sizes = equal_classes(10, 4000), UniformSizes(100, 150)
     drawn = sizes.draw(100, np.random.default_rng(7))
     (parts,) = share_out(ConsecutiveClasses(3, sizes), [labels], 100, seed=7)
@@ -164,7 +164,7 @@ def test_fewest_test_samples_are_still_one_for_each_client(share_out):
 
 
 def test_speed_groups_are_those_of_the_papers(class_counts):
-    # SRPFL, section 4: the fastest 30 clients hold the classes 0 to 2, the next 30 3 to 5, the slowest 40 the others
+    # SRPFL, Fig. 8, column 4: the fastest 30 clients hold classes 0 to 2, the next 30 3 to 5, the slowest 40 the others
     times = np.random.default_rng(0).exponential(size=100)
     splits = [Split(equal_classes(10, 300)), Split(equal_classes(10, 60))]
     fastest = np.argsort(times)

@@ -10,12 +10,12 @@ def draw(sizes, clients=20_000, seed=0):
 
 
 def test_equal_sizes_are_those_of_the_papers():
-    # SRPFL, section 6.4
+    # SRPFL's FEMNIST: 150 samples a client
     assert draw(EqualSizes(), 4).tolist() == [150] * 4
 
 
 def test_uniform_sizes_reach_both_ends_and_nothing_beyond():
-    # SRPFL, section 6.4: 100 + u, u from 0 to 50
+    # SRPFL, Fig. 8: 100 + u, u from 0 to 50
     drawn = draw(UniformSizes())
     assert set(drawn.tolist()) == set(range(100, 151))
     # standard deviation of the mean: sqrt((51**2 - 1) / 12 / 20_000) = 0.1
