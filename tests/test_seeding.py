@@ -94,3 +94,12 @@ def test_all_orders_are_equally_frequent():
     assert len(frequencies) == 6
     # chi-squared with 5 degrees of freedom: 20.5 is its 99.9th percentile
     assert sum((count - 1000) ** 2 / 1000 for count in frequencies.values()) < 20.5
+
+
+@pytest.mark.parametrize("first", [1, 4, 9, 20])
+def test_the_front_of_a_permutation_is_that_of_the_whole_one(first):
+    ids, counts = torch.tensor([3, 0, 8]), torch.tensor([9, 5, 2])
+    whole, front = (permutations(("k", 1), ids, counts, 9, wanted) for wanted in (None, first))
+    for row, count in enumerate(counts.tolist()):
+        shown = min(first, count)
+        assert front[row, :shown].tolist() == whole[row, :shown].tolist()

@@ -84,3 +84,24 @@ def test_trees_add_up_without_changing_what_was_added():
         add_to(total, part)
     assert as_lists(total) == {"w": [3.0, 3.0]}
     assert as_lists(part) == {"w": [1.0, 1.0]}
+
+
+def test_what_lies_under_a_prefix_comes_back_without_it_and_nothing_is_copied():
+    one, other = torch.zeros(2), torch.ones(3, 2)
+    params = Params({"w": one, "anchor.w": one}, {"b": other, "personal.w": other, "personal.b": other})
+    personal = params.under("personal")
+    assert (personal.shared, set(personal.own)) == ({}, {"w", "b"})
+    assert personal.own["w"] is other
+    assert params.under("anchor").shared["w"] is one
+    assert params.under("anch").tree == {}
+
+
+def test_what_is_put_beside_takes_the_place_of_what_lay_there():
+    one, other = torch.zeros(2), torch.ones(3, 2)
+    params = Params({"w": one}, {"personal.w": other, "personal.old": other})
+    beside = params.beside("personal", Params({"w": one}, {"b": other}))
+    assert set(beside.shared) == {"w", "personal.w"}
+    assert set(beside.own) == {"personal.b"}
+    assert beside.shared["personal.w"] is one
+    assert set(params.own) == {"personal.w", "personal.old"}, "the other one stays as it is"
+    assert set(beside.without(["w"]).tree) == {"personal.w", "personal.b"}

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from pfl_lightning.callbacks import GradientDoubling
 from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
-from pfl_lightning.methods import FedAvg
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg, Local
 from pfl_lightning.models import MLP
 
 
@@ -80,3 +81,9 @@ def test_a_resumed_run_goes_on_in_its_stage(ragged_data, fit, tmp_path):
     assert all(torch.equal(tensor, resumed[name]) for name, tensor in straight.items())
     assert stage == resumed_stage
     assert stage["stage"] >= 2
+
+
+def test_a_method_that_shares_nothing_is_refused(ragged_data, fit):
+    method = Local(network=partial(MLP, hidden=(5,)))
+    with pytest.raises(PflError, match="GradientDoubling: not possible with Local, which shares nothing; allowed"):
+        fit(method, ragged_data(), 1, callbacks=[GradientDoubling()])

@@ -27,3 +27,21 @@ def test_percentiles_agree_with_the_table_of_clients(ragged_data, fit, tmp_path)
         assert logged["mean"] == pytest.approx(accuracy.mean())
         assert logged["worst"] == pytest.approx(accuracy.min())
         assert logged["p10"] == pytest.approx(np.percentile(accuracy, 10))
+
+
+def test_several_tails_and_the_losses_on_training_samples(ragged_data, fit, tmp_path):
+    method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=0)
+    data, callback = ragged_data(judge_train=True), PercentileErrors(tails=(0.1, 0.125, 0.9))
+    logger = CSVLogger(tmp_path / "logs")
+    metrics = fit(method, data, 2, callbacks=[callback], logger=logger).callback_metrics
+    tails = [float(metrics[f"test/stored/accuracy/superquantile_{tail}"]) for tail in ("10", "12.5", "90")]
+    assert tails == sorted(tails)
+    assert tails[-1] < metrics["test/stored/accuracy/weighted_mean"] + 1e-6
+    assert not [name for name in metrics if name.startswith("train/stored/accuracy")]
+    with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:
+        mine = [row for row in csv.DictReader(file) if (row["round"], row["split"]) == ("2", "train")]
+    assert [int(row["samples"]) for row in mine] == data.tables["train"].counts.tolist()
+    losses = np.array([float(row["loss"]) for row in mine])
+    assert metrics["train/stored/loss/mean"] == pytest.approx(losses.mean())
+    assert metrics["train/stored/loss/worst"] == pytest.approx(losses.max())
+    assert metrics["train/stored/loss/superquantile_10"] <= losses.max() + 1e-6

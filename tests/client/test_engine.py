@@ -322,3 +322,31 @@ def test_evaluation_passes_everybodys_samples_through_the_shared_layers_at_once(
     network.conv1.register_forward_hook(lambda layer, inputs, outputs: batches.append(len(outputs)))
     Engine(network).score(examples, params)
     assert batches == [len(COUNTS) * max(COUNTS)]
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
+@pytest.mark.parametrize("part", ["all", "head"])
+@pytest.mark.parametrize("own", ["nothing", "all"])
+@pytest.mark.parametrize("make", [partial(MLP, hidden=(6, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
+def test_the_gradient_is_that_of_each_clients_mean_loss(backend, part, own, make, monkeypatch):
+    monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 15)  # so that it comes in several batches
+    network, examples = make((1, 16, 16), 3), examples_of()
+    params = params_of(network, names(network, "all") if own == "all" else ())
+    found = Engine(network, backend).gradient(examples, params, names(network, part))
+    assert set(found) == names(network, part)
+    for client, count in enumerate(COUNTS):
+        mine = examples.rows(client, client + 1)
+        tensors = {name: tensor.clone().requires_grad_() for name, tensor in params.client(client).items()}
+        outputs = functional_call(network, tensors, mine.gather(mine.positions)[0])
+        assert len(outputs) == count
+        F.cross_entropy(outputs, mine.targets(mine.positions)[0]).backward()
+        for name, gradient in found.items():
+            assert tensors[name].grad.abs().max() > 1e-4
+            torch.testing.assert_close(gradient[client], tensors[name].grad, atol=1e-12, rtol=1e-10)
+
+
+def test_the_gradient_has_no_dropout_and_moves_no_statistics():
+    network = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(6, 5), dropout=0.5)
+    examples, params = examples_of(), params_of(network)
+    one, other = (Engine(network).gradient(examples, params, names(network, "all")) for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_lightning.client import Engine, Phase, Samples
+from pfl_lightning.client import Engine, Phase, Proximity, Samples
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.recursion import Recursion
 from pfl_lightning.data.clients import ClientTable
@@ -58,39 +58,62 @@ def dual_steps(monkeypatch):
         {"momentum": 0.9, "epochs": 2, "steps": 2},
         {"momentum": 0.9, "batch_size": 50, "epochs": 3},
         {"momentum": 1.0, "batch_size": 1, "epochs": 2},
+        {"momentum": 0.9, "epochs": 6, "steps": 1},
+        {"steps": 2},
+        {"proximity": 0.5},
+        {"proximity": 0.5, "epochs": 3},
+        {"proximity": 0.5, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+        {"proximity": 0.5, "momentum": 0.9, "epochs": 6, "steps": 1},
     ],
     ids=str,
 )
 def test_dual_form_is_what_the_sequential_backend_does(make, settings, own, dual_steps):
     network, cohort = make((20,), 16), examples()
-    phase = Phase(frozenset(network.state_dict()), **{"epochs": 1, "batch_size": 4, "lr": 0.1, **settings})
+    phase = phase_of(network.state_dict(), **settings)
     params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
     if own:
         params = params.owned(params.shared, len(COUNTS))
         for tensor in params.own.values():
             tensor += 0.1 * torch.randn_like(tensor)
+    params = params.beside("anchor", params)
     expected, losses = Engine(network, "sequential").train(cohort, params, phase, (1,))
     assert not dual_steps
     found, found_losses = Engine(network).train(cohort, params, phase, (1,))
     assert len(dual_steps) == phase.epochs * min(-(-max(COUNTS) // phase.batch_size), phase.steps or max(COUNTS))
-    update = max((expected.own[name] - before).abs().max() for name, before in {**params.shared, **params.own}.items())
+    update = max((expected.own[name] - params.tree[name]).abs().max() for name in phase.moves)
     assert update > 1e-2
     for name, tensor in expected.own.items():
         assert (found.own[name] - tensor).abs().max() < 1e-10 * update, name
     torch.testing.assert_close(found_losses, losses)
 
 
-@pytest.mark.parametrize("changed", [{"momentum": 0.89}, {"weight_decay": 0.29}, {"lr": 0.11}], ids=str)
+def phase_of(names, proximity=0.0, **settings):
+    penalty = Proximity(proximity) if proximity else None
+    return Phase(frozenset(names), **{"epochs": 1, "batch_size": 4, "lr": 0.1, "penalty": penalty, **settings})
+
+
+@pytest.mark.parametrize("anchor", ["own", "elsewhere"])
+def test_a_pull_to_another_place_is_not_for_the_dual_form(anchor, dual_steps):
+    network, cohort = MLP((20,), 16, hidden=(16, 5)), examples()
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    other = (
+        params.owned(params.shared, len(COUNTS))
+        if anchor == "own"
+        else Params({name: tensor + 1 for name, tensor in params.shared.items()}, {})
+    )
+    Engine(network).train(cohort, params.beside("anchor", other), phase_of(params.shared, proximity=0.5), (1,))
+    assert not dual_steps
+
+
+@pytest.mark.parametrize(
+    "changed", [{"momentum": 0.89}, {"weight_decay": 0.29}, {"lr": 0.11}, {"proximity": 0.19}], ids=str
+)
 def test_the_comparison_can_fail(changed):
     network, cohort = MLP((20,), 16, hidden=(16, 5)), examples()
     params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
-    phases = [
-        Phase(
-            frozenset(params.shared),
-            **{"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.3, **c},
-        )
-        for c in ({}, changed)
-    ]
+    usual = {"epochs": 2, "momentum": 0.9, "weight_decay": 0.3, "proximity": 0.2}
+    phases = [phase_of(params.shared, **{**usual, **change}) for change in ({}, changed)]
+    params = params.beside("anchor", params)
     one, other = (Engine(network).train(cohort, params, phase, (1,))[0].own["fc1.weight"] for phase in phases)
     assert (one - other).abs().max() > 1e-4
 
@@ -120,19 +143,21 @@ def test_inputs_that_do_not_stay_are_not_for_the_dual_form():
     assert not DualLayer.pays(0, torch.empty(3, 512, 784), Phase(frozenset({"w"}), 2, 10, lr=0.1))
 
 
-def test_the_recursion_is_that_of_sgd_with_momentum_and_decay():
+@pytest.mark.parametrize("pull", [0.0, 0.4])
+def test_the_recursion_is_that_of_sgd_with_momentum_decay_and_pull(pull):
     phase = Phase(frozenset({"w"}), 1, batch_size=2, lr=0.1, momentum=0.5, weight_decay=0.2)
     weight, velocity, grads = 3.0, 0.7, [1.0, -2.0, 0.4]  # a start with a velocity, and the gradient of each step
-    recursion = Recursion(phase, samples=6, pull=0.0, like=torch.zeros(1))
-    start = (weight, velocity)
+    recursion = Recursion(phase, samples=6, pull=pull, like=torch.zeros(1))
+    assert recursion.start == [1.0, 0.0, 1.0][: 3 if pull else 2]
+    anchor = 2.5
+    start = (weight, velocity, anchor) if pull else (weight, velocity)
     for step, grad in enumerate(grads):
-        (of_weight, of_velocity), of_grads = recursion.weight_at(step, 2 * step)
+        factors, of_grads = recursion.weight_at(step, 2 * step)
         earlier = torch.tensor(grads[:step]).repeat_interleave(2) / 2  # two samples share a step's gradient
-        assert of_weight * start[0] + of_velocity * start[1] + float(of_grads @ earlier) == pytest.approx(
-            weight, abs=1e-12
-        )
-        velocity = 0.5 * velocity + grad + 0.2 * weight
+        found = sum(factor * quantity for factor, quantity in zip(factors, start, strict=True))
+        assert found + float(of_grads @ earlier) == pytest.approx(weight, abs=1e-12)
+        velocity = 0.5 * velocity + grad + 0.2 * weight + pull * (weight - anchor)
         weight -= 0.1 * velocity
     factors, of_grads = recursion.after(torch.tensor([3]))
     after = factors[0] @ torch.tensor(start) + torch.tensor(grads).repeat_interleave(2) / 2 @ of_grads[0]
-    assert after.tolist() == pytest.approx([weight, velocity], abs=1e-12)
+    assert after.tolist() == pytest.approx([weight, velocity, anchor][: len(start)], abs=1e-12)

@@ -1,0 +1,34 @@
+import numpy as np
+import torch
+
+from pfl_lightning.client import Samples, largest_first
+from pfl_lightning.data.clients import ClientTable
+
+
+def cohort(counts=(3, 0, 5, 2)):
+    total = sum(counts)
+    samples = Samples(torch.arange(total)[:, None], torch.arange(total), lambda raw, bits=None: raw)
+    return ClientTable(samples, np.split(np.arange(total), np.cumsum(counts)[:-1])).examples(torch.arange(len(counts)))
+
+
+def test_places_are_examples_or_padding():
+    examples = cohort()
+    assert examples.positions.tolist() == [list(range(5))] * 4
+    assert examples.present.sum(1).tolist() == examples.counts.tolist() == [3, 0, 5, 2]
+    assert examples.present[3].tolist() == [True, True, False, False, False]
+
+
+def test_some_clients_can_be_taken():
+    taken = cohort().take(torch.tensor([True, False, False, True]))
+    assert taken.ids.tolist() == taken.host_ids.tolist() == [0, 3]
+    assert taken.counts.tolist() == [3, 2]
+    assert taken.longest == taken.index.shape[1] == 3
+    assert taken.targets(taken.positions)[taken.present].tolist() == [0, 1, 2, 8, 9]
+    assert len(cohort().take(torch.zeros(4, dtype=torch.bool))) == 0
+
+
+def test_the_largest_come_first_and_equal_ones_as_they_are():
+    counts = torch.tensor([2, 5, 2, 7])
+    assert largest_first(counts).tolist() == [3, 1, 0, 2]
+    assert not cohort().is_largest_first
+    assert cohort((5, 3, 3, 1)).is_largest_first

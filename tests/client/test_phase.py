@@ -1,0 +1,283 @@
+"""What a phase can do beside plain SGD, against torch.optim.SGD on a loss that has the penalty in it."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from pfl_lightning.client import Correlation, Engine, Phase, Proximity, Samples, SmoothL1, Total
+from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import MLP, LeNet5, Network
+from pfl_lightning.seeding import permutations
+from pfl_lightning.tree import Params, under
+
+COUNTS = (11, 7, 7, 3, 1)
+KEY = (1, "train", 0)
+NETWORKS = {
+    "mlp": partial(MLP, hidden=(12, 5)),
+    "lenet": partial(LeNet5, channels=(2, 3), hidden=(6, 5)),
+}
+every_backend = pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
+
+
+class Identity:
+    random = False
+
+    def __call__(self, raw, bits=None):
+        return raw
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+
+
+def examples_of(counts=COUNTS, shape=(1, 16, 16)):
+    total = sum(counts)
+    samples = Samples(torch.randn(total, *shape), torch.randint(3, (total,)), Identity())
+    parts = np.split(np.arange(total), np.cumsum(counts)[:-1])
+    return ClientTable(samples, parts).examples(torch.arange(len(counts)))
+
+
+def params_of(network, own=False):
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    if own:
+        params = params.owned(params.shared, len(COUNTS))
+        for tensor in params.own.values():
+            tensor += 0.1 * torch.randn_like(tensor)
+    return params
+
+
+def by_torch(network, examples, params, phase, client, value):
+    """The same phase for one client by torch.optim.SGD; ``value`` is what is added to the loss."""
+    tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
+    moving = {name: tensors[name].requires_grad_() for name in phase.moves}
+    spared = [name for name, tensor in moving.items() if tensor.ndim == 1 and not phase.decay_biases]
+    decayed = [name for name in moving if name not in spared]
+    groups = [
+        {"params": [moving[name] for name in names], "weight_decay": decay}
+        for names, decay in ((decayed, phase.weight_decay), (spared, 0.0))
+        if names
+    ]
+    optimizer = torch.optim.SGD(groups, phase.lr, phase.momentum)
+    own = examples.rows(client, client + 1)
+    inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
+    losses = []
+    for epoch in range(phase.epochs):
+        order = permutations((*KEY, "order", epoch), own.ids, own.counts, examples.longest)[0, : len(targets)]
+        losses = []
+        for batch in order.split(phase.batch_size)[: phase.steps]:
+            optimizer.zero_grad()
+            own_tensors = {name: tensors[name] for name in network.state_dict()}
+            loss = F.cross_entropy(functional_call(network, own_tensors, inputs[batch]), targets[batch])
+            losses += [loss.item()] * len(batch)
+            (loss + value(moving, tensors)).backward()
+            if phase.clip_norm:
+                nn.utils.clip_grad_norm_(moving.values(), phase.clip_norm)
+            optimizer.step()
+    return {name: tensor.detach() for name, tensor in moving.items()}, sum(losses) / len(losses)
+
+
+def near(moving, tensors):
+    return 0.15 * sum((w - tensors[f"anchor.{name}"]).square().sum() for name, w in moving.items())
+
+
+def along(moving, tensors):
+    return -0.02 * sum((w * tensors[f"anchor.{name}"]).sum() for name, w in moving.items())
+
+
+def small(moving, tensors):
+    return 0.03 * sum(0.1 * torch.log(torch.cosh(w / 0.1)).sum() for w in moving.values())
+
+
+def nothing(moving, tensors):
+    return torch.zeros(())
+
+
+def everything(moving, tensors):
+    return near(moving, tensors) + along(moving, tensors) + small(moving, tensors)
+
+
+PENALTIES = (Proximity(0.3, "anchor"), Correlation(0.02, "anchor"), SmoothL1(0.03, 0.1))
+RULES = {
+    "proximity": ({"penalty": PENALTIES[0]}, near),
+    "correlation": ({"penalty": PENALTIES[1]}, along),
+    "smooth l1": ({"penalty": PENALTIES[2]}, small),
+    "all three": ({"penalty": Total(PENALTIES)}, everything),
+    "all three with momentum": ({"penalty": Total(PENALTIES), "momentum": 0.5, "weight_decay": 0.1}, everything),
+    "clipping": ({"clip_norm": 0.3, "momentum": 0.5, "weight_decay": 0.1}, nothing),
+    "clipping with a penalty": ({"clip_norm": 0.3, "penalty": PENALTIES[0]}, near),
+    "decay of biases": ({"decay_biases": True, "weight_decay": 0.1, "momentum": 0.5}, nothing),
+    "single steps": ({"epochs": 5, "steps": 1, "momentum": 0.5}, nothing),
+    "two steps an epoch": ({"epochs": 2, "steps": 2, "penalty": PENALTIES[0]}, near),
+    "a step in all": ({"epochs": 1, "steps": 1}, nothing),
+}
+
+
+@every_backend
+@pytest.mark.parametrize(("rules", "value"), RULES.values(), ids=RULES)
+@pytest.mark.parametrize(("part", "own"), [("all", False), ("all", True), ("head", True)])
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_a_phase_with_rules_is_sgd_on_the_loss_with_the_penalty(backend, rules, value, part, own, make):
+    network, examples = make((1, 16, 16), 3), examples_of()
+    params = params_of(network, own).beside("anchor", params_of(network, own))
+    phase = Phase(network.parts(1)[part], **{"epochs": 2, "batch_size": 4, "lr": 0.1, **rules})
+    trained, losses = Engine(network, backend).train(examples, params, phase, KEY)
+    for client in range(len(COUNTS)):
+        reference, loss = by_torch(network, examples, params, phase, client, value)
+        update = max((tensor - params.client(client)[name]).abs().max() for name, tensor in reference.items())
+        assert update > 1e-3
+        for name, tensor in reference.items():
+            assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
+        assert losses[client].item() == pytest.approx(loss, abs=1e-10)
+
+
+@pytest.mark.parametrize("changed", ["penalty", "clip_norm", "decay_biases"])
+def test_the_comparison_can_fail(changed):
+    network, examples = NETWORKS["mlp"]((1, 16, 16), 3), examples_of()
+    params = params_of(network).beside("anchor", params_of(network, own=True))
+    with_rule = {"penalty": Proximity(0.3, "anchor"), "clip_norm": 0.3, "decay_biases": True, "weight_decay": 0.1}
+    without = {name: rule for name, rule in with_rule.items() if name != changed}
+    one, other = (
+        Engine(network).train(examples, params, Phase(frozenset(network.state_dict()), 2, 4, 0.1, **rules), KEY)[0].own
+        for rules in (with_rule, without)
+    )
+    assert (one["fc1.bias"] - other["fc1.bias"]).abs().max() > 1e-4
+
+
+@every_backend
+def test_the_batches_of_single_steps_are_random_and_no_more_is_computed_than_they_visit(backend, monkeypatch):
+    network, examples = NETWORKS["mlp"]((1, 16, 16), 3), examples_of(counts=(60, 50))
+    asked, gather = [], type(examples).gather
+    monkeypatch.setattr(type(examples), "gather", lambda self, at, *bits: asked.append(at) or gather(self, at, *bits))
+    phase = Phase(frozenset(network.state_dict()), epochs=5, batch_size=4, lr=0.1, steps=1)
+    Engine(network, backend).train(examples, params_of(network), phase, KEY)
+    assert sum(positions.numel() for positions in asked) == 5 * 4 * 2
+    visited = torch.cat([positions[0] for positions in asked])
+    assert len(visited.unique()) > 8, "not the same batch over and over"
+
+
+class Number(Network):
+    """A network that is one number."""
+
+    def __init__(self, input_shape, num_classes):
+        super().__init__({"fc": nn.Linear(1, 1, bias=False)})
+
+
+def numbers(backend, labels, start, beside, phase):
+    """Phases of clients with one sample x = 1 and the loss (w - label)^2 / 2."""
+    network, clients = Number((1,), 1), len(labels)
+    samples = Samples(torch.ones(clients, 1), torch.tensor(labels), Identity())
+    cohort = ClientTable(samples, list(np.arange(clients)[:, None])).examples(torch.arange(clients))
+    own = {"fc.weight": torch.full((clients, 1, 1), start)}
+    own |= {f"{prefix}.fc.weight": torch.full((clients, 1, 1), value) for prefix, value in beside.items()}
+    trained, _ = Engine(network, backend).train(cohort, Params({}, own), phase, KEY)
+    return {name.removesuffix("fc.weight").strip("."): stack.flatten().tolist() for name, stack in trained.own.items()}
+
+
+def number_phase(steps, lr, moves=("fc.weight",), **rules):
+    return Phase(frozenset(moves), epochs=steps, batch_size=1, lr=lr, **rules)
+
+
+@every_backend
+@pytest.mark.parametrize(
+    ("start", "anchor", "after"),
+    [
+        (1.0, 1.0, (1.1, 1.185)),  # FedProx: w + .1 ((2 - w) + .5 (1 - w)) from w = 1
+        (0.0, 1.0, (0.25, 0.4625)),  # Ditto: the same from v = 0
+    ],
+)
+def test_proximity_has_its_closed_form(backend, start, anchor, after):
+    for steps, expected in enumerate(after, start=1):
+        phase = number_phase(steps, 0.1, penalty=Proximity(0.5, "anchor"))
+        found = numbers(backend, [2.0], start, {"anchor": anchor}, phase)
+        assert found[""] == pytest.approx([expected], abs=1e-12)
+        assert found["anchor"] == [anchor], "what does not move stays"
+
+
+def follow(rate):
+    """The anchor moves towards the model behind each step."""
+    return lambda tensors, beside: {
+        f"anchor.{name}": torch.lerp(beside[f"anchor.{name}"], tensor, rate) for name, tensor in tensors.items()
+    }
+
+
+@every_backend
+def test_an_anchor_can_move_behind_each_step_as_in_pfedme(backend):
+    # theta' = theta - .01 ((theta - 2) + 15 (theta - w)), then w' = w - .005 * 15 (w - theta'), from theta = w = 1
+    theta = w = 1.0
+    for steps in (1, 2, 3):
+        theta -= 0.01 * ((theta - 2) + 15 * (theta - w))
+        w -= 0.005 * 15 * (w - theta)
+        rules = {"penalty": Proximity(15, "anchor"), "after_step": follow(0.005 * 15)}
+        phase = number_phase(steps, 0.01, ("fc.weight", "anchor.fc.weight"), **rules)
+        found = numbers(backend, [2.0, 2.0], 1.0, {"anchor": 1.0}, phase)
+        assert found[""] == pytest.approx([theta] * 2, abs=1e-12)
+        assert found["anchor"] == pytest.approx([w] * 2, abs=1e-12)
+
+
+@every_backend
+def test_correlation_smooth_l1_and_a_moving_anchor_make_fedmacs_client(backend):
+    # theta' = theta - .2 ((theta - 2) + .1 tanh(theta / .1) - .5 w), w' = w - .4 * .5 (w - theta'), from theta = w = 1
+    expected = [(1.2800000001, 1.0560000000), (1.5096000001, 1.1467200000), (1.7023520001, 1.2578464000)]
+    penalty = Total((Correlation(0.5, "anchor"), SmoothL1(0.1, 0.1)))
+    for steps, (theta, w) in enumerate(expected, start=1):
+        moves = ("fc.weight", "anchor.fc.weight")
+        phase = number_phase(steps, 0.2, moves, penalty=penalty, after_step=follow(0.4 * 0.5))
+        found = numbers(backend, [2.0], 1.0, {"anchor": 1.0}, phase)
+        assert found[""] == pytest.approx([theta], abs=1e-9)
+        assert found["anchor"] == pytest.approx([w], abs=1e-9)
+
+
+@every_backend
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_masks_hold_behind_each_step(backend, make):
+    network, examples = make((1, 16, 16), 3), examples_of()
+    masks = {name: (torch.rand(len(COUNTS), *t.shape) < 0.5).to(t) for name, t in network.state_dict().items()}
+    start = {name: tensor * masks[name] for name, tensor in network.state_dict().items()}
+    params = Params({}, {**start, **under("mask.", masks)})
+    phase = Phase(
+        frozenset(network.state_dict()),
+        epochs=2,
+        batch_size=4,
+        lr=0.1,
+        momentum=0.5,
+        after_step=lambda tensors, beside: {name: w * beside[f"mask.{name}"] for name, w in tensors.items()},
+    )
+    trained, _ = Engine(network, backend).train(examples, params, phase, KEY)
+    for name, mask in masks.items():
+        assert not trained.own[name][mask == 0].any()
+        assert (trained.own[name] - start[name])[mask == 1].abs().max() > 0
+        assert torch.equal(trained.own[f"mask.{name}"], mask)
+
+
+def test_a_rule_may_only_change_what_moves():
+    phase = number_phase(1, 0.1, after_step=follow(0.5))
+    with pytest.raises(PflError, match=r"phase\.after_step: anchor\.fc\.weight does not move; allowed: names in"):
+        numbers("auto", [2.0], 1.0, {"anchor": 1.0}, phase)
+
+
+def test_a_phase_that_moves_nothing_is_refused():
+    with pytest.raises(PflError, match=r"phase\.moves: nothing is not possible; allowed: names of tensors"):
+        Phase(frozenset(), 1, 10, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "at", "slope"),
+    [
+        (1.0, 0.5, 0.4621171573),
+        (1.0, -2.0, -0.9640275801),
+        (1.0, 1000.0, 1.0),
+        (0.1, 0.5, 0.9999092043),
+    ],
+)
+def test_the_slope_of_smooth_l1_is_known(smoothing, at, slope):
+    # the hyperbolic tangent of at / smoothing, times the strength
+    gradient = SmoothL1(2.0, smoothing)({"w": torch.tensor([[at]])}, {})["w"]
+    assert gradient.item() == pytest.approx(2 * slope, abs=1e-9)

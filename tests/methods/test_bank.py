@@ -1,0 +1,48 @@
+import torch
+
+from pfl_lightning.methods import bank
+from pfl_lightning.methods.bank import ClientBank
+
+
+def filled():
+    clients = ClientBank(
+        {"fc.weight": torch.zeros(2, 3), "scale": torch.zeros(()), "cloud.fc.weight": torch.zeros(2, 3)}, 5
+    )
+    torch.manual_seed(0)
+    for name in clients.names:
+        clients.get_buffer(name).copy_(torch.randn_like(clients.get_buffer(name)))
+    return clients
+
+
+def test_mixing_is_a_product_on_the_client_axis(monkeypatch):
+    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+    clients, matrix = filled(), torch.rand(5, 5)
+    before = {name: clients.get_buffer(name).clone() for name in clients.names}
+    clients.mix(matrix, ["fc.weight", "scale"])
+    torch.testing.assert_close(
+        clients.get_buffer("fc.weight"), torch.einsum("rs,sij->rij", matrix, before["fc.weight"])
+    )
+    torch.testing.assert_close(clients.get_buffer("scale"), matrix @ before["scale"])
+    assert torch.equal(clients.get_buffer("cloud.fc.weight"), before["cloud.fc.weight"])
+
+
+def test_a_mix_can_go_into_other_tensors():
+    clients, matrix = filled(), torch.rand(5, 5)
+    before = clients.get_buffer("fc.weight").clone()
+    clients.mix(matrix, ["fc.weight"], into="cloud.")
+    assert torch.equal(clients.get_buffer("fc.weight"), before)
+    torch.testing.assert_close(clients.get_buffer("cloud.fc.weight"), torch.einsum("rs,sij->rij", matrix, before))
+
+
+def test_a_ring_of_five_smooths_its_numbers():
+    # thirds of oneself and both neighbours: (5 + 1 + 2) / 3, 2, 3, 4, (4 + 5 + 1) / 3
+    clients, eye = ClientBank({"x": torch.zeros(())}, 5), torch.eye(5)
+    clients.get_buffer("x").copy_(torch.tensor([1.0, 2, 3, 4, 5]))
+    clients.mix((eye + eye.roll(1, 0) + eye.roll(-1, 0)) / 3, ["x"])
+    torch.testing.assert_close(clients.get_buffer("x"), torch.tensor([8 / 3, 2, 3, 4, 10 / 3]))
+    assert clients.mean(["x"])["x"].item() == 3
+
+
+def test_the_mean_is_over_all_clients():
+    clients = filled()
+    torch.testing.assert_close(clients.mean(["fc.weight"])["fc.weight"], clients.get_buffer("fc.weight").mean(0))
