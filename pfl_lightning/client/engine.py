@@ -146,6 +146,7 @@ class Engine:
     def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
         """Write down how a phase runs, and why."""
         layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
+        layers += " with a penalty" if steps.phase.penalty is not None else ""
         usual = REQUESTED if self.requested == "batched" else "no layer needs or prefers one client at a time"
         reason = self.reason_for_sequential(network, own) or usual
         self.choices[layers] = f"{backend.name} {steps.kind} ({reason})"

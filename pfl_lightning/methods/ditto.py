@@ -42,6 +42,6 @@ class Ditto(Method):
         """Train the common model, then the personal one near what was received."""
         trained, losses = super().local(cohort, received, key)
         phase = replace(self.phase("all", self.personal_epochs), penalty=Proximity(self.proximity, "anchor"))
-        start = received.under("personal").beside("anchor", received)
+        start = received.under("personal").beside("anchor", received.select(self.parts["all"]))
         personal, _ = self.engine.train(cohort, start, phase, (*key, "personal"))
-        return trained.beside("personal", personal), losses
+        return trained.beside("personal", personal.select(self.parts["all"])), losses

@@ -43,7 +43,7 @@ def test_scores_are_those_of_every_clients_own_head(tiny):
     correct, losses = plain.scores()
     assert len(set(losses.tolist())) == tiny.cohort
     for client, (inputs, targets) in plain.data.items():
-        plain.network.load_state_dict(plain.heads[client], strict=False)
+        plain.network.load_state_dict(plain.kept[client], strict=False)
         assert correct[client] == (plain.network(inputs).argmax(1) == targets).sum()
 
 

@@ -43,7 +43,7 @@ class PlainScores(PlainLoop):
     def __init__(self, workload: Workload, ours: OurScores) -> None:
         super().__init__(workload, ours.method.network, ours.data)
         kept = ours.method.clients.gather(torch.arange(ours.data.num_clients))
-        self.heads = {client: {name: rows[client] for name, rows in kept.items()} for client in self.data}
+        self.kept = {client: {name: rows[client] for name, rows in kept.items()} for client in self.data}
 
     @torch.no_grad()
     def scores(self) -> Scores:
@@ -52,7 +52,7 @@ class PlainScores(PlainLoop):
         correct, losses = [], []
         for client in sorted(self.data):
             inputs, targets = self.data[client]
-            self.network.load_state_dict(self.heads[client], strict=False)
+            self.network.load_state_dict(self.kept[client], strict=False)
             outputs = self.network(inputs)
             correct.append((outputs.argmax(1) == targets).sum())
             losses.append(F.cross_entropy(outputs, targets, reduction="sum"))

@@ -13,7 +13,7 @@ from torch.optim import SGD
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import FedAvg, FedRep, Method
+from pfl_lightning.methods import Ditto, FedAvg, FedProx, FedRep, Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -35,7 +35,8 @@ class PlainLoop:
         start = network.state_dict()
         self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
-        self.heads = {client: {name: start[name].clone() for name in self.head} for client in self.data}
+        keeps = {name: name for name in self.head} | {f"personal.{n}": n for n in start if workload.personal}
+        self.kept = {client: {kept: start[name].clone() for kept, name in keeps.items()} for client in self.data}
 
     @property
     def samples(self) -> int:
@@ -48,27 +49,34 @@ class PlainLoop:
             self.round(clients)
 
     def round(self, clients: Sequence[int]) -> None:
-        """One communication round of FedAvg, or of FedRep where there are head epochs."""
+        """One communication round of FedAvg, FedRep, FedProx or Ditto, as the workload says."""
         total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
         mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.body}
         for client in clients:
             trained = self.local(client)
-            self.heads[client] = {name: trained[name] for name in self.head}
+            self.kept[client] = {name: trained[name] for name in self.kept[client]}
             for name in self.body:
                 mean[name] += trained[name] * (len(self.data[client][1]) / total)
         self.network.load_state_dict({**state, **mean})
 
     def local(self, client: int) -> dict[str, Tensor]:
         """The tensors of one client after its local training."""
-        model = copy.deepcopy(self.network)
+        model, workload = copy.deepcopy(self.network), self.workload
         if self.head:
-            model.load_state_dict(self.heads[client], strict=False)
-            self.train(model, self.head, self.workload.head_epochs, *self.data[client])
-        self.train(model, self.body, 1, *self.data[client])
-        return model.state_dict()
+            model.load_state_dict(self.kept[client], strict=False)
+            self.train(model, self.head, workload.head_epochs, *self.data[client])
+        self.train(model, self.body, 1, *self.data[client], 0.0 if workload.personal else workload.proximity)
+        if not workload.personal:
+            return model.state_dict()
+        personal = copy.deepcopy(self.network)
+        personal.load_state_dict({name.removeprefix("personal."): t for name, t in self.kept[client].items()})
+        self.train(personal, self.body, 1, *self.data[client], workload.proximity)
+        return {**model.state_dict(), **{f"personal.{name}": t for name, t in personal.state_dict().items()}}
 
-    def train(self, model: nn.Module, moves: list[str], epochs: int, inputs: Tensor, targets: Tensor) -> None:
-        """Some epochs at one client, in which only the named parameters move."""
+    def train(
+        self, model: nn.Module, moves: list[str], epochs: int, inputs: Tensor, targets: Tensor, proximity: float = 0.0
+    ) -> None:
+        """Some epochs at one client, in which only the named parameters move, pulled to those of the server."""
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in moves)
         moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -76,13 +84,17 @@ class PlainLoop:
         for _ in range(epochs):
             for batch in torch.randperm(len(targets)).split(self.workload.batch_size):
                 optimizer.zero_grad()
-                F.cross_entropy(model(inputs[batch]), targets[batch]).backward()
+                loss = F.cross_entropy(model(inputs[batch]), targets[batch])
+                if proximity:
+                    pairs = zip(model.parameters(), self.network.parameters(), strict=True)
+                    loss = loss + proximity / 2 * sum((own - server.detach()).square().sum() for own, server in pairs)
+                loss.backward()
                 optimizer.step()
 
     def state(self) -> State:
-        """The body, and the heads in the order of the clients."""
-        shared, heads = self.network.state_dict(), [self.heads[client] for client in sorted(self.heads)]
-        kept = [torch.stack([head[name] for head in heads]) for name in self.head]
+        """What is shared, and what is kept in the order of the clients."""
+        shared, rows = self.network.state_dict(), [self.kept[client] for client in sorted(self.kept)]
+        kept = [torch.stack([row[name] for row in rows]) for name in rows[0]]
         return flat(shared[name] for name in self.body), flat(kept)
 
     def watch(self) -> dict[int, float]:
@@ -91,7 +103,8 @@ class PlainLoop:
         usual = self.local
 
         def local(client: int) -> dict[str, Tensor]:
-            trained, start = usual(client), {**self.network.state_dict(), **self.heads[client]}
+            start = {**self.network.state_dict(), **self.kept[client]}
+            trained = usual(client)
             travelled[client] += float(flat(trained[name] - start[name] for name in start).norm())
             return trained
 
@@ -147,7 +160,13 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
     """
     settings: dict[str, Any] = {"network": workload.network, "backend": backend, "weight_decay": 0.0}
     settings |= {name: getattr(workload, name) for name in ("batch_size", "lr", "momentum")}
-    method = FedRep(head_epochs=workload.head_epochs, **settings) if workload.head_epochs else FedAvg(**settings)
+    method: Method
+    if workload.head_epochs:
+        method = FedRep(head_epochs=workload.head_epochs, **settings)
+    elif workload.proximity:
+        method = (Ditto if workload.personal else FedProx)(proximity=workload.proximity, **settings)
+    else:
+        method = FedAvg(**settings)
     method.build(workload.input_shape, workload.classes, len(workload.counts()))
     return method
 
@@ -162,8 +181,7 @@ def without_trainer(method: Method) -> None:
 def held_by(examples: Examples, row: int) -> tuple[Tensor, Tensor]:
     """Inputs and labels of one client, without padding."""
     own = examples.rows(row, row + 1)
-    every = torch.arange(own.longest)[None]
-    return own.gather(every)[0], own.targets(every)[0]
+    return own.gather(own.positions)[0], own.targets(own.positions)[0]
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -51,7 +51,9 @@ class Workload:
         input_shape: Shape of an image, or length and alphabet of a text.
         cohort: Clients that take part in a round.
         samples: Samples of each client; a tuple has one number for each client of the cohort.
-        head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of FedAvg.
+        head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of everything.
+        proximity: Strength of the pull to the received model, in FedProx or of Ditto's personal models.
+        personal: Whether clients train a second model, as in Ditto.
         clients: Clients in all; the cohort by default.
         stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
         classes: Number of classes.
@@ -63,6 +65,8 @@ class Workload:
     cohort: int
     samples: int | tuple[int, ...]
     head_epochs: int = 0
+    proximity: float = 0.0
+    personal: bool = False
     clients: int | None = None
     stages: tuple[int | None, ...] = (None,)
     classes: int = 10
@@ -91,7 +95,10 @@ WORKLOADS = {
     "ragged-mlp": Workload(DNN, MNIST_LIKE, cohort=100, samples=ragged_counts(100)),
     "fedavg-dnn": Workload(DNN, MNIST_LIKE, cohort=100, samples=150),
     "fedavg-logistic": Workload(LogisticRegression, MNIST_LIKE, cohort=100, samples=150),
+    "fedprox-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1),
+    "ditto-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, personal=True),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
+    "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
     "fedrep-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
     "fedavg-resnet18": Workload(ResNet18, CIFAR_LIKE, cohort=4, samples=32, batch_size=16),
     "fedavg-gru": Workload(CharGRU, TEXT_LIKE, cohort=20, samples=30, classes=80, module=FusedGRU),
