@@ -14,7 +14,6 @@ LEVELS = [
     {"data"},
     {"methods"},
     {"callbacks"},
-    {"runs", "complaints"},
     {"cli"},
     {"__main__"},
 ]

@@ -29,11 +29,11 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
 
+from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import keep_quiet
 from pfl_lightning.cli.main import cause_of
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.client import BackendName
-from pfl_lightning.complaints import explain
 from pfl_lightning.errors import PflError
 from pfl_lightning.memory import keep_freed_memory
 

@@ -6,7 +6,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.cli.console import CONSOLE, complain
-from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import partition_figure, partition_table

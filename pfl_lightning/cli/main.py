@@ -4,12 +4,12 @@ import sys
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from pfl_lightning.cli.compare import compare_command
+from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging, keep_quiet
 from pfl_lightning.cli.data import data_command
-from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.complaints import explain
 from pfl_lightning.errors import PflError
 from pfl_lightning.memory import keep_freed_memory
 

@@ -4,8 +4,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning import callbacks, data, methods, models, system
+from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging
-from pfl_lightning.complaints import explain
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network

@@ -11,10 +11,10 @@ import yaml
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from pfl_lightning.cli.console import CONSOLE
-from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import Resume, find_resume, refuse_changes
 
 DESCRIPTION = """Runs pfl fit for each method and seed, each in a process. The same command skips what is finished and
 continues what is not. What stands behind -- goes to pfl fit: files before the method's file, options behind it.

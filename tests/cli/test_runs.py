@@ -3,8 +3,8 @@ import copy
 import pytest
 import torch
 
+from pfl_lightning.cli.runs import find_resume, refuse_changes, start_folder
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import find_resume, refuse_changes, start_folder
 
 SETTINGS = {
     "seed_everything": 1,

@@ -22,11 +22,11 @@ from pfl_lightning.callbacks import (
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes, start_folder
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, assemble
-from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
 Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep.
