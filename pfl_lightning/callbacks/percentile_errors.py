@@ -49,7 +49,9 @@ class PercentileErrors(pl.Callback):
             summary = client_percentiles(values, scores.samples, self.percentiles)
             sign = -1 if metric.higher_is_better else 1
             summary["superquantile"] = sign * superquantile(sign * values, scores.samples, self.tail)
-            pl_module.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary.items()})
+            pl_module.log_dict(
+                {f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary.items()}
+            )
             split, model = name.split("/")
             columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
             rows += [

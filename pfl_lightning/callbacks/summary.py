@@ -40,12 +40,10 @@ class RunSummary(pl.Callback):
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
         assert isinstance(pl_module, Method)
         quantity = pl_module.metrics[f"{split}/{pl_module.judged_models[0]}"].quantity
-        percent, digits = (" (%)", 1) if quantity == "accuracy" else ("", 4)
         judged = "New clients" if trainer.datamodule.new_clients else "Clients"  # type: ignore[attr-defined]
-        title = f"{judged}' {split} {quantity}{percent} after round {pl_module.clock.rounds}"
+        title = f"{judged}' {split} {quantity.name}{quantity.unit} after round {pl_module.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in pl_module.judged_models:
-            values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity}/{column}") for column in COLUMNS]
-            scale = 100 if percent else 1
-            table.add_row(model, *("" if value is None else f"{scale * float(value):.{digits}f}" for value in values))
+            values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity.name}/{column}") for column in COLUMNS]
+            table.add_row(model, *("" if value is None else quantity.show(float(value)) for value in values))
         return table

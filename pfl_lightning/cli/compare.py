@@ -9,6 +9,7 @@ from pfl_lightning import report
 from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
+from pfl_lightning.quantity import ACCURACY
 
 DESCRIPTION = """Draws and tabulates the test results of runs on the same data. Runs that differ in their seed alone are
 one curve: mean, and one standard deviation over the seeds."""
@@ -31,7 +32,7 @@ def compare_command(args: list[str]) -> None:
             complain(f"'{run.folder}' ends with round {run.rounds[-1]} of {run.settings['trainer.max_steps']}", "note")
     curves = report.curves_of(runs, given.models)
     wrong = [target for target in given.targets if not 0 <= target <= 1]
-    if wrong and curves[0].quantity.name == "accuracy":
+    if wrong and curves[0].quantity == ACCURACY:
         raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)

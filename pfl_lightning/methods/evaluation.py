@@ -36,5 +36,5 @@ def log_scores(method: Method) -> None:
     """Log how the scores are spread over the clients, and forget them."""
     for name, metric in method.metrics.items():
         summary = metric.compute().items()
-        method.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary})
+        method.log_dict({f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary})
         metric.reset()

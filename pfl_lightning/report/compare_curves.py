@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.compare_runs import Floats, Quantity, Run
+from pfl_lightning.quantity import Quantity
+from pfl_lightning.report.compare_runs import Floats, Run
 
 DOUBLING = ("StageDoubling", "GradientDoubling")  # callbacks; only their rules for the end of a stage differ
 PLAIN = {"LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}

@@ -5,49 +5,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
+from pfl_lightning.quantity import LOSS, QUANTITIES, Quantity
 from pfl_lightning.settings import flat
 
 Floats = NDArray[np.float64]
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
-TEST_MEAN = re.compile(r"test/(.+)/(accuracy|loss)/mean")
+TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 TRAINER = ("max_steps", "val_check_interval", "precision")  # what else the trainer has does not make a curve
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
-
-
-class Quantity(NamedTuple):
-    """What clients are judged by.
-
-    Attributes:
-        name: As in the tags.
-        higher_is_better: Whether a high score is good.
-        scale: What a score is multiplied by to be shown.
-        unit: Of what is shown.
-        digits: Decimal places of what is shown.
-    """
-
-    name: str
-    higher_is_better: bool
-    scale: float
-    unit: str
-    digits: int
-
-    def show(self, score: float) -> str:
-        """A score in its unit."""
-        return f"{self.scale * score:.{self.digits}f}"
-
-
-QUANTITIES = {
-    "accuracy": Quantity("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1),
-    "loss": Quantity("loss", higher_is_better=False, scale=1, unit="", digits=4),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +56,7 @@ class Run:
         with (self.folder / "clients.csv").open(newline="") as file:
             rows = [row for row in csv.DictReader(file) if (row["round"], row["split"], row["model"]) == wanted]
         rows.sort(key=lambda row: int(row["client"]))
-        if self.quantity.name == "loss":
+        if self.quantity == LOSS:
             return np.array([float(row["loss"]) for row in rows])
         return np.array([int(row["correct"]) / int(row["samples"]) for row in rows])
 

@@ -12,8 +12,9 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.compare_curves import Curve, without_doubling
-from pfl_lightning.report.compare_runs import Floats, Quantity
+from pfl_lightning.report.compare_runs import Floats
 
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {

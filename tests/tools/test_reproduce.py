@@ -7,17 +7,15 @@ import pytest
 import reproduce
 import srpfl_claims
 
+from pfl_lightning.quantity import ACCURACY
 from pfl_lightning.report import Curve
-from pfl_lightning.report.compare_runs import QUANTITIES
 
 SECONDS = np.arange(5.0)
 
 
 def curve(means, seconds=SECONDS):
     """A curve of one run that is evaluated after the rounds 0, 10, 20, 30 and 40."""
-    run = SimpleNamespace(
-        rounds=np.arange(5) * 10, means={"m": np.array(means)}, compute=seconds, quantity=QUANTITIES["accuracy"]
-    )
+    run = SimpleNamespace(rounds=np.arange(5) * 10, means={"m": np.array(means)}, compute=seconds, quantity=ACCURACY)
     return Curve([run], "m")
 
 
