@@ -5,12 +5,14 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping
 
+from pfl_lightning.settings import class_name
+
 _NOISE = re.compile(
     r"^(Does not validate against|Subtypes:|Errors:|Given value|Expected a <class 'NoneType'>|"
     r"Expected a dot import path|Not a valid subclass|Subclass types expect|a class path|a dict with|$)"
 )
 _KEY = re.compile(r'^Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
-_CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'(?:\w+\.)*(\w+)'")
+_CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'([\w.]+)'")
 _REWRITES = (
     (
         r"Not of type \w+: (.+) does not conform to restriction (.+?)(?:\. Got value.*)?$",
@@ -58,7 +60,7 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
             if wrong := re.search(pattern, line):
                 return f"{key}: {wrong.expand(replacement)}"
     if wrong := re.search(r"Option '([\w.]+)' is not accepted", text):
-        owner = (_CLASS.findall(message) or ["it"])[-1]
+        owner = class_name((_CLASS.findall(message) or ["it"])[-1])
         near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
         return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
     if "Expected an instantiatable class" in text:

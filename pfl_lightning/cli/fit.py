@@ -27,6 +27,7 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, assemble
+from pfl_lightning.settings import named_callbacks, run_name
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
 Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep.
@@ -160,8 +161,7 @@ class PflCLI(LightningCLI):
     def runs_folder(self) -> Path:
         """Where the runs of this method and data set are."""
         config = self.config[self.subcommand]
-        names = [config[key].class_path.rpartition(".")[2] for key in ("model", "data")]
-        return Path(config.trainer.default_root_dir) / "-".join(names)
+        return Path(config.trainer.default_root_dir) / run_name(config)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build data and network first, so that a run that cannot start leaves no folder; add what every run has."""
@@ -212,7 +212,7 @@ def check_trainer(trainer: Namespace) -> None:
         if trainer[option] not in possible:
             allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
-    names = [callback.class_path.rpartition(".")[2] for callback in trainer.callbacks or []]
+    names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PflError(f"trainer.callbacks: {twice.pop()} is there twice; allowed: once (null empties the list)")
 

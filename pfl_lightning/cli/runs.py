@@ -9,7 +9,7 @@ import torch
 
 from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings import flat
+from pfl_lightning.settings import flat, is_doubling, named_callbacks
 
 COMPARED = ("seed_everything", "model", "data", "trainer.precision")
 HONOURED = ("lr", "root", "new_clients")  # ends of keys that may change at a resume
@@ -95,10 +95,9 @@ def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)
         if was != now:
-            name = key.replace(".init_args", "").replace(".class_path", "")
             if not key.endswith(HONOURED):
-                raise PflError(f"{name}: {was} in the checkpoint, {now} now; keep the old value, or start a new run")
-            lines.append(f"{name}: {was} in the checkpoint, {now} from now on")
+                raise PflError(f"{key}: {was} in the checkpoint, {now} now; keep the old value, or start a new run")
+            lines.append(f"{key}: {was} in the checkpoint, {now} from now on")
     return lines
 
 
@@ -120,10 +119,9 @@ def _versions(parent: Path) -> Iterator[tuple[int, Path]]:
 
 def _comparable(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
-    for key, value in flat(settings, ""):
+    for key, value in flat(settings):
         if key.startswith(COMPARED):
             yield key, value
-    for callback in settings.get("trainer", {}).get("callbacks") or []:
-        name = callback["class_path"].rpartition(".")[2]
-        if name.endswith("Doubling"):
+    for name, callback in named_callbacks(settings.get("trainer", {}).get("callbacks")):
+        if is_doubling(name):
             yield from flat(callback.get("init_args", {}), name)

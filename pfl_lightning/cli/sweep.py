@@ -15,6 +15,7 @@ from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
 from pfl_lightning.errors import PflError
+from pfl_lightning.settings import run_name
 
 DESCRIPTION = """Runs pfl fit for each method and seed, each in a process. The same command skips what is finished and
 continues what is not. What stands behind -- goes to pfl fit: files before the method's file, options behind it.
@@ -39,9 +40,8 @@ class Run(NamedTuple):
 
     def resume(self) -> Resume | None:
         """Its newest checkpoint, if there is any; a PflError if that has other settings."""
-        names = [self.settings[key]["class_path"].rpartition(".")[2] for key in ("model", "data")]
         try:
-            found = find_resume("last", self.folder / "-".join(names))
+            found = find_resume("last", self.folder / run_name(self.settings))
         except PflError:
             return None
         for line in refuse_changes(found.content["config"], self.settings):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import LOSS, QUANTITIES, Quantity
-from pfl_lightning.settings import flat
+from pfl_lightning.settings import class_name, flat, is_doubling, named_callbacks
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,12 @@ class Run:
     @property
     def method(self) -> str:
         """Name of the method's class."""
-        return str(self.settings["model"]).rpartition(".")[2]
+        return class_name(self.settings["model"])
+
+    @property
+    def doubling(self) -> str | None:
+        """Name of the callback that doubles the participants, if there is any."""
+        return next(filter(is_doubling, self.settings), None)
 
     def client_scores(self, model: str, round_index: int) -> Floats:
         """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
@@ -113,9 +118,8 @@ def check_same_data(runs: Sequence[Run]) -> None:
 def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The settings that make a curve, flat; one that is not set is not there."""
     trainer = config["trainer"]
-    callbacks = {c["class_path"].rpartition(".")[2]: c for c in trainer.get("callbacks") or []}
+    callbacks = dict(named_callbacks(trainer.get("callbacks")))
     parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
-    for key, value in flat(parts | callbacks, ""):
-        name = key.replace(".init_args", "").replace(".class_path", "")
-        if value is not None and name not in NO_MATTER:
-            yield name, value
+    for key, value in flat(parts | callbacks):
+        if value is not None and key not in NO_MATTER:
+            yield key, value
