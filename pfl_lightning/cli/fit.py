@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from lightning.pytorch.loggers import TensorBoardLogger
@@ -21,7 +20,7 @@ from pfl_lightning.callbacks import (
 )
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.cli.console import complain
-from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes, start_folder
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.rounds import check_rounds
@@ -71,7 +70,7 @@ class SavedConfig(SaveConfigCallback):
         """Add the settings, as plain values, and what tells the data, which takes a pass over them."""
         self.fingerprint = self.fingerprint or trainer.datamodule.fingerprint()  # type: ignore[attr-defined]
         checkpoint["fingerprint"] = self.fingerprint
-        checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config))
+        checkpoint["config"] = plain(self.parser, self.config)
 
 
 class PflCLI(LightningCLI):
@@ -150,7 +149,7 @@ class PflCLI(LightningCLI):
             return
         self.resume = find_resume(config.ckpt_path, self.runs_folder)
         config.ckpt_path = str(self.resume.checkpoint)
-        settings = yaml.safe_load(self._parser(self.subcommand).dump(config))
+        settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]
         if self.subcommand == "fit" and config.trainer.max_steps <= done:
             raise PflError(f"trainer.max_steps: {config.trainer.max_steps}, but {done} rounds are done; allowed: more")

@@ -2,16 +2,18 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from pydoc import locate
 from typing import Any, NamedTuple
 
 import torch
 
 from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
+from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings import flat, is_doubling, named_callbacks
+from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
-COMPARED = ("seed_everything", "model", "data", "trainer.precision")
 HONOURED = ("lr", "root", "new_clients")  # ends of keys that may change at a resume
 
 
@@ -77,8 +79,10 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and "method" in content else None
 
 
-def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def refuse_changes(old: Settings, new: Settings) -> list[str]:
     """Compare the settings of a run that is resumed with those of its checkpoint.
+
+    An option that is younger than the checkpoint had its default there; one that its class no longer has is ignored.
 
     Args:
         old: Settings in the checkpoint.
@@ -117,11 +121,32 @@ def _versions(parent: Path) -> Iterator[tuple[int, Path]]:
             yield int(number), folder
 
 
-def _comparable(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
-    for key, value in flat(settings):
-        if key.startswith(COMPARED):
-            yield key, value
-    for name, callback in named_callbacks(settings.get("trainer", {}).get("callbacks")):
-        if is_doubling(name):
-            yield from flat(callback.get("init_args", {}), name)
+    trainer = settings.get("trainer", {})
+    parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
+    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(name)}
+    yield from flat({key: _completed(part) for key, part in parts.items()})
+    yield "trainer.precision", trainer.get("precision")
+
+
+def _completed(settings: Any) -> Any:
+    """Settings with the options that their classes have, and with no others; one that is not there has its default."""
+    if not isinstance(settings, Mapping):
+        return settings
+    given = settings
+    if "class_path" in settings and (defaults := _default_options(settings["class_path"])) is not None:
+        options = settings.get("init_args", {})
+        given = {**settings, "init_args": {name: options.get(name, defaults[name]) for name in defaults}}
+    return {name: _completed(inner) for name, inner in given.items()}
+
+
+@cache
+def _default_options(class_path: str) -> dict[str, Any] | None:
+    """Every option of a class, if there is such a class."""
+    kind = locate(class_path)
+    if not isinstance(kind, type):
+        return None
+    parser = PflParser()
+    parser.add_class_arguments(kind, "of", fail_untyped=False)
+    return plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})

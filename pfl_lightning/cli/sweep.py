@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import run_name
@@ -132,7 +131,7 @@ def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], ou
         where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
         args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false"]
         cli = Settings(args, run=False)
-        settings = yaml.safe_load(cli.parser.dump(cli.config))
+        settings = plain(cli.parser, cli.config)
         yield Run(f"{number}/{len(runs)} {name}, seed {seed}", folder, args, settings)
 
 
