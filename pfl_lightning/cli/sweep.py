@@ -29,7 +29,7 @@ class Settings(PflCLI):
         """Nothing is built."""
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """A run of the sweep: its name in progress lines, folder, arguments of ``pfl fit``, and all that these set."""
 
     name: str
@@ -53,7 +53,7 @@ class Sweep:
     """Runs processes, and passes signals on to them, which are no part of the terminal's group, once each."""
 
     def __init__(self) -> None:
-        self.processes: list[subprocess.Popen] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.signal = 0
 
     def pass_on(self, number: int, *_: Any) -> None:
@@ -62,7 +62,7 @@ class Sweep:
         for process in self.processes:
             process.send_signal(number)
 
-    def execute(self, run: Run) -> Path | None:
+    def execute(self, run: PlannedRun) -> Path | None:
         """Start a run or continue it, unless it is finished; tell how it goes; return the finished run's folder."""
         if self.signal:
             return None
@@ -79,7 +79,7 @@ class Sweep:
         CONSOLE.print(f"{run.name}: finished")
         return resume and resume.folder
 
-    def fit(self, run: Run, args: list[str]) -> None:
+    def fit(self, run: PlannedRun, args: list[str]) -> None:
         """Run ``pfl fit`` in a process; a PflError, with the last line that it said, if it fails."""
         run.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
@@ -118,7 +118,7 @@ def sweep_command(args: list[str]) -> None:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path) -> Iterator[Run]:
+def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path) -> Iterator[PlannedRun]:
     """The runs of a sweep, method by method, with the arguments ``passed`` on to ``pfl fit``; a PflError if wrong."""
     names = [Path(method).stem for method in methods]
     if twice := {name for name in names if names.count(name) > 1}:
@@ -132,7 +132,7 @@ def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], ou
         args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false"]
         cli = Settings(args, run=False)
         settings = plain(cli.parser, cli.config)
-        yield Run(f"{number}/{len(runs)} {name}, seed {seed}", folder, args, settings)
+        yield PlannedRun(f"{number}/{len(runs)} {name}, seed {seed}", folder, args, settings)
 
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:

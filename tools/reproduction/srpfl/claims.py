@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import numpy as np
-from claims import Claim
 
 from pfl_lightning.report import Curve
+from reproduction.claims import Claim
 
 Curves = dict[str, Curve]  # of one panel, by their names in the paper
 Check = Callable[[Curves], list[Claim]]

@@ -1,7 +1,4 @@
-"""Checks SRPFL's theory of linear representations on simulations (section 5.7), and draws them.
-
-Example: ``python tools/reproduce_linear.py --figure docs/linear.png``
-"""
+"""SRPFL's theory of linear representations, checked on simulations (section 5.7), and drawn."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,18 +6,16 @@ from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
-from claims import Claim, show
-from jsonargparse import auto_cli
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.callbacks import OracleDoubling
-from pfl_lightning.cli.console import keep_quiet
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.system import DynamicExponential, Participation
 from pfl_lightning.theory import equal_stages_ratio, expected_time, principal_angle_distance
+from reproduction.claims import Claim
 
 ROUNDS = 80
 MOST_ROUNDS = 300  # of a run that an oracle stops; they take about 20
@@ -260,18 +255,3 @@ def describe(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     axes.legend()
-
-
-def main(figure: Path, seeds: int = 10) -> None:
-    """Check and draw.
-
-    Args:
-        figure: Where the picture goes; its ending says the format.
-        seeds: Repetitions of the comparison with FedRep.
-    """
-    keep_quiet()
-    show(linear_claims(seeds, figure))
-
-
-if __name__ == "__main__":
-    auto_cli(main, as_positional=False)
