@@ -6,7 +6,7 @@ from typing import Any
 import lightning.pytorch as pl
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 import pfl_lightning
 from pfl_lightning.callbacks import (
@@ -54,7 +54,7 @@ class SavedConfig(SaveConfigCallback):
 
     fingerprint = ""
 
-    def __init__(self, parser: LightningArgumentParser, config: Any, **kwargs: Any) -> None:
+    def __init__(self, parser: LightningArgumentParser, config: Namespace, **kwargs: Any) -> None:
         config = config.clone()
         config.pop("ckpt_path", None)  # running the saved file starts anew
         super().__init__(parser, config, **kwargs)
@@ -191,7 +191,7 @@ class PflCLI(LightningCLI):
                 "files"
             )
 
-    def loggers(self, folder: Path) -> list[Any]:
+    def loggers(self, folder: Path) -> list[Logger]:
         """TensorBoard and ``metrics.csv``, in a new run folder or in that of the run that is resumed."""
         purge = self.resume.content["global_step"] + 1 if self.resume else None
         board = TensorBoardLogger(

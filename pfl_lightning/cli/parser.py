@@ -14,7 +14,7 @@ from pfl_lightning.models import Network
 from pfl_lightning.system import Speeds
 
 
-def _is_choice(member: Any, base: type) -> bool:
+def _is_choice(member: object, base: type) -> bool:
     return isinstance(member, type) and issubclass(member, base) and member is not base
 
 

@@ -149,4 +149,5 @@ def _default_options(class_path: str) -> dict[str, Any] | None:
         return None
     parser = PflParser()
     parser.add_class_arguments(kind, "of", fail_untyped=False)
-    return plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})
+    options: dict[str, Any] = plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})
+    return options

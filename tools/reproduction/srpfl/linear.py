@@ -31,12 +31,16 @@ EXACT_RATIOS = {8: 1.0, 16: 0.5980, 32: 0.4122, 64: 0.3081, 128: 0.2432, 256: 0.
 class Recorder(pl.Callback):
     """Remembers a run.
 
+    Args:
+        data: What the run is trained on.
+
     Attributes:
         distances: Distance to the true representation, before the first round and after each.
         cohort_sizes: Participants of each round.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, data: LinearRepresentation) -> None:
+        self.data = data
         self.distances: list[float] = []
         self.cohort_sizes: list[int] = []
 
@@ -44,7 +48,7 @@ class Recorder(pl.Callback):
         """Remember the start."""
         assert isinstance(pl_module, LinearFedRep)
         found = pl_module.representation
-        truth = found.new_tensor(trainer.datamodule.representation)  # type: ignore[attr-defined]
+        truth = found.new_tensor(self.data.representation)
         self.distances.append(float(principal_angle_distance(found, truth)))
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -55,7 +59,7 @@ class Recorder(pl.Callback):
 
 def train(data: LinearRepresentation, rounds: int, *callbacks: pl.Callback, **options: Any) -> Recorder:
     """Train linear FedRep with the step size 0.5."""
-    recorder = Recorder()
+    recorder = Recorder(data)
     trainer = pl.Trainer(
         accelerator="cpu",
         precision="64-true",

@@ -7,7 +7,7 @@ def passed(claims) -> list[bool]:
 
 
 def run_with(*cohort_sizes: int):
-    recorder = linear.Recorder()
+    recorder = linear.Recorder(linear.problem(2, 0.0, seed=0))
     recorder.cohort_sizes = list(cohort_sizes)
     return recorder
 
