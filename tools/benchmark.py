@@ -74,7 +74,7 @@ def check_files(json: Path | None, figure: Path | None) -> None:
             refuse(f"{key}: {path} is not possible; allowed: a file in an existing folder")
     endings = FigureCanvasBase.get_supported_filetypes()
     if figure and figure.suffix[1:] not in endings:
-        refuse(f"figure: {figure} is not possible; allowed endings: {', '.join(sorted(endings))}")
+        refuse(f"figure: {figure} is not possible; allowed extensions: {', '.join(sorted(endings))}")
 
 
 def suited(name: str, workload: Workload, backends: Sequence[BackendName]) -> list[BackendName]:

@@ -1,7 +1,7 @@
-"""Runs the experiments of a paper's figure and checks what the paper says of it.
+"""Runs the experiments behind a figure of a paper and checks the paper's claims about it.
 
 Example: ``python tools/reproduce.py srpfl fig3 --scale small --root DIR``; DIR holds one folder of files for each data
-set, such as ``DIR/cifar10``. The runs are kept below ``--out`` and are not repeated; a stopped command continues.
+set, such as ``DIR/cifar10``. Finished runs are kept in ``--out`` and not repeated; an interrupted command resumes.
 """
 
 from json import dumps
@@ -25,16 +25,16 @@ def srpfl(
     jobs: int = 1,
     json: Path | None = None,
 ) -> None:
-    """Run a figure of SRPFL and check its claims; exit code 1 if one does not hold.
+    """Run the experiments of a figure of SRPFL and check its claims; the exit code is 1 if one fails.
 
     Args:
-        figure: Which figure; ``linear`` is the theory's numeric experiments.
-        scale: ``small`` fits two CPU cores, ``full`` is the paper's setting.
+        figure: Which figure; ``linear`` stands for the numerical experiments of the theory.
+        scale: ``small`` runs on two CPU cores, ``full`` is the paper's setting.
         root: Folder with a folder of files for each data set.
-        out: Where runs and pictures go.
+        out: Folder for runs and figures.
         seeds: Seeds to run; by default 10 at small scale, the paper's 10, 20, 30 and 40 at full scale.
-        jobs: Runs at once.
-        json: Where to write one record per claim.
+        jobs: Number of runs at the same time.
+        json: File to which one record per claim is written.
     """
     keep_quiet()
     if scale == "small" and figure != "linear" and not FIGURES[figure].small:

@@ -1,4 +1,4 @@
-"""Turns what the parser says of a wrong command line into one clear line with the nearest right name."""
+"""Rewords the parser's errors: one line with the key, the value, what is allowed, and the closest valid name."""
 
 import difflib
 import inspect
@@ -26,7 +26,7 @@ _REWRITES = (
 
 
 def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[str, type]]) -> str:
-    """Rewrite a message of the parser.
+    """Reword a message of the parser.
 
     Args:
         message: What the parser says, possibly a tree of many lines.
@@ -64,7 +64,7 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
         return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
     if "Expected an instantiatable class" in text:
-        return f"{key}: name the class too; allowed: {', '.join(sorted(known))}"
+        return f"{key}: the name of the class is missing; allowed: {', '.join(sorted(known))}"
     if wrong := re.search(r"Expected a path but (\S+) either", text):
         allowed = ", ".join(sorted(known)) or "the import path of a class, such as torch.optim.SGD"
         return f"{key}: no such class: {wrong[1]}{_nearest(wrong[1], known)}; allowed: {allowed}"

@@ -28,12 +28,12 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, assemble
 from pfl_lightning.settings import named_callbacks, run_name
 
-DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
-Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep.
-Data: pfl data describe, pfl data prepare. Many runs: pfl sweep. Their results: pfl compare."""
+DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
+To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
+To inspect or download data: pfl data. To run many experiments: pfl sweep. To compare their results: pfl compare."""
 
 
-# trainer options that would not do here what they say
+# trainer options whose other values make no sense with communication rounds
 POSSIBLE: dict[str, tuple[Any, ...]] = {
     "devices": (1, "1"),
     "num_nodes": (1,),
@@ -67,7 +67,7 @@ class SavedConfig(SaveConfigCallback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add the settings, as plain values, and what tells the data, which takes a pass over them."""
+        """Add the settings as plain values, and the fingerprint of the data, which is computed once."""
         self.fingerprint = self.fingerprint or trainer.datamodule.fingerprint()  # type: ignore[attr-defined]
         checkpoint["fingerprint"] = self.fingerprint
         checkpoint["config"] = plain(self.parser, self.config)
@@ -118,13 +118,13 @@ class PflCLI(LightningCLI):
         return {name: known[name] | {"verbose", "weights_only"} for name in ("fit", "validate", "test")}
 
     def validate(self, **kwargs: Any) -> None:
-        """Judge a checkpoint on the validation share; ``RunSummary`` prints the table."""
+        """Evaluate a checkpoint on the validation samples; ``RunSummary`` prints the table."""
         if "val" not in self.datamodule.held_out_splits:
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         self.trainer.validate(**kwargs, verbose=False)
 
     def test(self, **kwargs: Any) -> None:
-        """Judge a checkpoint on the test split; ``RunSummary`` prints the table."""
+        """Evaluate a checkpoint on the test samples; ``RunSummary`` prints the table."""
         self.trainer.test(**kwargs, verbose=False)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -145,14 +145,14 @@ class PflCLI(LightningCLI):
         check_trainer(config.trainer)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
-                raise PflError(f"ckpt_path: {self.subcommand} needs one; allowed: a checkpoint, or last")
+                raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
             return
         self.resume = find_resume(config.ckpt_path, self.runs_folder)
         config.ckpt_path = str(self.resume.checkpoint)
         settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]
-        if self.subcommand == "fit" and config.trainer.max_steps <= done:
-            raise PflError(f"trainer.max_steps: {config.trainer.max_steps}, but {done} rounds are done; allowed: more")
+        if self.subcommand == "fit" and (rounds := config.trainer.max_steps) <= done:
+            raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 
@@ -163,7 +163,7 @@ class PflCLI(LightningCLI):
         return Path(config.trainer.default_root_dir) / run_name(config)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build data and network first, so that a run that cannot start leaves no folder; add what every run has."""
+        """Build data and network first, so that a run that cannot start leaves no folder; add the usual callbacks."""
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
         self._check_data()
@@ -183,12 +183,12 @@ class PflCLI(LightningCLI):
         return super().instantiate_trainer(**kwargs)
 
     def _check_data(self) -> None:
-        """Refuse to go on with other data under the same settings."""
+        """Refuse to resume on other data with the same settings."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
             raise PflError(
-                f"data.root: the data in '{self.datamodule.root}' are not those of the checkpoint; allowed: the same "
-                "files"
+                f"data.root: '{self.datamodule.root}' holds other data than the checkpoint was trained on; "
+                "allowed: the same files"
             )
 
     def loggers(self, folder: Path) -> list[Logger]:
@@ -201,10 +201,10 @@ class PflCLI(LightningCLI):
 
 
 def check_trainer(trainer: Namespace) -> None:
-    """Refuse what the trainer cannot do with communication rounds.
+    """Refuse trainer options that make no sense with communication rounds.
 
     Raises:
-        PflError: If it shall do so.
+        PflError: If one of them is set.
     """
     check_rounds(trainer.max_steps)
     for option, possible in POSSIBLE.items():
@@ -213,14 +213,14 @@ def check_trainer(trainer: Namespace) -> None:
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise PflError(f"trainer.callbacks: {twice.pop()} is there twice; allowed: once (null empties the list)")
+        raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
 
 
 def one_seed(seed: bool | int) -> int:
-    """The seed of the data set for Lightning's ``seed_everything``, which would also take true and false.
+    """The seed of the data set: that of ``seed_everything``, which Lightning also lets be true or false.
 
     Raises:
-        ValueError: If it is no number.
+        ValueError: If it is not a number.
     """
     if isinstance(seed, bool):
         raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")

@@ -1,4 +1,4 @@
-"""Run folders: where a run lives, which checkpoint it continues from, and what may change when it does."""
+"""Run folders: where a run is stored, which checkpoint it resumes from, and which settings may change then."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -14,16 +14,16 @@ from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
-HONOURED = ("lr", "root", "new_clients")  # ends of keys that may change at a resume
+HONOURED = ("lr", "root", "new_clients")  # settings whose keys end so may change when a run resumes
 
 
 class Resume(NamedTuple):
-    """Where a run continues.
+    """What a run resumes from.
 
     Attributes:
         checkpoint: The file.
-        content: What it holds.
-        folder: The run's folder, when the file is the newest of it.
+        content: Its content.
+        folder: The folder of the run, if this is its newest checkpoint.
     """
 
     checkpoint: Path
@@ -62,10 +62,10 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
         )
     path = Path(ckpt_path)
     if not path.is_file():
-        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint, or last")
+        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint file, or last")
     content = read_checkpoint(path)
     if content is None:
-        raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of this program")
+        raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of pfl fit")
     newest = path.name == LAST and path.parent.name == "checkpoints"
     return Resume(path, content, path.parent.parent if newest else None)
 
@@ -89,10 +89,10 @@ def refuse_changes(old: Settings, new: Settings) -> list[str]:
         new: Settings now.
 
     Returns:
-        A line for each changed setting that is honoured.
+        A line for each setting that has changed and may.
 
     Raises:
-        PflError: If a setting has changed that a run cannot change half-way.
+        PflError: If a setting has changed that must stay the same throughout a run.
     """
     before, after = (dict(_comparable(settings)) for settings in (old, new))
     lines = []

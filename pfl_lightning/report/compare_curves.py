@@ -1,4 +1,4 @@
-"""Curves: the runs that differ in their seed alone, judged by one model, with a name as in the papers."""
+"""Curves: runs that differ only in their seed, evaluated by one model, and named as in the papers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """What stands in tables and legends."""
+        """Name in tables and legends."""
         return self._name(self.doubled) + self.suffix
 
     @property
@@ -44,7 +44,7 @@ class Curve:
 
     @property
     def doubled(self) -> bool:
-        """Whether the fastest clients start, and their number doubles."""
+        """Whether the runs start with the fastest clients and double their number."""
         return self.runs[0].doubling is not None
 
     @property
@@ -134,12 +134,12 @@ def _made_of(curve: Curve) -> dict[str, Any]:
 
 
 def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]:
-    """The curves of runs that differ in their seed alone."""
+    """The curves of runs that differ only in their seed."""
     group.sort(key=lambda run: run.seed)
     for run, other in pairwise(group):
         if run.seed == other.seed:
             both = f"'{run.folder}' and '{other.folder}'"
-            raise PflError(f"seed_everything: {run.seed} in {both} with the same settings; allowed: one run a seed")
+            raise PflError(f"seed_everything: {run.seed} in {both} with the same settings; allowed: one run per seed")
     first = group[0]
     chosen = [model for model in models if model in first.means] if models else usual_models(first)
     if not chosen:
@@ -152,7 +152,7 @@ def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]
 
 
 def _suffixes(curves: Sequence[Curve]) -> list[str]:
-    """What tells curves of one name apart, such as ", lr=0.1"; options of classes that differ only if need be."""
+    """What tells curves of one name apart, such as ", lr=0.1"; options of differing classes only where needed."""
     settings = [curve.runs[0].settings for curve in curves]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]

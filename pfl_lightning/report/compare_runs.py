@@ -1,4 +1,4 @@
-"""Reads run folders, without the code that wrote them."""
+"""Reads run folders, without the training code."""
 
 import csv
 import re
@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
-TRAINER = ("max_steps", "val_check_interval", "precision")  # what else the trainer has does not make a curve
+TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run folder says of the test split.
+    """The test results in a run folder.
 
     Attributes:
         folder: The folder.
@@ -33,7 +33,7 @@ class Run:
         settings: Everything else that makes its curves, by key such as ``model.lr``.
         quantity: What clients are judged by.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
-        compute: Simulated seconds of computing until then, ``[evaluations]``.
+        compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
     """
 
@@ -73,7 +73,7 @@ def read_run(folder: Path) -> Run:
         folder: The folder.
 
     Raises:
-        PflError: If it is no run folder, or has no test results.
+        PflError: If it is not a run folder, or has no test results.
     """
     if not folder.is_dir():
         raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
@@ -81,7 +81,7 @@ def read_run(folder: Path) -> Run:
         raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     if not isinstance(config, dict) or not config.keys() >= {"seed_everything", "model", "data", "trainer"}:
-        raise PflError(f"runs: '{folder}/config.yaml' is not of a run; allowed: what pfl fit wrote")
+        raise PflError(f"runs: '{folder}/config.yaml' was not written by pfl fit; allowed: run folders of pfl fit")
     with (folder / "metrics.csv").open(newline="") as file:
         reader = csv.DictReader(file)
         tags = [tag for name in reader.fieldnames or () if (tag := TEST_MEAN.fullmatch(name))]
@@ -116,7 +116,7 @@ def check_same_data(runs: Sequence[Run]) -> None:
 
 
 def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The settings that make a curve, flat; one that is not set is not there."""
+    """The settings that make a curve, flat; nulls are left out."""
     trainer = config["trainer"]
     callbacks = dict(named_callbacks(trainer.get("callbacks")))
     parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}

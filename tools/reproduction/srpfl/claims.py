@@ -1,4 +1,4 @@
-"""What SRPFL says of its figures, checked on the curves of runs."""
+"""SRPFL's claims about its figures, checked on the curves of runs."""
 
 from collections.abc import Callable
 

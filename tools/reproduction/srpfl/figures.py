@@ -1,4 +1,4 @@
-"""The figures of SRPFL: which runs they are made of, and what the paper says of them."""
+"""The figures of SRPFL: the runs that they need, and the claims that the paper makes about them."""
 
 import shlex
 import subprocess
@@ -38,7 +38,7 @@ METHODS = ("fedavg", "flanp", "fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl",
 FOUR = ("fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl")
 SEEDS = {"small": [10], "full": [10, 20, 30, 40]}
 
-# what fits two CPU cores in minutes: fewer and smaller clients, fewer rounds, smaller networks
+# settings that take two CPU cores a few minutes: fewer and smaller clients, fewer rounds, smaller networks
 SMALL = {
     "cifar10": (
         "--data.num_clients=20 --data.augment=false --model.network.channels=[8,16] --model.eval_epochs=3 "
@@ -66,7 +66,7 @@ class Panel(NamedTuple):
         data: Name of the data set, of its settings and of its folder.
         methods: Which methods.
         options: More options of the runs.
-        name: What tells it from other panels of the same data.
+        name: Tells it from other panels of the same data.
     """
 
     data: str
@@ -82,8 +82,8 @@ class Figure(NamedTuple):
         overlay: Its settings.
         panels: Its panels at full scale.
         small: Its panels at small scale; none where it needs the users of the whole Sent140.
-        check: What the paper says of a panel.
-        across: What it says of all panels together, by name.
+        check: The claims about one panel.
+        across: The claims about all panels together, given by name.
     """
 
     overlay: str
@@ -126,7 +126,7 @@ FIGURES: dict[FigureName, Figure] = {
 
 
 def fit_options(figure: Figure, panel: Panel, scale: Scale, root: Path) -> list[str]:
-    """Options of ``pfl fit`` for the runs of a panel, but for the method's."""
+    """Options of ``pfl fit`` for the runs of a panel, except the method's."""
     papers = CONFIGS / "papers/srpfl"
     own = papers / f"{panel.data}.yaml"
     files = [own if own.is_file() else CONFIGS / f"data/{panel.data}.yaml", papers / f"{figure.overlay}.yaml"]
@@ -139,7 +139,7 @@ def fit_options(figure: Figure, panel: Panel, scale: Scale, root: Path) -> list[
 
 
 def run_panel(figure: Figure, panel: Panel, scale: Scale, root: Path, out: Path, seeds: list[int], jobs: int) -> None:
-    """Train every method with every seed by ``pfl sweep``, but what is there already.
+    """Train every method with every seed by ``pfl sweep``, which skips finished runs.
 
     Raises:
         SystemExit: If a run fails.
