@@ -1,23 +1,61 @@
-"""Nested settings, as in ``config.yaml``."""
+"""How configs are read: ``config.yaml``, and the settings in a checkpoint.
 
-from collections.abc import Iterator, Mapping
+A class is a ``class_path`` beside its ``init_args``. Callbacks are known by the names of their classes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-DOUBLING = "Doubling"  # how the names of callbacks for stage doubling end
+Settings = Mapping[str, Any]
+
+OWN_PACKAGE = __name__.partition(".")[0] + "."
+
+
+def class_name(class_path: str) -> str:
+    """The last part of a class path, such as ``FedRep`` of ``pfl_lightning.methods.FedRep``."""
+    return class_path.rpartition(".")[2]
+
+
+def shown_class(class_path: str) -> str:
+    """A class of this package by its name alone; one of the user's own keeps its path."""
+    return class_name(class_path) if class_path.startswith(OWN_PACKAGE) else class_path
+
+
+def run_name(settings: Any) -> str:
+    """Method and data set of a run, such as ``FedRep-Digits``.
+
+    Args:
+        settings: All settings of the run, as mappings or as the parser's namespaces.
+    """
+    return "-".join(class_name(settings[key]["class_path"]) for key in ("model", "data"))
+
+
+def named_callbacks(callbacks: Iterable[Any] | None) -> list[tuple[str, Any]]:
+    """Callbacks with the names of their classes.
+
+    Args:
+        callbacks: What ``trainer.callbacks`` says.
+    """
+    return [(class_name(callback["class_path"]), callback) for callback in callbacks or ()]
+
+
+def is_doubling(callback: str) -> bool:
+    """Whether callbacks of a class with this name start with the fastest clients and double their number."""
+    return callback.endswith("Doubling")
 
 
 def flat(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested settings by their keys, such as ``model.lr``.
+    """The leaves of nested settings by the keys of the command line, such as ``model.lr``.
 
     Args:
         settings: Mappings within mappings, or a single value.
         key: Key of all of them.
 
     Yields:
-        Key and value of each leaf.
+        Key and value of each leaf; a class has its path under its own key, and its options below.
     """
     if isinstance(settings, Mapping):
         for name, inner in settings.items():
-            yield from flat(inner, f"{key}.{name}".lstrip("."))
+            yield from flat(inner, key if name in ("class_path", "init_args") else f"{key}.{name}".lstrip("."))
     else:
         yield key, settings

@@ -9,12 +9,11 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"errors", "memory", "seeding", "settings", "tree"},
+    {"errors", "memory", "quantity", "seeding", "settings", "tree"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"methods"},
     {"callbacks"},
-    {"runs", "complaints"},
     {"cli"},
     {"__main__"},
 ]

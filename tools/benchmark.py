@@ -29,11 +29,11 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
 
+from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import keep_quiet
 from pfl_lightning.cli.main import cause_of
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.client import BackendName
-from pfl_lightning.complaints import explain
 from pfl_lightning.errors import PflError
 from pfl_lightning.memory import keep_freed_memory
 
@@ -74,7 +74,7 @@ def check_files(json: Path | None, figure: Path | None) -> None:
             refuse(f"{key}: {path} is not possible; allowed: a file in an existing folder")
     endings = FigureCanvasBase.get_supported_filetypes()
     if figure and figure.suffix[1:] not in endings:
-        refuse(f"figure: {figure} is not possible; allowed endings: {', '.join(sorted(endings))}")
+        refuse(f"figure: {figure} is not possible; allowed extensions: {', '.join(sorted(endings))}")
 
 
 def suited(name: str, workload: Workload, backends: Sequence[BackendName]) -> list[BackendName]:

@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
+from pfl_lightning.quantity import LOSS
 
 LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
@@ -89,7 +90,7 @@ class RoundCheckpoint(Checkpoint):
         if self.monitor is not None and monitor not in trainer.callback_metrics:
             known = ", ".join(name for name in trainer.callback_metrics if name.startswith("val/"))
             raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        sign = -1 if "/loss/" in monitor else 1
+        sign = -1 if f"/{LOSS.name}/" in monitor else 1
         score = sign * float(trainer.callback_metrics.get(monitor, -sign * torch.inf))
         if is_best := score > self.best_score:
             self.best_score, self.best_round = score, trainer.global_step
@@ -111,7 +112,7 @@ class RoundCheckpoint(Checkpoint):
     @staticmethod
     def _usual_monitor(method: Method) -> str:
         model = method.judged_models[0]
-        return f"val/{model}/{method.metrics[f'test/{model}'].quantity}/mean"
+        return f"val/{model}/{method.metrics[f'test/{model}'].quantity.name}/mean"
 
     def _stop_later(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:

@@ -5,6 +5,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScore
+from pfl_lightning.quantity import ACCURACY
 
 EDGES = torch.linspace(0, 1, 21).tolist()  # of the bins for errors
 
@@ -23,9 +24,10 @@ class ClientHistograms(pl.Callback):
             return
         charts = {}
         for name, metric in _test_metrics(method_of(pl_module)).items():
-            band = [f"{name}/{metric.quantity}/{percentile}" for percentile in ("p50", "p10", "p90")]
+            quantity = metric.quantity.name
+            band = [f"{name}/{quantity}/{percentile}" for percentile in ("p50", "p10", "p90")]
             charts[f"{name}: p50, p10 to p90"] = ["Margin", band]
-            charts[f"median {metric.quantity}"] = ["Multiline", [f"^test/[^/]+/{metric.quantity}/p50$"]]
+            charts[f"median {quantity}"] = ["Multiline", [f"^test/[^/]+/{quantity}/p50$"]]
         for writer in _writers(trainer):
             writer.add_custom_scalars({"clients' test scores": charts})
 
@@ -34,12 +36,10 @@ class ClientHistograms(pl.Callback):
         method = method_of(pl_module)
         for name, metric in _test_metrics(method).items():
             with metric.sync_context():
-                scores = metric.values(metric.scores())
+                errors = metric.quantity.errors(metric.values(metric.scores()))
+            bins = EDGES if metric.quantity == ACCURACY else "auto"
             for writer in _writers(trainer):
-                if metric.quantity == "accuracy":
-                    writer.add_histogram(f"{name}/error", 1 - scores, method.clock.rounds, EDGES)
-                else:
-                    writer.add_histogram(f"{name}/{metric.quantity}", scores, method.clock.rounds, "auto")
+                writer.add_histogram(f"{name}/{metric.quantity.error_name}", errors, method.clock.rounds, bins)
 
 
 def _test_metrics(method: Method) -> dict[str, ClientScore]:

@@ -5,7 +5,7 @@ import lightning.pytorch as pl
 
 from pfl_lightning.data import Round, federated
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.settings import DOUBLING
+from pfl_lightning.settings import is_doubling
 
 Unit = Literal["clients", "samples"]
 
@@ -27,8 +27,8 @@ class Doubling(pl.Callback, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if not cls.__name__.endswith(DOUBLING):
-            raise TypeError(f"{cls.__name__}: the name of a stage doubling ends in {DOUBLING}")
+        if not is_doubling(cls.__name__):
+            raise TypeError(f"{cls.__name__}: the name of a stage doubling ends in Doubling")
 
     def __init__(self, n0: int, double_by: Unit = "clients") -> None:
         self.n0, self.double_by, self.stage = n0, double_by, 0

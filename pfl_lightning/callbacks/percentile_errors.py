@@ -50,7 +50,8 @@ class PercentileErrors(pl.Callback):
             sign = -1 if metric.higher_is_better else 1
             for tail in self.tails:
                 summary[f"superquantile_{100 * tail:g}"] = sign * superquantile(sign * values, scores.samples, tail)
-            method.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary.items()})
+            tag = f"{name}/{metric.quantity.name}"
+            method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
             split, model = name.split("/")
             columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
             rows += [

@@ -41,12 +41,10 @@ class RunSummary(pl.Callback):
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
         method = method_of(pl_module)
         quantity = method.metrics[f"{split}/{method.judged_models[0]}"].quantity
-        percent, digits = (" (%)", 1) if quantity == "accuracy" else ("", 4)
         judged = "New clients" if federated(trainer).new_clients else "Clients"
-        title = f"{judged}' {split} {quantity}{percent} after round {method.clock.rounds}"
+        title = f"{judged}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in method.judged_models:
-            values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity}/{column}") for column in COLUMNS]
-            scale = 100 if percent else 1
-            table.add_row(model, *("" if value is None else f"{scale * float(value):.{digits}f}" for value in values))
+            values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity.name}/{column}") for column in COLUMNS]
+            table.add_row(model, *("" if value is None else quantity.show(float(value)) for value in values))
         return table

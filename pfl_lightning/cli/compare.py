@@ -9,9 +9,10 @@ from pfl_lightning import report
 from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
+from pfl_lightning.quantity import ACCURACY
 
-DESCRIPTION = """Draws and tabulates the test results of runs on the same data. Runs that differ in their seed alone are
-one curve: mean, and one standard deviation over the seeds."""
+DESCRIPTION = """Plots and tabulates the test results of runs on the same data. Runs that differ only in their seed form
+one curve: the mean over the seeds, with a band of one standard deviation."""
 
 
 def compare_command(args: list[str]) -> None:
@@ -28,10 +29,12 @@ def compare_command(args: list[str]) -> None:
     report.check_same_data(runs)
     for run in runs:
         if run.rounds[-1] < run.settings["trainer.max_steps"]:
-            complain(f"'{run.folder}' ends with round {run.rounds[-1]} of {run.settings['trainer.max_steps']}", "note")
+            complain(
+                f"'{run.folder}' stops after round {run.rounds[-1]} of {run.settings['trainer.max_steps']}", "note"
+            )
     curves = report.curves_of(runs, given.models)
     wrong = [target for target in given.targets if not 0 <= target <= 1]
-    if wrong and curves[0].quantity.name == "accuracy":
+    if wrong and curves[0].quantity == ACCURACY:
         raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -44,13 +47,13 @@ def compare_parser() -> PflParser:
     """The arguments of ``pfl compare``."""
     parser = PflParser(prog="pfl compare", description=DESCRIPTION)
     parser.add_argument("runs", nargs="+", help="Run folders.")
-    parser.add_argument("--out", default="comparison", help="Folder for the figures and tables.")
+    parser.add_argument("--out", default="comparison", help="Output folder for the figures and tables.")
     parser.add_argument(
         "--communication_times",
         type=NonNegativeFloat,
         nargs="+",
         default=[0.0, 10.0, 100.0],
-        help="Simulated seconds that the communication of a round takes, whatever it was in the run.",
+        help="Simulated seconds of communication per round; they replace those of the runs.",
     )
     parser.add_argument(
         "--targets",
@@ -58,10 +61,13 @@ def compare_parser() -> PflParser:
         nargs="+",
         default=[],
         help="Mean accuracies between 0 and 1 (or losses) for the table of times; by default 90, 95 and 99 % of the"
-        " best final one of the methods without stage doubling.",
+        " best final accuracy without stage doubling.",
     )
     parser.add_argument(
-        "--models", nargs="+", default=[], help="Judged models, such as stored; by default the methods' own."
+        "--models",
+        nargs="+",
+        default=[],
+        help="Evaluated models, such as stored; by default the usual ones of each method.",
     )
     return parser
 

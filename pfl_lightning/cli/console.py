@@ -1,4 +1,4 @@
-"""How the command line says something to the user."""
+"""What the command line prints: results on stdout, notes, warnings and errors as single lines on stderr."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ def debugging() -> bool:
 
 
 def keep_quiet() -> None:
-    """Drop what Lightning says about itself; what it says about the run stays."""
+    """Silence Lightning's messages about itself; its warnings about the run become single lines."""
     warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
     warnings.filterwarnings("ignore", message="LightningCLI's args parameter.*")  # pfl data describe passes them on
     warnings.showwarning = lambda message, *_, **__: complain(str(message), "warning")

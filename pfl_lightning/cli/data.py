@@ -6,12 +6,12 @@ from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.cli.console import CONSOLE, complain
-from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import partition_figure, partition_table
 
-USAGE = """pfl data prepare NAME --root DIR     fetch, check and convert the files of a data set; its options follow
+USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
 pfl data describe [options of fit]   show how a data set is split among the clients"""
 
 
@@ -22,8 +22,8 @@ def data_command(args: list[str]) -> None:
         args: What follows ``data``.
 
     Raises:
-        SystemExit: With code 2 if there is no such command, 0 after help.
-        PflError: If the data cannot be had.
+        SystemExit: With code 2 if there is no such subcommand, 0 after help.
+        PflError: If the data cannot be loaded or split.
     """
     command = args[0] if args else None
     if command == "prepare":
@@ -33,20 +33,23 @@ def data_command(args: list[str]) -> None:
     elif command in ("-h", "--help"):
         CONSOLE.print(USAGE, soft_wrap=False)
     else:
-        complain(f"data: {command or 'nothing'} is not possible; allowed: prepare, describe")
+        what = f"{command} is not possible" if command else "a subcommand is missing"
+        complain(f"data: {what}; allowed: prepare, describe")
         raise SystemExit(2)
 
 
 def prepare(args: list[str]) -> None:
-    """Make the files of a data set ready, and read them once.
+    """Prepare the files of a data set, and load them once to check them.
 
     Args:
         args: Name and options.
     """
     known = CHOICES["data"]
     name = args[0] if args and args[0] in known else None
-    parser = PflParser(description="Fetches, checks and converts the files of a data set; a broken download goes on.")
-    parser.add_argument("name", choices=sorted(known), help="Name of the data set; its own options follow.")
+    parser = PflParser(
+        description="Downloads, checks and converts the files of a data set; an interrupted download resumes."
+    )
+    parser.add_argument("name", choices=sorted(known), help="Name of the data set; its options follow.")
     if name:
         parser.add_class_arguments(known[name], as_group=False, skip={"partition", "participation", "speeds"})
     given = parser.parse_args(args).as_dict()
@@ -66,17 +69,17 @@ class DescribeCLI(PflCLI):
     """Reads the settings of a run, and shows its clients instead of training."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add where the picture goes."""
+        """Add the file for the figure."""
         super().add_arguments_to_parser(parser)
         parser.add_argument(
-            "--figure", type=str, default="partition.png", help="Where the picture goes; its ending says the format."
+            "--figure", type=str, default="partition.png", help="File for the figure; its extension chooses the format."
         )
 
     def instantiate_classes(self) -> None:
-        """Make the data alone, and describe it."""
+        """Build only the data, and describe them."""
         path = Path(self.config.figure)
         if path.suffix[1:] not in (endings := FigureCanvasBase.get_supported_filetypes()):
-            raise PflError(f"figure: {path} is not possible; allowed endings: {', '.join(sorted(endings))}")
+            raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
         self.datamodule = self.parser.instantiate_classes(self.config).data
         self.datamodule.prepare_data()
         self.datamodule.setup()
@@ -84,4 +87,4 @@ class DescribeCLI(PflCLI):
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         partition_figure(counts, type(self.datamodule).__name__).savefig(path)
-        CONSOLE.print(f"Picture: {path}")
+        CONSOLE.print(f"Figure: {path}")

@@ -4,12 +4,12 @@ import sys
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from pfl_lightning.cli.compare import compare_command
+from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging, keep_quiet
 from pfl_lightning.cli.data import data_command
-from pfl_lightning.cli.experiment import PflCLI
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.complaints import explain
 from pfl_lightning.errors import PflError
 from pfl_lightning.memory import keep_freed_memory
 
@@ -23,7 +23,7 @@ def main(args: list[str] | None = None) -> None:
         args: Arguments; those of the process by default.
 
     Raises:
-        SystemExit: With code 2 for a wrong command line, 1 for what is found wrong later, 130 or 143 after a signal.
+        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130 or 143 after a signal.
     """
     keep_quiet()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
@@ -40,12 +40,12 @@ def main(args: list[str] | None = None) -> None:
         if debugging():
             raise
         known = cause_of(error)
-        complain(str(known) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows where)")
+        complain(str(known) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows the traceback)")
         raise SystemExit(1) from None
 
 
 def cause_of(error: BaseException | None) -> PflError | None:
-    """The error of ours that an error is, or that caused it: the parser wraps what constructors raise."""
+    """The ``PflError`` that an error is or was caused by; the parser wraps what constructors raise."""
     while error is not None and not isinstance(error, PflError):
         error = error.__cause__ or error.__context__
     return error

@@ -1,18 +1,20 @@
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
+import yaml
+from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning import callbacks, data, methods, models, system
+from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging
-from pfl_lightning.complaints import explain
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.system import Speeds
 
 
-def _is_choice(member: Any, base: type) -> bool:
+def _is_choice(member: object, base: type) -> bool:
     return isinstance(member, type) and issubclass(member, base) and member is not base
 
 
@@ -50,3 +52,18 @@ class PflParser(LightningArgumentParser):
             *self._option_string_actions,
             *(name for parsers in subparsers for p in parsers for name in p.options()),
         ]
+
+
+def plain(parser: LightningArgumentParser, config: Namespace, validate: bool = True) -> dict[str, Any]:
+    """Parsed settings as numbers, strings, lists and mappings, as a settings file has them.
+
+    Args:
+        parser: What parsed them.
+        config: The settings.
+        validate: Whether required ones must be there.
+
+    Returns:
+        Nested settings with every null, which need not be the default.
+    """
+    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=not validate))
+    return settings

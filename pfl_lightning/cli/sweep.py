@@ -7,19 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from pfl_lightning.cli.console import CONSOLE
-from pfl_lightning.cli.experiment import PflCLI
-from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.parser import PflParser, plain
+from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import Resume, find_resume, refuse_changes
+from pfl_lightning.settings import run_name
 
-DESCRIPTION = """Runs pfl fit for each method and seed, each in a process. The same command skips what is finished and
-continues what is not. What stands behind -- goes to pfl fit: files before the method's file, options behind it.
+DESCRIPTION = """Runs pfl fit for each method and seed, each in a process of its own. The same command again skips
+finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come before the method's
+file, options after it.
 Example: pfl sweep --seeds 1 2 --methods configs/methods/fedrep.yaml -- --config configs/data/cifar10.yaml"""
-OWN = ("--seed_everything", "--trainer.default_root_dir", "--ckpt_path")  # what the sweep itself says to fit
+OWN = ("--seed_everything", "--trainer.default_root_dir", "--ckpt_path")  # set by the sweep itself
 
 
 class Settings(PflCLI):
@@ -29,7 +30,7 @@ class Settings(PflCLI):
         """Nothing is built."""
 
 
-class Run(NamedTuple):
+class PlannedRun(NamedTuple):
     """A run of the sweep: its name in progress lines, folder, arguments of ``pfl fit``, and all that these set."""
 
     name: str
@@ -38,33 +39,32 @@ class Run(NamedTuple):
     settings: dict[str, Any]
 
     def resume(self) -> Resume | None:
-        """Its newest checkpoint, if there is any; a PflError if that has other settings."""
-        names = [self.settings[key]["class_path"].rpartition(".")[2] for key in ("model", "data")]
+        """Its newest checkpoint, if there is one; a PflError if that has other settings."""
         try:
-            found = find_resume("last", self.folder / "-".join(names))
+            found = find_resume("last", self.folder / run_name(self.settings))
         except PflError:
             return None
         for line in refuse_changes(found.content["config"], self.settings):
             if not line.startswith("data.root"):
-                raise PflError(f"{line}; keep the old value, or take another --out")
+                raise PflError(f"{line}; keep the old value, or choose another --out")
         return found
 
 
 class Sweep:
-    """Runs processes, and passes signals on to them, which are no part of the terminal's group, once each."""
+    """Runs processes outside the terminal's process group, and forwards each signal to them once."""
 
     def __init__(self) -> None:
-        self.processes: list[subprocess.Popen] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
         self.signal = 0
 
     def pass_on(self, number: int, *_: Any) -> None:
-        """Let the processes save and stop; at a second signal they stop at once."""
+        """Let the processes save and stop; a second signal stops them at once."""
         self.signal = number
         for process in self.processes:
             process.send_signal(number)
 
-    def execute(self, run: Run) -> Path | None:
-        """Start a run or continue it, unless it is finished; tell how it goes; return the finished run's folder."""
+    def execute(self, run: PlannedRun) -> Path | None:
+        """Start or resume a run unless it is finished, and report on it; return the folder of a finished run."""
         if self.signal:
             return None
         rounds = run.settings["trainer"]["max_steps"]
@@ -80,8 +80,8 @@ class Sweep:
         CONSOLE.print(f"{run.name}: finished")
         return resume and resume.folder
 
-    def fit(self, run: Run, args: list[str]) -> None:
-        """Run ``pfl fit`` in a process; a PflError, with the last line that it said, if it fails."""
+    def fit(self, run: PlannedRun, args: list[str]) -> None:
+        """Run ``pfl fit`` in a process; if it fails, raise a PflError with the last line of its stderr."""
         run.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
         with (run.folder / "stderr.txt").open("w+") as said:
@@ -103,9 +103,9 @@ def sweep_command(args: list[str]) -> None:
     split = args.index("--") if "--" in args else len(args)
     parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
     parser.add_argument("--seeds", type=NonNegativeInt, nargs="+", required=True, help="Values of seed_everything.")
-    parser.add_argument("--methods", nargs="+", required=True, help="Settings files of methods.")
-    parser.add_argument("--out", default="sweep", help="Folder; runs are in <out>/<method>/seed_<seed>.")
-    parser.add_argument("--jobs", type=PositiveInt, default=1, help="Runs at once.")
+    parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
+    parser.add_argument("--out", default="sweep", help="Output folder; runs are in <out>/<method>/seed_<seed>.")
+    parser.add_argument("--jobs", type=PositiveInt, default=1, help="Number of runs at the same time.")
     given = parser.parse_args(args[:split])
     runs, sweep = list(plan(given.methods, given.seeds, args[split + 1 :], Path(given.out))), Sweep()
     before = {number: signal.signal(number, sweep.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -119,25 +119,25 @@ def sweep_command(args: list[str]) -> None:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path) -> Iterator[Run]:
-    """The runs of a sweep, method by method, with the arguments ``passed`` on to ``pfl fit``; a PflError if wrong."""
+def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path) -> Iterator[PlannedRun]:
+    """The runs of a sweep, method by method, with the arguments ``passed`` on to ``pfl fit``."""
     names = [Path(method).stem for method in methods]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise PflError(f"methods: {twice.pop()} is there twice; allowed: files with different names")
+        raise PflError(f"methods: {twice.pop()} is listed twice; allowed: files with different names")
     if own := [word for word in passed if word.partition("=")[0] in OWN]:
-        raise PflError(f"{own[0]}: the sweep says this itself; allowed: --seeds, --out")
+        raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
     runs = [(name, method, seed) for name, method in zip(names, methods, strict=True) for seed in dict.fromkeys(seeds)]
     for number, (name, method, seed) in enumerate(runs, start=1):
         folder = out / name / f"seed_{seed}"
         where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
         args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false"]
         cli = Settings(args, run=False)
-        settings = yaml.safe_load(cli.parser.dump(cli.config))
-        yield Run(f"{number}/{len(runs)} {name}, seed {seed}", folder, args, settings)
+        settings = plain(cli.parser, cli.config)
+        yield PlannedRun(f"{number}/{len(runs)} {name}, seed {seed}", folder, args, settings)
 
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:
-    """The arguments with the method's file behind the other files, such as the data set's, and before the options."""
+    """The arguments with the method's file after the other files, such as the data set's, and before the options."""
     files = [index for index, word in enumerate(passed) if word.partition("=")[0] in ("-c", "--config")]
     end = max((index + (1 if "=" in passed[index] else 2) for index in files), default=0)
     return [*passed[:end], "--config", method, *passed[end:]]

@@ -169,7 +169,7 @@ class Lifecycle(pl.LightningModule, ABC):
         self.log_clock()
         for name, metric in self.metrics.items():
             summary = metric.compute().items()
-            self.log_dict({f"{name}/{metric.quantity}/{key}": value.float() for key, value in summary})
+            self.log_dict({f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary})
             metric.reset()
 
     @abstractmethod

@@ -6,6 +6,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from pfl_lightning.metrics.functional import client_summary
+from pfl_lightning.quantity import ACCURACY, LOSS, Quantity
 
 
 class ClientScores(NamedTuple):
@@ -34,7 +35,7 @@ class ClientScore(Metric):
         num_clients: Number of clients.
     """
 
-    quantity: ClassVar[str]
+    quantity: ClassVar[Quantity]
     is_differentiable = False
     full_state_update = False
 
@@ -80,8 +81,8 @@ class ClientScore(Metric):
 class ClientAccuracy(ClientScore):
     """Accuracy of every client: correct_i / samples_i for client i; range [0, 1]."""
 
-    quantity = "accuracy"
-    higher_is_better = True
+    quantity = ACCURACY
+    higher_is_better = ACCURACY.higher_is_better
 
     @staticmethod
     def values(scores: ClientScores) -> Tensor:
@@ -92,8 +93,8 @@ class ClientAccuracy(ClientScore):
 class ClientLoss(ClientScore):
     """Mean loss of every client's samples, for data without classes; range [0, inf)."""
 
-    quantity = "loss"
-    higher_is_better = False
+    quantity = LOSS
+    higher_is_better = LOSS.higher_is_better
 
     @staticmethod
     def values(scores: ClientScores) -> Tensor:

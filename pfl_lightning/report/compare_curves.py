@@ -1,6 +1,5 @@
-"""Curves: the runs that differ in their seed alone, judged by one model, with a name as in the papers."""
+"""Curves: runs that differ only in their seed, evaluated by one model, and named as in the papers."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.compare_runs import Floats, Quantity, Run
+from pfl_lightning.quantity import Quantity
+from pfl_lightning.report.compare_runs import Floats, Run
+from pfl_lightning.settings import shown_class
 
-DOUBLING = ("StageDoubling", "GradientDoubling")  # callbacks; only their rules for the end of a stage differ
 PLAIN = {"LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}
-OWN_CLASS = re.compile(r"^pfl_lightning\.(\w+\.)*")  # a class of the user's own keeps its path
 DOUBLED = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP"}
 
 
@@ -35,7 +34,7 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """What stands in tables and legends."""
+        """Name in tables and legends."""
         return self._name(self.doubled) + self.suffix
 
     @property
@@ -45,8 +44,8 @@ class Curve:
 
     @property
     def doubled(self) -> bool:
-        """Whether the fastest clients start, and their number doubles."""
-        return any(name in self.runs[0].settings for name in DOUBLING)
+        """Whether the runs start with the fastest clients and double their number."""
+        return self.runs[0].doubling is not None
 
     @property
     def quantity(self) -> Quantity:
@@ -130,17 +129,17 @@ def without_doubling(curve: Curve, curves: Sequence[Curve]) -> Curve | None:
 
 def _made_of(curve: Curve) -> dict[str, Any]:
     """The settings of a curve without its doubling and the number of its rounds and evaluations."""
-    settings = curve.runs[0].settings
-    return {key: value for key, value in settings.items() if not key.startswith((*DOUBLING, "trainer."))}
+    left_out = ("trainer", curve.runs[0].doubling)
+    return {key: value for key, value in curve.runs[0].settings.items() if key.partition(".")[0] not in left_out}
 
 
 def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]:
-    """The curves of runs that differ in their seed alone."""
+    """The curves of runs that differ only in their seed."""
     group.sort(key=lambda run: run.seed)
     for run, other in pairwise(group):
         if run.seed == other.seed:
             both = f"'{run.folder}' and '{other.folder}'"
-            raise PflError(f"seed_everything: {run.seed} in {both} with the same settings; allowed: one run a seed")
+            raise PflError(f"seed_everything: {run.seed} in {both} with the same settings; allowed: one run per seed")
     first = group[0]
     chosen = [model for model in models if model in first.means] if models else usual_models(first)
     if not chosen:
@@ -153,7 +152,7 @@ def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]
 
 
 def _suffixes(curves: Sequence[Curve]) -> list[str]:
-    """What tells curves of one name apart, such as ", lr=0.1"; options of classes that differ only if need be."""
+    """What tells curves of one name apart, such as ", lr=0.1"; options of differing classes only where needed."""
     settings = [curve.runs[0].settings for curve in curves]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
@@ -163,5 +162,5 @@ def _suffixes(curves: Sequence[Curve]) -> list[str]:
 
 
 def _suffix(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    shown = [(key.partition(".")[2] or key, OWN_CLASS.sub("", str(settings[key]))) for key in keys if key in settings]
+    shown = [(key.partition(".")[2] or key, shown_class(str(settings[key]))) for key in keys if key in settings]
     return "".join(f", {name}" if name == value else f", {name}={value}" for name, value in shown)

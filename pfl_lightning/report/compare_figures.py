@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.compare_runs import Quantity
 
 # Okabe and Ito's colours for the colour-blind (Wong, Nature Methods 8, 441), the palest last
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -72,7 +71,7 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
         Each client's error is its mean over the seeds (Delta-FL, Figures 4, 12 and 13).
     """
     quantity = curves[0].quantity
-    errors = [_errors(np.mean(curve.final_scores, axis=0), quantity) for curve in curves]
+    errors = [quantity.scale * quantity.errors(np.mean(curve.final_scores, axis=0)) for curve in curves]
     bins = np.linspace(0, max(quantity.scale / 100, *map(np.max, errors)), BINS + 1)
     with rc_context(PRINT):
         figure = Figure(figsize=(4.5, 0.5 + 1.1 * len(curves)), layout="constrained")
@@ -83,14 +82,9 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
             axes.axvline(mean, color="black", linestyle="--", linewidth=1)
             axes.axvline(p90, color="black", linestyle=":", linewidth=1)
             axes.set_title(f"{curve.label}: mean {mean:.3g} (dashed), p90 {p90:.3g} (dotted)", loc="left")
-        name = "error (%)" if quantity.higher_is_better else quantity.name
-        rows[-1].set_xlabel(f"final test {name} of a client")
+        rows[-1].set_xlabel(f"final test {quantity.error_name}{quantity.unit} of a client")
         figure.supylabel("clients", fontsize="medium")
     return figure
-
-
-def _errors(scores: NDArray[np.float64], quantity: Quantity) -> NDArray[np.float64]:
-    return quantity.scale * (1 - scores if quantity.higher_is_better else scores)
 
 
 def _panels(curves: Sequence[Curve], number: int) -> tuple[Figure, list[Axes]]:

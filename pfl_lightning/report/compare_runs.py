@@ -1,58 +1,31 @@
-"""Reads run folders, without the code that wrote them."""
+"""Reads run folders, without the training code."""
 
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings import flat
+from pfl_lightning.quantity import LOSS, QUANTITIES, Quantity
+from pfl_lightning.settings import class_name, flat, is_doubling, named_callbacks
 
 Floats = NDArray[np.float64]
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
-TEST_MEAN = re.compile(r"test/(.+)/(accuracy|loss)/mean")
-TRAINER = ("max_steps", "val_check_interval", "precision")  # what else the trainer has does not make a curve
+TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
+TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
-
-
-class Quantity(NamedTuple):
-    """What clients are judged by.
-
-    Attributes:
-        name: As in the tags.
-        higher_is_better: Whether a high score is good.
-        scale: What a score is multiplied by to be shown.
-        unit: Of what is shown.
-        digits: Decimal places of what is shown.
-    """
-
-    name: str
-    higher_is_better: bool
-    scale: float
-    unit: str
-    digits: int
-
-    def show(self, score: float) -> str:
-        """A score in its unit."""
-        return f"{self.scale * score:.{self.digits}f}"
-
-
-QUANTITIES = {
-    "accuracy": Quantity("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1),
-    "loss": Quantity("loss", higher_is_better=False, scale=1, unit="", digits=4),
-}
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a run folder says of the test split.
+    """The test results in a run folder.
 
     Attributes:
         folder: The folder.
@@ -60,7 +33,7 @@ class Run:
         settings: Everything else that makes its curves, by key such as ``model.lr``.
         quantity: What clients are judged by.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
-        compute: Simulated seconds of computing until then, ``[evaluations]``.
+        compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
     """
 
@@ -75,7 +48,12 @@ class Run:
     @property
     def method(self) -> str:
         """Name of the method's class."""
-        return str(self.settings["model"]).rpartition(".")[2]
+        return class_name(self.settings["model"])
+
+    @property
+    def doubling(self) -> str | None:
+        """Name of the callback that doubles the participants, if there is any."""
+        return next(filter(is_doubling, self.settings), None)
 
     def client_scores(self, model: str, round_index: int) -> Floats:
         """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
@@ -83,7 +61,7 @@ class Run:
         with (self.folder / "clients.csv").open(newline="") as file:
             rows = [row for row in csv.DictReader(file) if (row["round"], row["split"], row["model"]) == wanted]
         rows.sort(key=lambda row: int(row["client"]))
-        if self.quantity.name == "loss":
+        if self.quantity == LOSS:
             return np.array([float(row["loss"]) for row in rows])
         return np.array([int(row["correct"]) / int(row["samples"]) for row in rows])
 
@@ -95,7 +73,7 @@ def read_run(folder: Path) -> Run:
         folder: The folder.
 
     Raises:
-        PflError: If it is no run folder, or has no test results.
+        PflError: If it is not a run folder, or has no test results.
     """
     if not folder.is_dir():
         raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
@@ -103,7 +81,7 @@ def read_run(folder: Path) -> Run:
         raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     if not isinstance(config, dict) or not config.keys() >= {"seed_everything", "model", "data", "trainer"}:
-        raise PflError(f"runs: '{folder}/config.yaml' is not of a run; allowed: what pfl fit wrote")
+        raise PflError(f"runs: '{folder}/config.yaml' was not written by pfl fit; allowed: run folders of pfl fit")
     with (folder / "metrics.csv").open(newline="") as file:
         reader = csv.DictReader(file)
         tags = [tag for name in reader.fieldnames or () if (tag := TEST_MEAN.fullmatch(name))]
@@ -138,11 +116,10 @@ def check_same_data(runs: Sequence[Run]) -> None:
 
 
 def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The settings that make a curve, flat; one that is not set is not there."""
+    """The settings that make a curve, flat; nulls are left out."""
     trainer = config["trainer"]
-    callbacks = {c["class_path"].rpartition(".")[2]: c for c in trainer.get("callbacks") or []}
+    callbacks = dict(named_callbacks(trainer.get("callbacks")))
     parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
-    for key, value in flat(parts | callbacks, ""):
-        name = key.replace(".init_args", "").replace(".class_path", "")
-        if value is not None and name not in NO_MATTER:
-            yield name, value
+    for key, value in flat(parts | callbacks):
+        if value is not None and key not in NO_MATTER:
+            yield key, value

@@ -1,4 +1,4 @@
-"""Tables of curves: how well the clients are served in the end, and how soon."""
+"""Tables of curves: the clients' final scores, and how soon they were reached."""
 
 import csv
 import io
@@ -12,8 +12,9 @@ from rich.box import MARKDOWN
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.compare_curves import Curve, without_doubling
-from pfl_lightning.report.compare_runs import Floats, Quantity
+from pfl_lightning.report.compare_runs import Floats
 
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
@@ -108,7 +109,7 @@ def time_markdown(rows: Rows, quantity: Quantity) -> str:
         lines.setdefault((row["target"], row["method"]), []).append(_seconds(row))
     cells = [(quantity.show(target), method, *times) for (target, method), times in lines.items()]
     columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
-    title = f"Simulated seconds to a mean test {quantity.name} (ratio to the same without stage doubling)"
+    title = f"Simulated seconds to a mean test {quantity.name} (ratio to the same method without stage doubling)"
     return _markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
 
 

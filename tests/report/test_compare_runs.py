@@ -53,7 +53,7 @@ def test_what_is_no_run_is_refused_in_one_line(write_run, tmp_path):
     assert "has no clients.csv" in refused(folder)
     (folder / "hidden.csv").rename(folder / "clients.csv")
     (folder / "config.yaml").write_text("a: 1\n")
-    assert "is not of a run" in refused(folder)
+    assert "was not written by pfl fit" in refused(folder)
     (write_run("other", {"stored": [[1]]}) / "config.yaml").rename(folder / "config.yaml")
     (folder / "metrics.csv").write_text("round,time/compute,val/stored/accuracy/mean\n0,0,1\n")
     assert "has no test results" in refused(folder)

@@ -4,7 +4,7 @@ from functools import partial
 import pytest
 import torch
 from benchmarks import timing, training
-from benchmarks.population import Run, measure_population, population_record
+from benchmarks.population import Measurement, measure_population, population_record
 from benchmarks.workloads import WORKLOADS, RandomClients, Workload, ragged_counts
 
 from pfl_lightning.methods import FedRep, Method
@@ -151,7 +151,10 @@ def test_populations_in_fresh_processes(tiny):
 
 
 def test_what_a_population_takes_is_compared_with_the_smallest():
-    runs, smallest = [Run(2.0, 300, 30), Run(6.0, 340, 30)], [Run(1.0, 200, 10), Run(2.0, 220, 10)]
+    runs, smallest = (
+        [Measurement(2.0, 300, 30), Measurement(6.0, 340, 30)],
+        [Measurement(1.0, 200, 10), Measurement(2.0, 220, 10)],
+    )
     record = population_record(9, runs, smallest)
     assert (record["seconds"], record["ratio_to_smallest"]) == (4, 2.5)
     assert (record["peak_mebibytes"], record["more_than_smallest_mebibytes"]) == (320, 110)

@@ -24,7 +24,7 @@ ROUNDS_IN_PROCESS = 3  # timed by each fresh process
 MEBIBYTE = 1 << 20
 
 
-class Run(NamedTuple):
+class Measurement(NamedTuple):
     """What a fresh process found out.
 
     Attributes:
@@ -47,7 +47,7 @@ def measure_population(workload: Workload, sizes: Sequence[int], repeats: int, t
     return [population_record(size, of_size, smallest) for size, of_size in runs.items()]
 
 
-def population_record(size: int, runs: Sequence[Run], smallest: Sequence[Run]) -> Record:
+def population_record(size: int, runs: Sequence[Measurement], smallest: Sequence[Measurement]) -> Record:
     """What one size takes; the ratio is the median over the turns of its seconds / those of the smallest."""
     seconds = [run.seconds for run in runs]
     peak, least = (statistics.median(run.peak for run in of_size) for of_size in (runs, smallest))
@@ -60,13 +60,13 @@ def population_record(size: int, runs: Sequence[Run], smallest: Sequence[Run]) -
     }
 
 
-def in_fresh_process(workload: Workload, threads: int) -> Run:
+def in_fresh_process(workload: Workload, threads: int) -> Measurement:
     """``population_rounds`` in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(population_rounds, workload, threads).result()
 
 
-def population_rounds(workload: Workload, threads: int) -> Run:
+def population_rounds(workload: Workload, threads: int) -> Measurement:
     """Take some rounds."""
     keep_freed_memory()
     torch.set_num_threads(threads)
@@ -74,7 +74,7 @@ def population_rounds(workload: Workload, threads: int) -> Run:
     ours.turn()
     seconds = statistics.median(seconds_of(ours.turn) for _ in range(ROUNDS_IN_PROCESS))
     bank = sum(rows.nbytes for rows in ours.method.clients.buffers())
-    return Run(seconds, peak_mebibytes(), bank / MEBIBYTE)
+    return Measurement(seconds, peak_mebibytes(), bank / MEBIBYTE)
 
 
 def peak_mebibytes() -> float:

@@ -63,7 +63,7 @@ def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys
         Path(runs[0], "config.yaml").read_text().replace("max_steps: 3", "max_steps: 9")
     )
     main(["compare", str(longer), "--out", str(tmp_path / "out")])
-    assert capsys.readouterr().err == f"pfl: note: '{longer}' ends with round 3 of 9\n"
+    assert capsys.readouterr().err == f"pfl: note: '{longer}' stops after round 3 of 9\n"
 
 
 @pytest.mark.parametrize(

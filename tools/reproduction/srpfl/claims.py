@@ -1,11 +1,11 @@
-"""What SRPFL says of its figures, checked on the curves of runs."""
+"""SRPFL's claims about its figures, checked on the curves of runs."""
 
 from collections.abc import Callable
 
 import numpy as np
-from claims import Claim
 
 from pfl_lightning.report import Curve
+from reproduction.claims import Claim
 
 Curves = dict[str, Curve]  # of one panel, by their names in the paper
 Check = Callable[[Curves], list[Claim]]

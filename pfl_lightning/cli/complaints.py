@@ -1,16 +1,18 @@
-"""Turns what the parser says of a wrong command line into one clear line with the nearest right name."""
+"""Rewords the parser's errors: one line with the key, the value, what is allowed, and the closest valid name."""
 
 import difflib
 import inspect
 import re
 from collections.abc import Iterable, Mapping
 
+from pfl_lightning.settings import class_name
+
 _NOISE = re.compile(
     r"^(Does not validate against|Subtypes:|Errors:|Given value|Expected a <class 'NoneType'>|"
     r"Expected a dot import path|Not a valid subclass|Subclass types expect|a class path|a dict with|$)"
 )
 _KEY = re.compile(r'^Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
-_CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'(?:\w+\.)*(\w+)'")
+_CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'([\w.]+)'")
 _REWRITES = (
     (
         r"Not of type \w+: (.+) does not conform to restriction (.+?)(?:\. Got value.*)?$",
@@ -24,7 +26,7 @@ _REWRITES = (
 
 
 def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[str, type]]) -> str:
-    """Rewrite a message of the parser.
+    """Reword a message of the parser.
 
     Args:
         message: What the parser says, possibly a tree of many lines.
@@ -58,11 +60,11 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
             if wrong := re.search(pattern, line):
                 return f"{key}: {wrong.expand(replacement)}"
     if wrong := re.search(r"Option '([\w.]+)' is not accepted", text):
-        owner = (_CLASS.findall(message) or ["it"])[-1]
+        owner = class_name((_CLASS.findall(message) or ["it"])[-1])
         near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
         return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
     if "Expected an instantiatable class" in text:
-        return f"{key}: name the class too; allowed: {', '.join(sorted(known))}"
+        return f"{key}: the name of the class is missing; allowed: {', '.join(sorted(known))}"
     if wrong := re.search(r"Expected a path but (\S+) either", text):
         allowed = ", ".join(sorted(known)) or "the import path of a class, such as torch.optim.SGD"
         return f"{key}: no such class: {wrong[1]}{_nearest(wrong[1], known)}; allowed: {allowed}"

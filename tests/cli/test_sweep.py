@@ -99,13 +99,17 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_one(capsys):
     [
         (["--methods", "fedavg.yaml", "--seeds", "1", "--jobs", "0"], 2, "jobs: 0 is not possible"),
         (["--methods", "fedavg.yaml"], 2, "the following arguments are required: seeds"),
-        (["--methods", "a/m.yaml", "b/m.yaml", "--seeds", "1"], 1, "methods: m is there twice"),
+        (["--methods", "a/m.yaml", "b/m.yaml", "--seeds", "1"], 1, "methods: m is listed twice"),
         (
             ["--methods", "fedavg.yaml", "--seeds", "1", "--", "--model.lrr=1"],
             2,
             "model.lrr: FedAvg has no such option",
         ),
-        (["--methods", "fedavg.yaml", "--seeds", "1", "--", "--ckpt_path=last"], 1, "--ckpt_path=last: the sweep says"),
+        (
+            ["--methods", "fedavg.yaml", "--seeds", "1", "--", "--ckpt_path=last"],
+            1,
+            "--ckpt_path=last is not possible, the sweep sets it",
+        ),
         (["--methods", "none.yaml", "--seeds", "1"], 2, ""),
     ],
 )

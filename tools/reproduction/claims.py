@@ -1,4 +1,4 @@
-"""What a paper says, checked on what comes out here."""
+"""Claims of a paper, and whether our measurements support them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from rich.table import Table
 
 
 class Claim(NamedTuple):
-    """Something that a paper says, and what came out here.
+    """A claim of a paper beside our measurement.
 
     Attributes:
-        claim: What is said.
-        measured: What came out.
-        expected: What was to come out.
-        passed: Whether it did.
+        claim: What the paper claims.
+        measured: What we measured.
+        expected: What the measurement should be.
+        passed: Whether it is.
     """
 
     claim: str
@@ -24,7 +24,7 @@ class Claim(NamedTuple):
 
 
 def show(claims: Sequence[Claim]) -> None:
-    """Print what came out."""
+    """Print a table of the claims."""
     table = Table("claim", "measured", "expected", "holds")
     for claim, measured, expected, passed in claims:
         table.add_row(claim, measured, expected, "yes" if passed else "NO")

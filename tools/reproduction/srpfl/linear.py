@@ -1,7 +1,4 @@
-"""Checks SRPFL's theory of linear representations on simulations (section 5.7), and draws them.
-
-Example: ``python tools/reproduce_linear.py --figure docs/linear.png``
-"""
+"""SRPFL's theory of linear representations, checked on simulations (section 5.7), and drawn."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,18 +6,16 @@ from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
-from claims import Claim, show
-from jsonargparse import auto_cli
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.callbacks import OracleDoubling
-from pfl_lightning.cli.console import keep_quiet
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.system import DynamicExponential, Participation
 from pfl_lightning.theory import equal_stages_ratio, expected_time, principal_angle_distance
+from reproduction.claims import Claim
 
 ROUNDS = 80
 MOST_ROUNDS = 300  # of a run that an oracle stops; they take about 20
@@ -36,12 +31,16 @@ EXACT_RATIOS = {8: 1.0, 16: 0.5980, 32: 0.4122, 64: 0.3081, 128: 0.2432, 256: 0.
 class Recorder(pl.Callback):
     """Remembers a run.
 
+    Args:
+        data: What the run is trained on.
+
     Attributes:
         distances: Distance to the true representation, before the first round and after each.
         cohort_sizes: Participants of each round.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, data: LinearRepresentation) -> None:
+        self.data = data
         self.distances: list[float] = []
         self.cohort_sizes: list[int] = []
 
@@ -49,7 +48,7 @@ class Recorder(pl.Callback):
         """Remember the start."""
         assert isinstance(pl_module, LinearFedRep)
         found = pl_module.representation
-        truth = found.new_tensor(trainer.datamodule.representation)  # type: ignore[attr-defined]
+        truth = found.new_tensor(self.data.representation)
         self.distances.append(float(principal_angle_distance(found, truth)))
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -60,7 +59,7 @@ class Recorder(pl.Callback):
 
 def train(data: LinearRepresentation, rounds: int, *callbacks: pl.Callback, **options: Any) -> Recorder:
     """Train linear FedRep with the step size 0.5."""
-    recorder = Recorder()
+    recorder = Recorder(data)
     trainer = pl.Trainer(
         accelerator="cpu",
         precision="64-true",
@@ -260,18 +259,3 @@ def describe(axes: Axes, title: str, x: str, y: str) -> None:
     axes.set(title=title, xlabel=x, ylabel=y)
     axes.grid(alpha=0.3)
     axes.legend()
-
-
-def main(figure: Path, seeds: int = 10) -> None:
-    """Check and draw.
-
-    Args:
-        figure: Where the picture goes; its ending says the format.
-        seeds: Repetitions of the comparison with FedRep.
-    """
-    keep_quiet()
-    show(linear_claims(seeds, figure))
-
-
-if __name__ == "__main__":
-    auto_cli(main, as_positional=False)

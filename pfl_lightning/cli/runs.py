@@ -1,27 +1,29 @@
-"""Run folders: where a run lives, which checkpoint it continues from, and what may change when it does."""
+"""Run folders: where a run is stored, which checkpoint it resumes from, and which settings may change then."""
 
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from pydoc import locate
 from typing import Any, NamedTuple
 
 import torch
 
 from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
+from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings import flat
+from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
-COMPARED = ("seed_everything", "model", "data", "trainer.precision")
-HONOURED = ("lr", "root", "new_clients")  # ends of keys that may change at a resume
+HONOURED = ("lr", "root", "new_clients")  # settings whose keys end so may change when a run resumes
 
 
 class Resume(NamedTuple):
-    """Where a run continues.
+    """What a run resumes from.
 
     Attributes:
         checkpoint: The file.
-        content: What it holds.
-        folder: The run's folder, when the file is the newest of it.
+        content: Its content.
+        folder: The folder of the run, if this is its newest checkpoint.
     """
 
     checkpoint: Path
@@ -60,10 +62,10 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
         )
     path = Path(ckpt_path)
     if not path.is_file():
-        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint, or last")
+        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint file, or last")
     content = read_checkpoint(path)
     if content is None:
-        raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of this program")
+        raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of pfl fit")
     newest = path.name == LAST and path.parent.name == "checkpoints"
     return Resume(path, content, path.parent.parent if newest else None)
 
@@ -77,28 +79,29 @@ def read_checkpoint(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and "method" in content else None
 
 
-def refuse_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+def refuse_changes(old: Settings, new: Settings) -> list[str]:
     """Compare the settings of a run that is resumed with those of its checkpoint.
+
+    An option that is younger than the checkpoint had its default there; one that its class no longer has is ignored.
 
     Args:
         old: Settings in the checkpoint.
         new: Settings now.
 
     Returns:
-        A line for each changed setting that is honoured.
+        A line for each setting that has changed and may.
 
     Raises:
-        PflError: If a setting has changed that a run cannot change half-way.
+        PflError: If a setting has changed that must stay the same throughout a run.
     """
     before, after = (dict(_comparable(settings)) for settings in (old, new))
     lines = []
     for key in sorted(before.keys() | after.keys()):
         was, now = before.get(key), after.get(key)
         if was != now:
-            name = key.replace(".init_args", "").replace(".class_path", "")
             if not key.endswith(HONOURED):
-                raise PflError(f"{name}: {was} in the checkpoint, {now} now; keep the old value, or start a new run")
-            lines.append(f"{name}: {was} in the checkpoint, {now} from now on")
+                raise PflError(f"{key}: {was} in the checkpoint, {now} now; keep the old value, or start a new run")
+            lines.append(f"{key}: {was} in the checkpoint, {now} from now on")
     return lines
 
 
@@ -118,12 +121,33 @@ def _versions(parent: Path) -> Iterator[tuple[int, Path]]:
             yield int(number), folder
 
 
-def _comparable(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
-    for key, value in flat(settings, ""):
-        if key.startswith(COMPARED):
-            yield key, value
-    for callback in settings.get("trainer", {}).get("callbacks") or []:
-        name = callback["class_path"].rpartition(".")[2]
-        if name.endswith("Doubling"):
-            yield from flat(callback.get("init_args", {}), name)
+    trainer = settings.get("trainer", {})
+    parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
+    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(name)}
+    yield from flat({key: _completed(part) for key, part in parts.items()})
+    yield "trainer.precision", trainer.get("precision")
+
+
+def _completed(settings: Any) -> Any:
+    """Settings with the options that their classes have, and with no others; one that is not there has its default."""
+    if not isinstance(settings, Mapping):
+        return settings
+    given = settings
+    if "class_path" in settings and (defaults := _default_options(settings["class_path"])) is not None:
+        options = settings.get("init_args", {})
+        given = {**settings, "init_args": {name: options.get(name, defaults[name]) for name in defaults}}
+    return {name: _completed(inner) for name, inner in given.items()}
+
+
+@cache
+def _default_options(class_path: str) -> dict[str, Any] | None:
+    """Every option of a class, if there is such a class."""
+    kind = locate(class_path)
+    if not isinstance(kind, type):
+        return None
+    parser = PflParser()
+    parser.add_class_arguments(kind, "of", fail_untyped=False)
+    options: dict[str, Any] = plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})
+    return options

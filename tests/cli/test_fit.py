@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pfl_lightning import data, models
 from pfl_lightning.cli import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # input shapes of the networks in configs/models that do not take images of 32 x 32 pixels
 SHAPES = {"char-gru": (20, 53), "lstm50": (20, 50), "tweet-lstm": (40, 100), "linear-representation": (20,)}
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8,8]", "--trainer.enable_progress_bar", "false"]
@@ -128,6 +128,23 @@ def test_changes_at_a_resume_are_honoured_or_refused(capsys):
     assert not torch.equal(before["clients.fc3.weight"], after["clients.fc3.weight"])
 
 
+def test_a_checkpoint_of_another_version_resumes_with_the_same_settings_alone(capsys):
+    fit("--trainer.max_steps=1")
+    last = Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt")
+    content = torch.load(last, weights_only=True)
+    options = content["config"]["model"]["init_args"]
+    del options["head_epochs"], content["config"]["data"]["init_args"]["num_clients"]
+    options["gone"] = "an option that FedRep has no longer"
+    torch.save(content, last)
+    for change in ("model.head_epochs=3", "data.num_clients=10"):
+        with pytest.raises(SystemExit):
+            fit("--trainer.max_steps=2", "--ckpt_path=last", f"--{change}")
+        assert capsys.readouterr().err.startswith(f"pfl: error: {change.partition('=')[0]}: ")
+    fit("--trainer.max_steps=2", "--ckpt_path=last")
+    assert capsys.readouterr().err == ""
+    assert [row["round"] for row in metrics()] == ["0", "1", "2"]
+
+
 def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
     fit("--trainer.max_steps", "2")
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
@@ -194,12 +211,12 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
             "trainer.callbacks.n0: 0 is not",
         ),
         (["fit", "--config", "nope.yaml"], 2, "config: File does not exist"),
-        (["fit", "--data.partition.alpha", "1"], 2, "data.partition: name the class too; allowed: ClassShards, Con"),
-        (["data"], 2, "data: nothing is not possible; allowed: prepare, describe"),
+        (["fit", "--data.partition.alpha", "1"], 2, "data.partition: the name of the class is missing; allowed: Class"),
+        (["data"], 2, "data: a subcommand is missing; allowed: prepare, describe"),
         (["data", "prepare", "CIFAR11"], 2, "argument name: invalid choice: 'CIFAR11' (choose from"),
         (["data", "describe", "--data.num_client", "3"], 2, "data.num_client: Digits has no such option; did you mean"),
         (["data", "describe", "--data.num_clients", "5000"], 1, "data.num_clients: 5000 is not possible"),
-        (["data", "describe", "--figure", "a.xyz"], 1, "figure: a.xyz is not possible; allowed endings: avif, eps"),
+        (["data", "describe", "--figure", "a.xyz"], 1, "figure: a.xyz is not possible; allowed extensions: avif, eps"),
         (["fot"], 2, "argument subcommand: invalid choice: 'fot' (choose from"),
         (
             ["fit", "--data.partition", "ClassShards", "--data.partition.classes_per_client", "12"],
@@ -228,7 +245,7 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
         (
             ["fit", "--ckpt_path", "nope.ckpt"],
             1,
-            "ckpt_path: no such file: 'nope.ckpt'; allowed: a checkpoint, or last",
+            "ckpt_path: no such file: 'nope.ckpt'; allowed: a checkpoint file, or last",
         ),
         (["fit", "--ckpt_path", "last"], 1, "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has a readable"),
         (["fit", "--trainer.devices", "2"], 1, "trainer.devices: 2 is not possible; allowed: 1"),
@@ -239,12 +256,12 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
         ),
         (["fit", "--trainer.max_epochs", "3"], 1, "trainer.max_epochs: 3 is not possible; allowed: -1"),
         (["fit", "--trainer.limit_val_batches", "0"], 1, "trainer.limit_val_batches: 0 is not possible; allowed: null"),
-        (["fit", *(2 * ["--trainer.callbacks+=StageDoubling"])], 1, "trainer.callbacks: StageDoubling is there twice"),
+        (["fit", *(2 * ["--trainer.callbacks+=StageDoubling"])], 1, "trainer.callbacks: StageDoubling is listed twice"),
         (["fit", "--model.network.hidden=[-3]"], 2, "model.network: -3 is not possible; allowed: a number v with"),
         (["fit", "--data=TorchvisionData"], 2, "data: "),
         (["fit", "--data=CIFAR100", "--data.classes=[5,3]"], 1, "data.classes: [5, 3] is not possible; allowed: the"),
         (["fit", "--data.speeds=DynamicExponential", "--data.speeds.low=2"], 1, "data.speeds.low: 2.0 is not possible"),
-        (["test"], 1, "ckpt_path: test needs one; allowed: a checkpoint, or last"),
+        (["test"], 1, "ckpt_path: pfl test needs a checkpoint; allowed: a file, or last"),
     ],
 )
 def test_a_wrong_command_gets_one_clear_line(args, code, line, capsys):
@@ -277,7 +294,7 @@ def test_a_resumed_run_wants_the_same_data(capsys):
     main([*options, "--data.root=one", "--trainer.max_steps=1"])
     with pytest.raises(SystemExit):
         main([*options, "--data.root=other", "--trainer.max_steps=2", "--ckpt_path=last"])
-    assert "data.root: the data in 'other' are not those of the checkpoint" in capsys.readouterr().err
+    assert "data.root: 'other' holds other data than the checkpoint was trained on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -337,7 +354,7 @@ def test_a_resume_with_nothing_left_to_do_is_an_error(capsys):
     before = Path("runs/FedRep-Digits/version_0/config.yaml").read_text()
     with pytest.raises(SystemExit):
         fit("--trainer.max_steps", "2", "--ckpt_path", "last")
-    assert "trainer.max_steps: 2, but 2 rounds are done; allowed: more" in capsys.readouterr().err
+    assert "trainer.max_steps: 2 is not possible; allowed: more than the 2 rounds done" in capsys.readouterr().err
     assert Path("runs/FedRep-Digits/version_0/config.yaml").read_text() == before
 
 

@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 import pfl_lightning
 from pfl_lightning.callbacks import (
@@ -21,19 +20,20 @@ from pfl_lightning.callbacks import (
 )
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.cli.console import complain
-from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.parser import PflParser, plain
+from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes, start_folder
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
-from pfl_lightning.runs import Resume, find_resume, refuse_changes, start_folder
+from pfl_lightning.settings import named_callbacks, run_name
 
-DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method x a data set x how clients take part.
-Start with: pfl fit --model FedRep --data Digits. What a method can do: pfl fit --model.help FedRep.
-Data: pfl data describe, pfl data prepare. Many runs: pfl sweep. Their results: pfl compare."""
+DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
+To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
+To inspect or download data: pfl data. To run many experiments: pfl sweep. To compare their results: pfl compare."""
 
 
-# trainer options that would not do here what they say
+# trainer options whose other values make no sense with communication rounds
 POSSIBLE: dict[str, tuple[Any, ...]] = {
     "devices": (1, "1"),
     "num_nodes": (1,),
@@ -54,7 +54,7 @@ class SavedConfig(SaveConfigCallback):
 
     fingerprint = ""
 
-    def __init__(self, parser: LightningArgumentParser, config: Any, **kwargs: Any) -> None:
+    def __init__(self, parser: LightningArgumentParser, config: Namespace, **kwargs: Any) -> None:
         config = config.clone()
         config.pop("ckpt_path", None)  # running the saved file starts anew
         super().__init__(parser, config, **kwargs)
@@ -67,10 +67,10 @@ class SavedConfig(SaveConfigCallback):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add the settings, as plain values, and what tells the data, which takes a pass over them."""
+        """Add the settings as plain values, and the fingerprint of the data, which is computed once."""
         self.fingerprint = self.fingerprint or federated(trainer).fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
-        checkpoint["config"] = yaml.safe_load(self.parser.dump(self.config))
+        checkpoint["config"] = plain(self.parser, self.config)
 
 
 class PflCLI(LightningCLI):
@@ -118,13 +118,13 @@ class PflCLI(LightningCLI):
         return {name: known[name] | {"verbose", "weights_only"} for name in ("fit", "validate", "test")}
 
     def validate(self, **kwargs: Any) -> None:
-        """Judge a checkpoint on the validation share; ``RunSummary`` prints the table."""
+        """Evaluate a checkpoint on the validation samples; ``RunSummary`` prints the table."""
         if "val" not in self.datamodule.judged_splits:
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         self.trainer.validate(**kwargs, verbose=False)
 
     def test(self, **kwargs: Any) -> None:
-        """Judge a checkpoint on the test split; ``RunSummary`` prints the table."""
+        """Evaluate a checkpoint on the test samples; ``RunSummary`` prints the table."""
         self.trainer.test(**kwargs, verbose=False)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
@@ -145,14 +145,14 @@ class PflCLI(LightningCLI):
         check_trainer(config.trainer)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
-                raise PflError(f"ckpt_path: {self.subcommand} needs one; allowed: a checkpoint, or last")
+                raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
             return
         self.resume = find_resume(config.ckpt_path, self.runs_folder)
         config.ckpt_path = str(self.resume.checkpoint)
-        settings = yaml.safe_load(self._parser(self.subcommand).dump(config))
+        settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]
-        if self.subcommand == "fit" and config.trainer.max_steps <= done:
-            raise PflError(f"trainer.max_steps: {config.trainer.max_steps}, but {done} rounds are done; allowed: more")
+        if self.subcommand == "fit" and (rounds := config.trainer.max_steps) <= done:
+            raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 
@@ -160,11 +160,10 @@ class PflCLI(LightningCLI):
     def runs_folder(self) -> Path:
         """Where the runs of this method and data set are."""
         config = self.config[self.subcommand]
-        names = [config[key].class_path.rpartition(".")[2] for key in ("model", "data")]
-        return Path(config.trainer.default_root_dir) / "-".join(names)
+        return Path(config.trainer.default_root_dir) / run_name(config)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """Build data and network first, so that a run that cannot start leaves no folder; add what every run has."""
+        """Build data and network first, so that a run that cannot start leaves no folder; add the usual callbacks."""
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
         self._check_data()
@@ -184,15 +183,15 @@ class PflCLI(LightningCLI):
         return super().instantiate_trainer(**kwargs)
 
     def _check_data(self) -> None:
-        """Refuse to go on with other data under the same settings."""
+        """Refuse to resume on other data with the same settings."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
             raise PflError(
-                f"data.root: the data in '{self.datamodule.root}' are not those of the checkpoint; allowed: the same "
-                "files"
+                f"data.root: '{self.datamodule.root}' holds other data than the checkpoint was trained on; "
+                "allowed: the same files"
             )
 
-    def loggers(self, folder: Path) -> list[Any]:
+    def loggers(self, folder: Path) -> list[Logger]:
         """TensorBoard and ``metrics.csv``, in a new run folder or in that of the run that is resumed."""
         purge = self.resume.content["global_step"] + 1 if self.resume else None
         board = TensorBoardLogger(
@@ -202,26 +201,26 @@ class PflCLI(LightningCLI):
 
 
 def check_trainer(trainer: Namespace) -> None:
-    """Refuse what the trainer cannot do with communication rounds.
+    """Refuse trainer options that make no sense with communication rounds.
 
     Raises:
-        PflError: If it shall do so.
+        PflError: If one of them is set.
     """
     check_rounds(trainer.max_steps)
     for option, possible in POSSIBLE.items():
         if trainer[option] not in possible:
             allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
-    names = [callback.class_path.rpartition(".")[2] for callback in trainer.callbacks or []]
+    names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise PflError(f"trainer.callbacks: {twice.pop()} is there twice; allowed: once (null empties the list)")
+        raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
 
 
 def one_seed(seed: bool | int) -> int:
-    """The seed of the data set for Lightning's ``seed_everything``, which would also take true and false.
+    """The seed of the data set: that of ``seed_everything``, which Lightning also lets be true or false.
 
     Raises:
-        ValueError: If it is no number.
+        ValueError: If it is not a number.
     """
     if isinstance(seed, bool):
         raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")

@@ -1,4 +1,4 @@
-from claims import Claim, show
+from reproduction.claims import Claim, show
 
 
 def test_a_claim_that_fails_stands_out(capsys):

@@ -1,0 +1,1 @@
+"""What ``tools/reproduce.py`` runs and checks, one package a paper."""

@@ -1,0 +1,1 @@
+"""Straggler-resilient personalized federated learning (SRPFL)."""
