@@ -1,0 +1,39 @@
+"""What is imported is declared: nobody else's dependencies are relied on."""
+
+import ast
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from lowest_versions import lowest, requirements
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PEERS = ROOT / "tools" / "peers"  # their libraries live in environments of their own
+
+
+def imported(*folders: str) -> set[str]:
+    """The top-level modules that the files of some folders import, without the standard library and our own."""
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py") if PEERS not in path.parents]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
+    ours = {path.stem for folder in (".", "tests", "tools") for path in (ROOT / folder).iterdir()}
+    return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - ours
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not know the modules of every distribution")
+@pytest.mark.parametrize(("folders", "extras"), [(["pfl_lightning"], []), (["tests", "tools"], ["dev"])])
+def test_what_is_imported_is_declared(folders, extras):
+    declared = {canonicalize_name(requirement.name) for requirement in requirements(*extras)}
+    known = packages_distributions()
+    modules = imported(*folders)
+    assert modules
+    owners = {name: {canonicalize_name(owner) for owner in known.get(name, [name])} for name in modules}
+    assert {name for name in modules if not owners[name] & declared} == set()
+
+
+def test_every_dependency_has_a_lowest_version():
+    for requirement in requirements("dev"):
+        assert lowest(requirement) in requirement.specifier
