@@ -168,5 +168,10 @@ def second_moment(inputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
 
 
 def _closed_form_head(tensors: Tree, inputs: Tensor, targets: Tensor) -> Tree:
-    """One client's head by least squares."""
-    return {HEAD: torch.linalg.lstsq(inputs @ tensors[BODY].T, targets[:, None]).solution.T}
+    """One client's head by least squares.
+
+    The CPU's default, gelsy, does not repeat itself bit for bit before torch's pull request 187436: it starts from
+    uninitialised pivots. CUDA has gels alone.
+    """
+    driver = None if inputs.is_cuda else "gelsd"
+    return {HEAD: torch.linalg.lstsq(inputs @ tensors[BODY].T, targets[:, None], driver=driver).solution.T}

@@ -216,7 +216,7 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
         (["data", "prepare", "CIFAR11"], 2, "argument name: invalid choice: 'CIFAR11' (choose from"),
         (["data", "describe", "--data.num_client", "3"], 2, "data.num_client: Digits has no such option; did you mean"),
         (["data", "describe", "--data.num_clients", "5000"], 1, "data.num_clients: 5000 is not possible"),
-        (["data", "describe", "--figure", "a.xyz"], 1, "figure: a.xyz is not possible; allowed extensions: avif, eps"),
+        (["data", "describe", "--figure", "a.xyz"], 1, "figure: a.xyz is not possible; allowed extensions: "),
         (["fot"], 2, "argument subcommand: invalid choice: 'fot' (choose from"),
         (
             ["fit", "--data.partition", "ClassShards", "--data.partition.classes_per_client", "12"],

@@ -141,7 +141,7 @@ def test_clients_of_any_size_solve_for_the_head_and_step_along_the_gradient_at_i
     for row, count in enumerate(counts):
         x, y = inputs[index[row, :count]], targets[index[row, :count]]
         body = method.representation.T.clone().requires_grad_()
-        head = torch.from_numpy(np.linalg.lstsq((x @ body.T).detach().numpy(), y.numpy())[0])
+        head = torch.from_numpy(np.linalg.lstsq((x @ body.T).detach().numpy(), y.numpy(), rcond=None)[0])
         loss = (x @ body.T @ head - y).square().mean() / 2
         loss.backward()
         torch.testing.assert_close(trained.own["head.weight"][row, 0], head)

@@ -28,7 +28,8 @@ def test_heads_are_found_by_least_squares_where_there_is_no_noise(dtype, toleran
     torch.set_default_dtype(dtype)
     data = LinearRepresentation(noise=0.0, num_clients=5)
     for head, inputs, targets in zip(data.heads, *by_user(data), strict=True):
-        found = np.linalg.lstsq(inputs.astype(np.float64) @ data.representation, targets.astype(np.float64))[0]
+        table = inputs.astype(np.float64) @ data.representation
+        found = np.linalg.lstsq(table, targets.astype(np.float64), rcond=None)[0]
         np.testing.assert_allclose(found, head, atol=tolerance)
 
 
