@@ -49,7 +49,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             test samples (Delta-FL's disjoint devices); 0 for none.
         judge_train: Whether clients are judged on their training samples too, by their losses (the split ``train``).
         new_clients: Judge so many clients that never took part instead of the others: the same partition, drawn anew
-            from the same samples (DePRL, section 4). For ``pfl test``; 0 to judge those that took part.
+            from the same samples, as in DePRL (arXiv:2312.10815). For ``pfl test``; 0 to judge those that took part.
         partition_seed: Seed of the split alone; it does not follow ``seed_everything``.
         seed: Seed of sampling and batch orders; on the command line it follows ``seed_everything``.
     """

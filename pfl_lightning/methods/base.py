@@ -21,11 +21,6 @@ from pfl_lightning.server import Weighting, client_weights
 from pfl_lightning.tree import Params, Tree, add_to, mix, select, under
 
 
-def mean_change(parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """The usual server optimizer: SGD of rate 1 takes the clients' mean as it is."""
-    return SGD(parameters, lr=1.0)
-
-
 class Method(Lifecycle):
     """A federated method: one communication round is one training step.
 
@@ -102,7 +97,7 @@ class Method(Lifecycle):
         eval_epochs: NonNegativeInt = 10,
         eval_momentum: ClosedUnitInterval = 0.5,
         batch_norm: Literal["average", "local"] = "average",
-        server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = mean_change,
+        server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
         backend: BackendName = "auto",
         chunk_size: PositiveInt | None = None,
     ) -> None:

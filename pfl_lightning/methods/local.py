@@ -1,6 +1,8 @@
 from typing import Any
 
-from pfl_lightning.methods.base import Method, mean_change
+from torch.optim import SGD
+
+from pfl_lightning.methods.base import Method
 
 
 class Local(Method):
@@ -20,4 +22,4 @@ class Local(Method):
     keeps = "all"
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, batch_norm="local", server_optimizer=mean_change, **kwargs)
+        super().__init__(eval_epochs=0, eval_momentum=0.0, batch_norm="local", server_optimizer=SGD, **kwargs)

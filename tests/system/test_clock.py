@@ -23,7 +23,7 @@ def clocks(speeds, rounds, schedule=None, num_clients=100, pool=None, communicat
     """Let the rounds pass, and yield the clock after each of them."""
     clock, participation = Clock(), Participation(pool)
     for index in range(rounds):
-        participation.resize(schedule.cohort_size(index) if schedule else None)
+        participation.resize(schedule.n0 << schedule.stage_of(index) if schedule else None)
         _, times = participation.cohort(1, index, np.ones(num_clients), speeds.times(index, num_clients))
         clock.advance(times, communication_time)
         yield clock

@@ -26,7 +26,7 @@ def test_stages_double_up_to_the_pool(pool, n0, sizes):
     participation, schedule = Participation(pool_size=pool), StageDoubling(n0, 3)
     lengths = []
     for index in range(24):
-        participation.resize(schedule.cohort_size(index))
+        participation.resize(schedule.n0 << schedule.stage_of(index))
         lengths.append(len(participation.cohort(0, index, np.ones(200), SPEEDS.times(index, 200))[0]))
     assert lengths[: 3 * len(sizes)] == list(np.repeat(sizes, 3))
     assert set(lengths[3 * len(sizes) :]) <= {sizes[-1]}
@@ -35,7 +35,7 @@ def test_stages_double_up_to_the_pool(pool, n0, sizes):
 def test_sent140_stages_have_lengths_of_their_own():
     # SRPFL's code: rounds 1-4: 20, 5-9: 40, 10-14: 80, 15-50: 83
     schedule = StageDoubling(20, [4, 5, 5])
-    sizes = (min(83, schedule.cohort_size(index)) for index in range(50))
+    sizes = (min(83, schedule.n0 << schedule.stage_of(index)) for index in range(50))
     assert [(size, len(list(rounds))) for size, rounds in groupby(sizes)] == [(20, 4), (40, 5), (80, 5), (83, 36)]
 
 

@@ -83,7 +83,7 @@ def test_every_choice_takes_the_same_round(rounds):
     assert peak is None  # it was not asked for
     trial.take(Choice())
     first, second = taken
-    assert (first.engine.name, first.chunk_size, second.engine.name) == ("sequential", 3, "auto")
+    assert (first.engine.requested, first.chunk_size, second.engine.requested) == ("sequential", 3, "auto")
     heads = [method.clients.gather(torch.arange(4)) for method in taken]
     tensors = [{**method.network.state_dict(), **own} for method, own in zip(taken, heads, strict=True)]
     for name, tensor in tensors[0].items():
