@@ -120,10 +120,12 @@ class Method(Lifecycle):
         num_clients: int,
         seed: int = 0,
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
+        test_only: bool = False,
     ) -> None:
         """Make the network and one row per client of what they keep; see ``Lifecycle.build``."""
         shape = tuple(map(int, input_shape))  # without range checks, whose classes a safe checkpoint cannot hold
         self.built_for = {"input_shape": shape, "num_classes": int(num_classes), "num_clients": int(num_clients)}
+        self.built_for["test_only"] = self.test_only = test_only
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
         self.engine = Engine(self.network, self.backend, self.chunk_size)
         self.parts = self.network.parts(self.head_layers)
@@ -197,7 +199,7 @@ class Method(Lifecycle):
         """Names of the models by which clients are judged; the first one is for model selection."""
         if self.personal:
             return ("personal", "global")
-        refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" else ()
+        refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" and not self.test_only else ()
         return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:

@@ -34,7 +34,8 @@ class Lifecycle(pl.LightningModule, ABC):
         engine: Computes what happens at clients.
         chunks: How many clients are in memory at once.
         clock: Rounds completed, and simulated seconds.
-        built_for: Shape of an input, number of classes and number of clients, as ``build`` takes them.
+        built_for: Shape of an input, number of classes and so on, as ``build`` takes them.
+        test_only: Whether some clients never train.
     """
 
     network: Network
@@ -42,6 +43,7 @@ class Lifecycle(pl.LightningModule, ABC):
     engine: Engine
     chunks: Chunks
     built_for: dict[str, Any]
+    test_only: bool = False
     lr: float
 
     def __init__(self, server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]) -> None:
@@ -66,6 +68,7 @@ class Lifecycle(pl.LightningModule, ABC):
         num_clients: int,
         seed: int = 0,
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
+        test_only: bool = False,
     ) -> None:
         """Make the network and one row per client of what they keep, once.
 
@@ -75,6 +78,7 @@ class Lifecycle(pl.LightningModule, ABC):
             num_clients: Number of clients.
             seed: Seed of the initial network.
             pretrained: Tensors that it starts with, by name.
+            test_only: Whether some clients never train, so that they have nothing to refit a part on.
 
         Raises:
             PflError: If the network does not suit the inputs, the method or the backend.
@@ -105,14 +109,15 @@ class Lifecycle(pl.LightningModule, ABC):
             PflError: If the network does not take the inputs, or clients that never train would be judged by what they
                 do not have.
         """
-        if data.test_clients and self.judged_models != ("global",):
+        if not hasattr(self, "clients"):  # built before, and pretrained vectors may take seconds to read
+            shape = (data.input_shape, data.num_classes, data.num_clients)
+            self.build(*shape, data.seed, data.pretrained(), data.test_clients > 0)
+        if self.test_only and self.judged_models != ("global",):
             raise PflError(
                 f"data.test_clients: {data.test_clients} is not possible with {type(self).__name__}, which judges "
-                f"clients by what they keep or refit ({', '.join(self.judged_models)}); allowed: 0, or a method judged "
-                "by its global model alone, such as FedAvg with model.eval_epochs 0"
+                f"clients by what they have of their own ({', '.join(self.judged_models)}); allowed: 0, or a method "
+                "with a global model, such as FedAvg"
             )
-        if not hasattr(self, "clients"):  # built before, and pretrained vectors may take seconds to read
-            self.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
         if self.network.takes != data.inputs:
             raise PflError(
                 f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
