@@ -56,7 +56,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     num_classes: int
     input_shape: tuple[int, ...]
-    inputs: InputKind = "numbers"
+    input_kind: InputKind = "numbers"
     regression: ClassVar[bool] = False  # whether targets are numbers
     overlap: ClassVar[int] = 0  # how far apart samples of a user must be to have nothing in common; 0 if none has
     usual_partition: ClassVar[type[Partition]] = ClassShards

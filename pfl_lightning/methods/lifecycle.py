@@ -113,10 +113,10 @@ class Lifecycle(pl.LightningModule, ABC):
             )
         if not hasattr(self, "clients"):  # built before, and pretrained vectors may take seconds to read
             self.build(data.input_shape, data.num_classes, data.num_clients, data.seed, data.pretrained())
-        if self.network.takes != data.inputs:
+        if self.network.takes != data.input_kind:
             raise PflError(
                 f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
-                f"{data.inputs}; configs/data names a network that suits"
+                f"{data.input_kind}; configs/data names a network that suits"
             )
 
     def on_test_start(self) -> None:
