@@ -39,7 +39,8 @@ class FusedGRU(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the next character, ``[batch, alphabet]``, given ``[batch, length]``."""
         rows = F.one_hot(tokens, self.alphabet).to(self.fc.weight.dtype)
-        return self.fc(self.gru(rows)[0][:, -1])
+        scores: Tensor = self.fc(self.gru(rows)[0][:, -1])
+        return scores
 
 
 @dataclass(frozen=True)
