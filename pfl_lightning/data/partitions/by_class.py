@@ -111,4 +111,5 @@ def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:
     kept = shares * held
     kept = np.select([kept.any(1, keepdims=True), held.any(1, keepdims=True)], [kept, held], shares)
     handed_out = np.maximum(kept.sum(1, keepdims=True), np.finfo(float).tiny)
-    return kept * (shares.sum(1, keepdims=True) / handed_out)
+    scaled: Shares = kept * (shares.sum(1, keepdims=True) / handed_out)
+    return scaled
