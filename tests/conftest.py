@@ -54,7 +54,7 @@ class RaggedPartition(Partition):
 
     def split(self, splits, num_classes, population, rng):
         sizes = np.arange(1, population.num_clients + 1) ** 2
-        return [np.split(rng.permutation(len(split.labels))[: sizes.sum()], sizes.cumsum()[:-1]) for split in splits]
+        return [np.split(rng.permutation(len(split.classes))[: sizes.sum()], sizes.cumsum()[:-1]) for split in splits]
 
 
 class RaggedData(FederatedDataModule):

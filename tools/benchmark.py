@@ -28,6 +28,7 @@ from jsonargparse.typing import PositiveInt
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
+from peers.environments import PEERS
 
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import keep_quiet
@@ -133,7 +134,7 @@ def main(
     chosen = choose("workloads", workloads, [*WORKLOADS, "population"])
     engines = choose("backends", backends, get_args(BackendName))
     check_files(json, figure)
-    libraries = choose("peers", None if peers is True else peers or [], list(rounds.PEERS))
+    libraries = choose("peers", None if peers is True else peers or [], list(PEERS))
     if libraries and peers_root is None:
         refuse("peers_root: None is not possible with peers; allowed: a folder for their environments")
     torch.set_num_threads(threads or torch.get_num_threads())

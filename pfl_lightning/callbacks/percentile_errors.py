@@ -8,7 +8,9 @@ from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import client_percentiles, superquantile
 
-Percentile = restricted_number_type("Percentile", int, [(">=", 0), ("<=", 100)], docstring="a percentile, 0 to 100")
+Percentile: Any = restricted_number_type(
+    "Percentile", int, [(">=", 0), ("<=", 100)], docstring="a percentile, 0 to 100"
+)
 
 
 class PercentileErrors(pl.Callback):
@@ -26,7 +28,7 @@ class PercentileErrors(pl.Callback):
 
     def __init__(
         self,
-        percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),  # type: ignore[valid-type]
+        percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),
         tails: tuple[OpenUnitInterval, ...] = (0.1,),
         table: bool = True,
     ) -> None:

@@ -200,7 +200,7 @@ class Engine:
         if not params.own:
             batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
             outputs = torch.cat([functional_call(network, params.shared, batch) for batch in batches])
-            return outputs.unflatten(0, inputs.shape[:2])
+            return torch.unflatten(outputs, 0, inputs.shape[:2])
         if shared := shared_layers(network, params.own):
             hidden = self._outputs(part(network, 0, shared), params, inputs)
             return self._outputs(part(network, shared), params, hidden)

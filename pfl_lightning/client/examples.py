@@ -140,7 +140,7 @@ class Examples:
         """
         raw = self.samples.inputs[self.index[: len(positions)].gather(1, positions).flatten()]
         inputs = self.samples.transform(raw, None if bits is None else bits.flatten())
-        return inputs.unflatten(0, positions.shape)
+        return torch.unflatten(inputs, 0, positions.shape)
 
     def targets(self, positions: Tensor) -> Tensor:
         """Labels of some examples of the first clients, ``[clients or fewer, batch]``."""

@@ -62,7 +62,8 @@ def _key(sources: Sequence[Path], folder: Path, version: int) -> str:
 
 def _read(path: Path) -> dict[str, Tensor] | None:
     try:
-        return torch.load(path, mmap=True, weights_only=True)
+        tensors: dict[str, Tensor] = torch.load(path, mmap=True, weights_only=True)
+        return tensors
     except Exception:  # whatever a damaged file makes torch raise, the sources are there
         return None
 

@@ -8,8 +8,14 @@ from typing import ClassVar, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jsonargparse import lazy_instance
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, OpenUnitInterval, PositiveInt
+from jsonargparse.typing import (
+    ClosedUnitInterval,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenUnitInterval,
+    PositiveInt,
+    lazy_instance,
+)
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
@@ -56,7 +62,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     num_classes: int
     input_shape: tuple[int, ...]
-    inputs: InputKind = "numbers"
+    input_kind: InputKind = "numbers"
     regression: ClassVar[bool] = False  # whether targets are numbers
     overlap: ClassVar[int] = 0  # how far apart samples of a user must be to have nothing in common; 0 if none has
     usual_partition: ClassVar[type[Partition]] = ClassShards
@@ -117,7 +123,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     @property
     def judged_clients(self) -> int:
         """How many clients are judged: all, or all new ones."""
-        return self.new_clients or self.num_clients
+        clients: int = self.new_clients or self.num_clients
+        return clients
 
     def setup(self, stage: str | None = None) -> None:
         """Load the data and split it among the clients, once.
@@ -235,7 +242,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """Samples of each class at each client, by split, ``[clients, classes]``; after ``setup``."""
         return {split: table.class_counts(self.num_classes) for split, table in self.tables.items()}
 
-    def client_dataloader(self, client: int, split: Split = "train", batch_size: int = 10) -> DataLoader:
+    def client_dataloader(
+        self, client: int, split: Split = "train", batch_size: int = 10
+    ) -> DataLoader[tuple[Tensor, ...]]:
         """One client's data as an ordinary loader, to look at or to train something else on.
 
         Args:

@@ -3,7 +3,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pfl_lightning.data.partitions import Split
+from pfl_lightning.data.partitions import Labels
 from pfl_lightning.errors import PflError
 
 
@@ -20,9 +20,9 @@ class LabelledData(NamedTuple):
     targets: Tensor
     users: Tensor | None = None
 
-    def labels(self) -> Split:
+    def labels(self) -> Labels:
         """What partitions look at."""
-        return Split(classes_of(self.targets).numpy(), None if self.users is None else self.users.numpy())
+        return Labels(classes_of(self.targets).numpy(), None if self.users is None else self.users.numpy())
 
     def keep(self, classes: tuple[int, int] | None) -> "LabelledData":
         """Only the samples of the classes from the first to before the second, which are counted from 0 now."""

@@ -101,7 +101,8 @@ def basic_english() -> Callable[[str], list[str]]:
     Raises:
         PflError: If torchtext cannot be imported.
     """
-    return _torchtext("data.utils").get_tokenizer("basic_english")
+    tokenizer: Callable[[str], list[str]] = _torchtext("data.utils").get_tokenizer("basic_english")
+    return tokenizer
 
 
 def words_and_marks(text: str) -> list[str]:
@@ -119,7 +120,8 @@ def vocabulary(counts: Mapping[str, int], size: int) -> list[str]:
     Raises:
         PflError: If torchtext cannot be imported.
     """
-    return _torchtext("vocab").Vocab(Counter(counts), max_size=size, specials=[PADDING, UNKNOWN]).itos
+    words: list[str] = _torchtext("vocab").Vocab(Counter(counts), max_size=size, specials=[PADDING, UNKNOWN]).itos
+    return words
 
 
 def find_glove(folder: Path, dim: int) -> Path:

@@ -118,10 +118,10 @@ class Lifecycle(pl.LightningModule, ABC):
                 f"clients by what they have of their own ({', '.join(self.judged_models)}); allowed: 0, or a method "
                 "with a global model, such as FedAvg"
             )
-        if self.network.takes != data.inputs:
+        if self.network.takes != data.input_kind:
             raise PflError(
                 f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
-                f"{data.inputs}; configs/data names a network that suits"
+                f"{data.input_kind}; configs/data names a network that suits"
             )
 
     def on_test_start(self) -> None:

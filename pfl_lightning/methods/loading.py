@@ -20,7 +20,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     if "config" in checkpoint:
         parser = ArgumentParser()
         parser.add_subclass_arguments(Method, "model")
-        method = parser.instantiate(parser.parse_object({"model": checkpoint["config"]["model"]})).model
+        method: Method = parser.instantiate(parser.parse_object({"model": checkpoint["config"]["model"]})).model
     else:
         module, _, name = checkpoint["method"].rpartition(".")
         kind = getattr(importlib.import_module(module), name)

@@ -37,10 +37,11 @@ class ResNet18(Network):
 
 def basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
     """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
-    if inputs == outputs and stride == 1:
-        return BasicBlock(inputs, outputs)
-    shortcut = nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
-    return BasicBlock(inputs, outputs, stride, shortcut)
+    shortcut = None
+    if inputs != outputs or stride != 1:
+        shortcut = nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))
+    block: nn.Module = BasicBlock(inputs, outputs, stride, shortcut)
+    return block
 
 
 def residual_layers(

@@ -66,5 +66,5 @@ class PreActivationBlock(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Images ``[batch, inputs, height, width]`` to ``[batch, outputs, height / stride, width / stride]``."""
         active = self.norm1(inputs).relu()
-        residual = self.conv2(self.norm2(self.conv1(active)).relu())
+        residual: Tensor = self.conv2(self.norm2(self.conv1(active)).relu())
         return residual + (inputs if self.shortcut is None else self.shortcut(active))

@@ -33,7 +33,8 @@ def orthonormal(matrix: Tensor) -> Tensor:
                 [1.]])
     """
     q, r = torch.linalg.qr(matrix)
-    return q * torch.where(r.diagonal() < 0, -1, 1).to(q.dtype)
+    basis: Tensor = q * torch.where(r.diagonal() < 0, -1, 1).to(q.dtype)
+    return basis
 
 
 def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
@@ -53,7 +54,8 @@ def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
         1.0
     """
     one, other = orthonormal(one), orthonormal(other)
-    return torch.linalg.matrix_norm(other - one @ (one.T @ other), ord=2).clamp(max=1)
+    sine: Tensor = torch.linalg.matrix_norm(other - one @ (one.T @ other), ord=2).clamp(max=1)
+    return sine
 
 
 def contraction(lr: float, distance: float, diversity: float) -> float:

@@ -199,9 +199,9 @@ def test_joined_samples_stand_behind_the_first():
 
 def test_partitions_see_one_class_of_a_regression():
     data = LabelledData(torch.zeros(3, 2), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0, 1, 1]))
-    assert data.labels().labels.tolist() == [0, 0, 0]
+    assert data.labels().classes.tolist() == [0, 0, 0]
     assert data.labels().users.tolist() == [0, 1, 1]
-    assert LabelledData(data.inputs, torch.tensor([2, 0, 1])).labels().labels.tolist() == [2, 0, 1]
+    assert LabelledData(data.inputs, torch.tensor([2, 0, 1])).labels().classes.tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,8 @@ def record(workload: str, backend: str, seconds: list[float], plain: list[float]
 
 def operations(action: Action) -> int:
     """Floating-point operations of an action's matrix products and convolutions; a product and a sum are two."""
-    with FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False)
+    with counter:
         action()
     return counter.get_total_flops()
 

@@ -39,7 +39,8 @@ class FusedGRU(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Scores of the next character, ``[batch, alphabet]``, given ``[batch, length]``."""
         rows = F.one_hot(tokens, self.alphabet).to(self.fc.weight.dtype)
-        return self.fc(self.gru(rows)[0][:, -1])
+        scores: Tensor = self.fc(self.gru(rows)[0][:, -1])
+        return scores
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class RandomClients(FederatedDataModule):
         counts = workload.counts()
         super().__init__(num_clients=len(counts), participation=Participation(workload.cohort), val_fraction=0.0)
         self.workload, self.num_classes, self.input_shape = workload, workload.classes, workload.input_shape
-        self.inputs = "tokens" if self.texts else "numbers"
+        self.input_kind = "tokens" if self.texts else "numbers"
         # samples are dealt out in order, over and over until every client has its own
         dealt = np.resize(np.arange(self.held), counts.sum())
         drawn = self.load()[0]

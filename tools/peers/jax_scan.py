@@ -69,7 +69,8 @@ def share_of_round(work: Work, weights: Tree, inputs: jax.Array, targets: jax.Ar
 
     nothing = jax.tree.map(jnp.zeros_like, weights)
     total, _ = lax.scan(next_client, nothing, (inputs, targets, orders))
-    return jax.tree.map(lambda array: lax.pmean(array / len(inputs), CLIENTS), total)
+    mean: Tree = jax.tree.map(lambda array: lax.pmean(array / len(inputs), CLIENTS), total)
+    return mean
 
 
 def client(work: Work, weights: Tree, inputs: jax.Array, targets: jax.Array, order: jax.Array) -> Tree:
@@ -82,6 +83,7 @@ def client(work: Work, weights: Tree, inputs: jax.Array, targets: jax.Array, ord
         return (jax.tree.map(lambda weight, speed: weight - work.lr * speed, now, velocity), velocity), None
 
     rest = jax.tree.map(jnp.zeros_like, weights)
+    trained: Tree
     (trained, _), _ = lax.scan(next_step, (weights, rest), order.reshape(-1, work.batch_size))
     return trained
 

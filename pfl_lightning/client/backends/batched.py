@@ -37,7 +37,8 @@ class Batched(Backend):
         """One vectorised call for all clients."""
 
         def client(own: Tree, batch: Tensor) -> Tensor:
-            return functional_call(network, {**params.shared, **own}, batch)
+            outputs: Tensor = functional_call(network, {**params.shared, **own}, batch)
+            return outputs
 
         return vmap(client, randomness="different")(params.own, inputs)
 

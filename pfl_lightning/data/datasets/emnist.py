@@ -90,7 +90,8 @@ class EMNIST(TorchvisionData):
 
     def images(self, data: Any) -> Tensor:
         """One grey channel, upright: in the files rows and columns are exchanged."""
-        return data.data.mT[:, None].contiguous()
+        upright: Tensor = data.data.mT[:, None].contiguous()
+        return upright
 
     def labels(self, data: Any) -> Tensor:
         """Counted from 0."""

@@ -109,7 +109,8 @@ class LinearRepresentation(FederatedDataModule):
 
     def _targets(self, inputs: Array, heads: Array, noise: Array) -> Array:
         """Targets ``[users, samples]`` of inputs ``[users, samples, dimension]``, with noise of variance 1 scaled."""
-        return np.einsum("usr,ur->us", inputs @ self.representation, heads) + self.noise * noise
+        targets: Array = np.einsum("usr,ur->us", inputs @ self.representation, heads) + self.noise * noise
+        return targets
 
 
 def _pooled(array: Array, dtype: torch.dtype) -> Tensor:

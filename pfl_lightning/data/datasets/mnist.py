@@ -61,8 +61,11 @@ class MNIST(TorchvisionData):
 
     def images(self, data: Any) -> Tensor:
         """One grey channel, bilinear where the size is another."""
-        images, size = data.data[:, None], list(self.input_shape[1:])
-        return images if list(images.shape[2:]) == size else resize(images, size, antialias=True)
+        images: Tensor = data.data[:, None]
+        size = list(self.input_shape[1:])
+        if list(images.shape[2:]) != size:
+            images = resize(images, size, antialias=True)
+        return images
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits, and measure their pixels if they are normalised by themselves.

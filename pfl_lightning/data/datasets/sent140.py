@@ -109,7 +109,7 @@ class Sent140(FederatedDataModule):
         if normalize != "none" and text != "mean":
             raise PflError(f"data.normalize: {normalize} is not possible with data.text {text}; allowed: none")
         self.source, self.text, self.normalize = source, text, normalize
-        self.inputs = "padded tokens" if text == "tokens" else "numbers"
+        self.input_kind = "padded tokens" if text == "tokens" else "numbers"
         self.glove_dim, self.glove_root = glove_dim, Path(glove_root or self.root).expanduser()
 
     def prepare_data(self) -> None:

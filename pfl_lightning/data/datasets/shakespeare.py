@@ -73,7 +73,7 @@ class Shakespeare(FederatedDataModule):
     """
 
     usual_partition = NaturalUsers
-    inputs = "tokens"
+    input_kind = "tokens"
     overlap = LEAF_WINDOW  # at most; windows of one text begin one character apart
 
     def __init__(self, text: Literal["raw", "leaf"] = "raw", **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from pfl_lightning.data.partitions import NaturalUsers
 from pfl_lightning.data.transforms import Numbers
 
 Array = NDArray[np.float64]
-Seed = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a seed of RandomState, 32 bits")
+Seed: Any = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a seed of RandomState, 32 bits")
 
 
 class Synthetic(FederatedDataModule):
@@ -44,7 +44,7 @@ class Synthetic(FederatedDataModule):
         self,
         alpha: NonNegativeFloat = 0.5,
         beta: NonNegativeFloat = 0.5,
-        generator_seed: Seed = 0,  # type: ignore[valid-type]
+        generator_seed: Seed = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -12,21 +12,21 @@ Indices = NDArray[np.int64]
 Parts = list[Indices]
 
 
-class Split(NamedTuple):
-    """Samples that are shared out among the clients.
+class Labels(NamedTuple):
+    """Classes and users of the samples that are shared out among the clients.
 
     Attributes:
-        labels: Class of each sample, ``[samples]``.
+        classes: Class of each sample, ``[samples]``.
         users: Who each sample comes from, ``[samples]``; None where the data set does not know.
     """
 
-    labels: Indices
+    classes: Indices
     users: Indices | None = None
 
-    def cut(self, place: int) -> list["Split"]:
+    def cut(self, place: int) -> list["Labels"]:
         """The samples before a place, and those from it on."""
         pieces = (slice(place), slice(place, None))
-        return [Split(self.labels[piece], None if self.users is None else self.users[piece]) for piece in pieces]
+        return [Labels(self.classes[piece], None if self.users is None else self.users[piece]) for piece in pieces]
 
 
 class Population(NamedTuple):
@@ -48,12 +48,12 @@ class Partition(ABC):
 
     @abstractmethod
     def split(
-        self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
+        self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
         """Split samples, of which there are enough for ``min_size`` each; see ``__call__``."""
 
     def __call__(
-        self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
+        self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
         """Split samples among clients.
 
@@ -72,10 +72,10 @@ class Partition(ABC):
         """
         for number, split in enumerate(splits):
             least = self.min_size if number == 0 else 1
-            if population.num_clients * least > len(split.labels):
+            if population.num_clients * least > len(split.classes):
                 name = "training" if number == 0 else "test"
                 raise PflError(
                     f"data.num_clients: {population.num_clients} is not possible with at least {least} of the "
-                    f"{len(split.labels)} {name} samples for each client; allowed: 1 to {len(split.labels) // least}"
+                    f"{len(split.classes)} {name} samples for each client; allowed: 1 to {len(split.classes) // least}"
                 )
         return self.split(splits, num_classes, population, rng)

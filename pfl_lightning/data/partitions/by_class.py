@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pfl_lightning.data.partitions.base import Indices, Partition, Parts, Population, Split
+from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 
 Shares = NDArray[np.float64]
 
@@ -32,10 +32,10 @@ class ClassPartition(Partition):
         """
 
     def split(
-        self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
+        self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
         """Cut every split by the same shares, and leave no client without samples."""
-        shares = self.shares(np.bincount(splits[0].labels, minlength=num_classes), population, rng)
+        shares = self.shares(np.bincount(splits[0].classes, minlength=num_classes), population, rng)
         parts: list[Parts] = []
         for number, (labels, _) in enumerate(splits):
             parts.append(cut(labels, shares, rng))
@@ -111,4 +111,5 @@ def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:
     kept = shares * held
     kept = np.select([kept.any(1, keepdims=True), held.any(1, keepdims=True)], [kept, held], shares)
     handed_out = np.maximum(kept.sum(1, keepdims=True), np.finfo(float).tiny)
-    return kept * (shares.sum(1, keepdims=True) / handed_out)
+    scaled: Shares = kept * (shares.sum(1, keepdims=True) / handed_out)
+    return scaled

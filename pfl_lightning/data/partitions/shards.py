@@ -1,6 +1,5 @@
 import numpy as np
-from jsonargparse import lazy_instance
-from jsonargparse.typing import PositiveInt
+from jsonargparse.typing import PositiveInt, lazy_instance
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -70,7 +69,8 @@ class ClassShards(ClassPartition):
         for client in rng.permutation(clients):
             chosen = np.lexsort((rng.random(classes), holds.sum(1)))[: self.classes_per_client]
             holds[chosen, client] = 1
-        return holds / holds.sum(1, keepdims=True)
+        shares: Shares = holds / holds.sum(1, keepdims=True)
+        return shares
 
 
 class UnequalClassShards(ClassPartition):
@@ -142,7 +142,8 @@ class ConsecutiveClasses(ClassPartition):
                 f"data.partition.sizes: the clients of class {label} need {wanted[label].sum():,} samples of it; "
                 f"allowed: up to the {class_sizes[label]:,} there are"
             )
-        return wanted / np.maximum(class_sizes, 1)[:, None]
+        shares: Shares = wanted / np.maximum(class_sizes, 1)[:, None]
+        return shares
 
 
 class SpeedGroups(ClassPartition):

@@ -69,4 +69,5 @@ class LogNormalSizes(Sizes):
     def draw(self, num_clients: int, rng: Generator) -> Indices:
         """Log-normal draws, rounded down."""
         draws = np.minimum(rng.lognormal(self.mean, self.sigma, num_clients), 1e12)  # more does not fit an integer
-        return np.maximum(1, self.least + draws.astype(np.int64))
+        sizes: Indices = np.maximum(1, self.least + draws.astype(np.int64))
+        return sizes

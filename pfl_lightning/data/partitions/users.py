@@ -4,7 +4,7 @@ import numpy as np
 from jsonargparse.typing import PositiveInt
 from numpy.random import Generator
 
-from pfl_lightning.data.partitions.base import Indices, Partition, Parts, Population, Split
+from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.errors import PflError
 
 
@@ -21,7 +21,7 @@ class NaturalUsers(Partition):
         self.min_samples = min_samples
 
     def split(
-        self, splits: Sequence[Split], num_classes: int, population: Population, rng: Generator
+        self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
         """Choose users, and give each client all samples of its own.
 

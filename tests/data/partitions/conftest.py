@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.data.partitions import Population, Split
+from pfl_lightning.data.partitions import Labels, Population
 
 
 @pytest.fixture(scope="session")
@@ -9,8 +9,8 @@ def share_out():
     """Splits samples, given by their labels, among clients who are the faster the lower their ids."""
 
     def run(partition, labels, clients, seed=0, classes=None):
-        splits = [Split(np.asarray(each)) for each in labels]
-        classes = classes or int(max(split.labels.max() for split in splits)) + 1
+        splits = [Labels(np.asarray(each)) for each in labels]
+        classes = classes or int(max(split.classes.max() for split in splits)) + 1
         population = Population(clients, np.arange(clients) / 1.0)
         return partition(splits, classes, population, np.random.default_rng(seed))
 

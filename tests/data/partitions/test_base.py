@@ -21,12 +21,12 @@ from pfl_lightning.data.partitions import (
     EqualDirichlet,
     EqualSizes,
     GroupedDirichlet,
+    Labels,
     LogNormalSizes,
     NaturalUsers,
     Partition,
     Population,
     SpeedGroups,
-    Split,
     UnequalClassShards,
     UniformSizes,
 )
@@ -35,7 +35,7 @@ from pfl_lightning.errors import PflError
 
 class Problem(NamedTuple):
     partition: Partition
-    splits: list[Split]
+    splits: list[Labels]
     classes: int
     population: Population
 
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
 
     @property
     def class_sizes(self):
-        return np.bincount(self.splits[0].labels, minlength=self.classes)
+        return np.bincount(self.splits[0].classes, minlength=self.classes)
 
     def takers(self):
         """The clients of each class, where client u holds u, u + 1, ... modulo the number of classes."""
@@ -138,13 +138,13 @@ def problems(draw, kind):
     for largest in draw(st.sampled_from([[30], [30, 12]])):
         class_sizes = draw(st.lists(st.integers(0, largest), min_size=classes, max_size=classes))
         labels = random.permutation(np.repeat(np.arange(classes), class_sizes))
-        splits.append(Split(labels, random.integers(0, users, len(labels))))
+        splits.append(Labels(labels, random.integers(0, users, len(labels))))
     return Problem(draw(kind.partitions), splits, classes, Population(clients, random.exponential(size=clients)))
 
 
 def fits(problem, kind):
     """Whether there are enough samples for ``min_size`` each, and what the partition asks for besides."""
-    train, *others = (len(split.labels) for split in problem.splits)
+    train, *others = (len(split.classes) for split in problem.splits)
     least = problem.clients * problem.partition.min_size
     return least <= train and all(problem.clients <= other for other in others) and kind.fits(problem)
 
@@ -160,9 +160,9 @@ def test_every_client_has_samples_of_its_own_in_every_split(kind, data):
         assert min(map(len, parts)) >= least
         given_out = np.concatenate(parts)
         assert len(set(given_out.tolist())) == len(given_out)
-        assert set(given_out.tolist()) <= set(range(len(split.labels)))
+        assert set(given_out.tolist()) <= set(range(len(split.classes)))
         if kind.complete:
-            assert len(given_out) == len(split.labels)
+            assert len(given_out) == len(split.classes)
 
 
 @every_kind
@@ -192,7 +192,7 @@ ORDINARY = [
 @pytest.mark.parametrize("partition", ORDINARY, ids=lambda partition: type(partition).__name__)
 def test_split_is_a_pure_function_of_the_generator(partition):
     # 120 training and 60 test samples of 4 classes and 15 users, for 6 clients
-    splits = [Split(np.arange(size) % 4, np.arange(size) % 15) for size in (120, 60)]
+    splits = [Labels(np.arange(size) % 4, np.arange(size) % 15) for size in (120, 60)]
     problem = Problem(partition, splits, 4, Population(6, np.arange(6) / 1.0))
     first, again, other = ([part.tolist() for parts in problem.split(seed) for part in parts] for seed in (1, 1, 2))
     assert first == again

@@ -8,9 +8,9 @@ from pfl_lightning.data.partitions import (
     ClassShards,
     ConsecutiveClasses,
     EqualSizes,
+    Labels,
     Population,
     SpeedGroups,
-    Split,
     UnequalClassShards,
     UniformSizes,
 )
@@ -166,13 +166,13 @@ def test_fewest_test_samples_are_still_one_for_each_client(share_out):
 def test_speed_groups_are_those_of_the_papers(class_counts):
     # SRPFL, Fig. 8, column 4: the fastest 30 clients hold classes 0 to 2, the next 30 3 to 5, the slowest 40 the others
     times = np.random.default_rng(0).exponential(size=100)
-    splits = [Split(equal_classes(10, 300)), Split(equal_classes(10, 60))]
+    splits = [Labels(equal_classes(10, 300)), Labels(equal_classes(10, 60))]
     fastest = np.argsort(times)
     groups = [(fastest[:30], range(3)), (fastest[30:60], range(3, 6)), (fastest[60:], range(6, 10))]
     results = SpeedGroups(3)(splits, 10, Population(100, times), np.random.default_rng(0))
     for split, parts in zip(splits, results, strict=True):
-        counts = class_counts(parts, split.labels, 10)
-        assert counts.sum() == len(split.labels)
+        counts = class_counts(parts, split.classes, 10)
+        assert counts.sum() == len(split.classes)
         for members, classes in groups:
             own = counts[np.ix_(classes, members)]
             assert own.sum() == counts[classes].sum()

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.partitions import NaturalUsers, Population, Split
+from pfl_lightning.data.partitions import Labels, NaturalUsers, Population
 from pfl_lightning.errors import PflError
 
 
 def split(users):
-    return Split(np.zeros(len(users), int), np.array(users, int))
+    return Labels(np.zeros(len(users), int), np.array(users, int))
 
 
 def run(partition, clients, *users, seed=0):
@@ -61,6 +61,6 @@ def test_numbers_without_samples_are_no_users():
 
 
 def test_data_without_users_is_refused():
-    nameless = Split(np.zeros(4, int))
+    nameless = Labels(np.zeros(4, int))
     with pytest.raises(PflError, match=r"^data\.partition: NaturalUsers .* allowed: "):
         NaturalUsers()([split([0, 1, 2, 3]), nameless], 1, Population(2, np.ones(2)), np.random.default_rng(0))
