@@ -1,9 +1,10 @@
 """Rewords the parser's errors: one line with the key, the value, what is allowed, and the closest valid name."""
 
 import difflib
-import inspect
 import re
 from collections.abc import Iterable, Mapping
+
+from jsonargparse import ArgumentParser
 
 from pfl_lightning.settings import class_name
 
@@ -46,6 +47,7 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         return f"{wrong[1]}: no such option{near}"
     if wrong := re.match(r"Call to compute_fn of link .* failed: (.*)", message):
         return wrong[1]
+    given = re.search(r"Given value: (.+)", message)  # of the innermost key, said once for all types that it could have
     keys, lines = [], []
     for line in (part.strip(" -") for part in message.splitlines()):
         while opened := _KEY.match(line):
@@ -59,10 +61,16 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         for pattern, replacement in _REWRITES:
             if wrong := re.search(pattern, line):
                 return f"{key}: {wrong.expand(replacement)}"
+    if given and (wrong := re.search(r"Not of type \w+: does not conform to restriction (\S+)", text)):
+        return f"{key}: {given[1]} is not possible; allowed: a number v with {wrong[1]}, or null"
     if wrong := re.search(r"Option '([\w.]+)' is not accepted", text):
         owner = class_name((_CLASS.findall(message) or ["it"])[-1])
         near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
         return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
+    if wrong := re.search(
+        r"[uU]nrecognized arguments: --([\w.]+)", text
+    ):  # below an option that the class does not have
+        return f"{key}.{wrong[1]}: no such option; see --{key}.help"
     if "Expected an instantiatable class" in text:
         return f"{key}: the name of the class is missing; allowed: {', '.join(sorted(known))}"
     if wrong := re.search(r"Expected a path but (\S+) either", text):
@@ -77,6 +85,5 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _arguments(kind: type) -> list[str]:
-    """Names of the constructor's arguments, those of its bases included."""
-    own = [ancestor for ancestor in kind.__mro__ if "__init__" in vars(ancestor)]
-    return [name for ancestor in own for name in inspect.signature(ancestor).parameters]
+    """Names of the options that a class offers, those of its bases included."""
+    return list(ArgumentParser().add_class_arguments(kind))
