@@ -27,6 +27,9 @@ from pfl_lightning.system import Participation
 METHODS = {
     "Ditto": Ditto,
     "FedAvg": FedAvg,
+    "FedAvg with all rates": partial(
+        FedAvg, epochs=3, epoch_steps=2, lr_decay=0.7, weight_decay=0.1, decay_biases=True, clip_norm=0.5, momentum=0.5
+    ),
     "FedAvgM": partial(FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedBABU": partial(FedBABU, lr=0.05),
     "FedProx": partial(FedProx, proximity=0.5),
