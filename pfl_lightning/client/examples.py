@@ -23,7 +23,7 @@ class Samples:
 
     Attributes:
         inputs: Raw inputs such as uint8 images, ``[samples, ...]``.
-        targets: Class labels, ``[samples]``.
+        targets: Class labels, or real numbers for a regression, ``[samples]``.
         transform: Turns raw inputs into network inputs.
     """
 

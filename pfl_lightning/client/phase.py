@@ -59,7 +59,7 @@ class Phase:
             raise PflError("phase.moves: nothing is not possible; allowed: names of tensors")
 
     def visited(self, samples: int) -> int:
-        """Number of samples that a client with ``samples`` samples visits in an epoch."""
+        """Number of samples visited in an epoch by a client that has ``samples`` of them."""
         return samples if self.steps is None else min(samples, self.steps * self.batch_size)
 
     def decay_of(self, dimensions: int) -> float:
