@@ -42,8 +42,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     Args:
         root: Folder with the data set's files (torchvision's ``root``).
         num_clients: Total number of clients, of which each round may sample a part (``participation``).
-        partition: How samples are split among clients. Default: one user of the data set per client if it has users
-            (``NaturalUsers``), else 3 classes per client (``ClassShards``).
+        partition: How samples are split among clients. Default: set by the data set, usually 3 classes per client
+            (``ClassShards``), or one of its users per client (``NaturalUsers``).
         participation: Which clients take part in a round. Default: all.
         speeds: How long each client computes in a round, in simulated seconds.
         communication_time: Simulated seconds of communication per round.

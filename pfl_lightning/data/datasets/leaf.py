@@ -17,12 +17,12 @@ from pfl_lightning.errors import PflError
 
 
 class LeafUser(NamedTuple):
-    """What one file holds of one user.
+    """One user's samples in one file.
 
     Attributes:
-        name: Who it is.
-        inputs: LEAF's ``x``, one entry a sample.
-        targets: LEAF's ``y``, one entry a sample.
+        name: Name of the user.
+        inputs: LEAF's ``x``, one entry per sample.
+        targets: LEAF's ``y``, one entry per sample.
         path: The file, for error messages.
     """
 

@@ -83,7 +83,7 @@ class Shakespeare(FederatedDataModule):
         self.num_classes, self.input_shape = len(alphabet), (window, len(alphabet))
 
     def prepare_data(self) -> None:
-        """Download the raw text if it is missing; look if LEAF's files are there.
+        """Download the raw text if it is missing, or check that LEAF's files exist.
 
         Raises:
             PflError: If that fails; it says what to do by hand.

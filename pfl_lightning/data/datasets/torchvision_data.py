@@ -57,7 +57,7 @@ class TorchvisionData(FederatedDataModule):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What torchvision's class must be told beside root and split."""
+        """Arguments of torchvision's class in addition to root and split."""
         return {}
 
     @abstractmethod
@@ -69,7 +69,7 @@ class TorchvisionData(FederatedDataModule):
         return torch.as_tensor(data.targets, dtype=torch.int64)
 
     def choose(self, classes: tuple[int, int] | None) -> None:
-        """Use only the classes from the first to before the second; for constructors.
+        """Use only the classes from the first (inclusive) to the second (exclusive); for constructors.
 
         Raises:
             PflError: If there are no such classes.
