@@ -91,7 +91,7 @@ class Lifecycle(pl.LightningModule, ABC):
     # Building for a data set
 
     def setup(self, stage: str) -> None:
-        """Build the network for the data set, and one metric per split and judged model."""
+        """Build the network for the data set, and one metric per split and evaluated model."""
         data = federated(self.trainer)
         self.build_for(data)
         for split in data.judged_splits:

@@ -76,7 +76,7 @@ class HARBox(FederatedDataModule):
         return train, test
 
     def transform(self) -> Numbers:
-        """The features as they are."""
+        """The features, unchanged."""
         return Numbers()
 
     def _files(self) -> list[Path]:
@@ -115,7 +115,7 @@ def _read(path: Path) -> NDArray[np.float32]:
         if not np.isfinite(windows).all():
             raise ValueError("not all numbers are finite")
     except (ValueError, UserWarning) as error:
-        raise PflError(f"data.root: cannot read '{path}'; unzip {FOLDER}.zip anew ({one_line(error)})") from error
+        raise PflError(f"data.root: cannot read '{path}'; unzip {FOLDER}.zip again ({one_line(error)})") from error
     return windows
 
 

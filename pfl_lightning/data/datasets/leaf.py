@@ -111,7 +111,7 @@ def load_leaf(
 
 def damaged(path: Path, reason: object) -> PflError:
     """The error about a file that is not what LEAF writes."""
-    return PflError(f"data.root: cannot read '{path}'; make it anew ({' '.join(str(reason).split())})")
+    return PflError(f"data.root: cannot read '{path}'; create it again ({' '.join(str(reason).split())})")
 
 
 def _read_file(path: Path) -> Iterator[LeafUser]:

@@ -46,7 +46,7 @@ class LinearRepresentation(FederatedDataModule):
         heads: ``w_i`` of each user, ``[users, rank]``.
 
     Raises:
-        PflError: If the rank is larger than the dimension, or clients that are no users shall draw samples.
+        PflError: If the rank is larger than the dimension, or ``fresh`` is used with clients that are not users.
     """
 
     num_classes = 1

@@ -61,7 +61,7 @@ class Synthetic(FederatedDataModule):
         return LabelledData(inputs, targets, torch.arange(users).repeat_interleave(torch.from_numpy(sizes))), None
 
     def transform(self) -> Numbers:
-        """The features as they are."""
+        """The features, unchanged."""
         return Numbers()
 
     def _draw(

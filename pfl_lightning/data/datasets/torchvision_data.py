@@ -126,12 +126,12 @@ class TorchvisionData(FederatedDataModule):
             data = _unverified(self.source)(str(self.root), train=train, **self.arguments)
             images, targets = self.images(data), self.labels(data)
         except Exception as error:
-            raise PflError(f"data.root: cannot read {what}; delete it to load it anew ({one_line(error)})") from error
+            raise PflError(f"data.root: cannot read {what}; delete it to download it again ({one_line(error)})") from error
         unknown = targets[(targets < 0) | (targets >= self.official_classes)]
         if len(images) != len(targets) or len(unknown) or not len(targets):
             raise PflError(
                 f"data.root: {what} is damaged: {len(images)} images with {len(targets)} labels, "
-                f"{len(unknown)} of them not from 0 to {self.official_classes - 1}; delete it to load it anew"
+                f"{len(unknown)} of them not from 0 to {self.official_classes - 1}; delete it to download it again"
             )
         return LabelledData(images, targets)
 
