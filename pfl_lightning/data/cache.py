@@ -47,7 +47,8 @@ def cached(
         _delete_others(path, name)
     except (OSError, RuntimeError) as error:  # torch turns OSError into RuntimeError
         warnings.warn(
-            f"cannot keep what was read in '{path}', so it will be read again each time ({one_line(error)})", stacklevel=2
+            f"cannot keep what was read in '{path}', so it will be read again each time ({one_line(error)})",
+            stacklevel=2,
         )
     return tensors
 

@@ -126,7 +126,9 @@ class TorchvisionData(FederatedDataModule):
             data = _unverified(self.source)(str(self.root), train=train, **self.arguments)
             images, targets = self.images(data), self.labels(data)
         except Exception as error:
-            raise PflError(f"data.root: cannot read {what}; delete it to download it again ({one_line(error)})") from error
+            raise PflError(
+                f"data.root: cannot read {what}; delete it to download it again ({one_line(error)})"
+            ) from error
         unknown = targets[(targets < 0) | (targets >= self.official_classes)]
         if len(images) != len(targets) or len(unknown) or not len(targets):
             raise PflError(
