@@ -1,10 +1,10 @@
-"""The one exception that the command line turns into a single clear line, and what makes a line of the others."""
+"""The exception that the command line shows as a single clear line, and a function that shortens others to a line."""
 
 
 class PflError(Exception):
-    """Something that the user can mend; the message names the key, the value and what is allowed."""
+    """An error that the user can fix; the message names the option, its value and what is allowed."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an exception says, on one line; its name if it says nothing."""
+    """Message of an exception on one line; its class name if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What clients are judged by, and how it is shown."""
+"""The scores of clients, accuracy and loss, and how they are shown."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -12,14 +12,14 @@ Values = TypeVar("Values", Tensor, NDArray[np.float64])
 
 @dataclass(frozen=True)
 class Quantity:
-    """A score of a client.
+    """A kind of score.
 
     Attributes:
-        name: As in the names of logged values, such as ``test/global/accuracy/mean``.
+        name: Name in logged values, such as ``test/global/accuracy/mean``.
         higher_is_better: Whether a high score is good.
-        scale: What a score is multiplied by to be shown.
-        unit: Of what is shown.
-        digits: Decimal places of what is shown.
+        scale: Factor applied for display.
+        unit: Unit for display.
+        digits: Decimal places for display.
     """
 
     name: str
@@ -30,15 +30,15 @@ class Quantity:
 
     @property
     def error_name(self) -> str:
-        """Name of what ``errors`` gives."""
+        """Name of the values that ``errors`` returns."""
         return "error" if self.higher_is_better else self.name
 
     def errors(self, scores: Values) -> Values:
-        """The same scores, but the lower the better: an accuracy becomes the share of wrong predictions."""
+        """Convert scores so that lower is better: an accuracy becomes the share of wrong predictions."""
         return 1 - scores if self.higher_is_better else scores
 
     def show(self, score: float) -> str:
-        """A score in its unit."""
+        """Format a score in its unit."""
         return f"{self.scale * score:.{self.digits}f}"
 
 

@@ -1,4 +1,4 @@
-"""Counter-based randomness: every draw is a pure function of its key, so there is no state to save or to share."""
+"""Counter-based randomness: every draw is a pure function of its key, so there is no generator state to save."""
 
 import hashlib
 
@@ -27,10 +27,10 @@ def numpy_generator(*key: int | str) -> np.random.Generator:
 def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
     """Draw one 63-bit integer for each (key, id, column), on the device of ``ids``.
 
-    A value depends on nothing else: not on the other ids, not on the number of columns, not on the device.
+    A value depends on nothing else: not on the other ids, the number of columns or the device.
 
     Args:
-        key: What the draw is for.
+        key: Key of the draw.
         ids: Client ids, ``[clients]``.
         columns: Draws per client.
 
@@ -43,17 +43,17 @@ def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
 
 
 def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int | None = None) -> Tensor:
-    """Shuffle each client's own positions ``0 .. counts - 1``; the positions beyond them follow behind.
+    """Shuffle each client's own positions ``0 .. counts - 1``; the remaining positions follow.
 
     Args:
-        key: What the order is for.
+        key: Key of the draw.
         ids: Client ids, ``[clients]``.
         counts: Samples of each client, ``[clients]``, on the device of ``ids``.
         columns: Length of a row, at least the largest count.
-        first: How many of each permutation are wanted, from the front; all of them when None.
+        first: Length of the part of each permutation to return, from the front; None for all.
 
     Returns:
-        One permutation of ``range(columns)`` per client, ``[clients, columns]``, or its front.
+        One permutation of ``range(columns)`` per client, ``[clients, columns]``, or its first entries.
     """
     bits = random_bits(key, ids, columns)
     absent = torch.arange(columns, device=ids.device) >= counts[:, None]
@@ -71,4 +71,4 @@ def _mix(state: Tensor) -> Tensor:
 
 
 def _shift_right(state: Tensor, bits: int) -> Tensor:
-    return (state >> bits) & ((1 << (64 - bits)) - 1)  # torch shifts the sign in; the mask drops it
+    return (state >> bits) & ((1 << (64 - bits)) - 1)  # torch's shift copies the sign bit; the mask removes it

@@ -1,6 +1,6 @@
-"""How configs are read: ``config.yaml``, and the settings in a checkpoint.
+"""Reading of configs: ``config.yaml``, and the settings in a checkpoint.
 
-A class is a ``class_path`` beside its ``init_args``. Callbacks are known by the names of their classes.
+A class is given by ``class_path`` and ``init_args``. Callbacks are identified by the names of their classes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ def class_name(class_path: str) -> str:
 
 
 def shown_class(class_path: str) -> str:
-    """A class of this package by its name alone; one of the user's own keeps its path."""
+    """Name of a class for display: without its path if it is in this package."""
     return class_name(class_path) if class_path.startswith(OWN_PACKAGE) else class_path
 
 
@@ -34,25 +34,25 @@ def named_callbacks(callbacks: Iterable[Any] | None) -> list[tuple[str, Any]]:
     """Callbacks with the names of their classes.
 
     Args:
-        callbacks: What ``trainer.callbacks`` says.
+        callbacks: The setting ``trainer.callbacks``.
     """
     return [(class_name(callback["class_path"]), callback) for callback in callbacks or ()]
 
 
 def is_doubling(callback: str) -> bool:
-    """Whether callbacks of a class with this name start with the fastest clients and double their number."""
+    """Whether a callback class with this name does stage doubling."""
     return callback.endswith("Doubling")
 
 
 def flat(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested settings by the keys of the command line, such as ``model.lr``.
+    """Flatten nested settings to the keys of the command line, such as ``model.lr``.
 
     Args:
-        settings: Mappings within mappings, or a single value.
-        key: Key of all of them.
+        settings: Nested mappings, or a single value.
+        key: Prefix of all keys.
 
     Yields:
-        Key and value of each leaf; a class has its path under its own key, and its options below.
+        Key and value of each leaf; the key of a class itself has its path, and its options are below that key.
     """
     if isinstance(settings, Mapping):
         for name, inner in settings.items():

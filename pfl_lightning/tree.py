@@ -1,4 +1,4 @@
-"""Arithmetic on trees: flat dictionaries of tensors, keyed by the network's own parameter names."""
+"""Arithmetic on trees: flat dictionaries of tensors, keyed by parameter name."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -16,7 +16,7 @@ def select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:
 
 
 def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
-    """Every aggregation: multiply the client axis of each tensor by one matrix.
+    """Multiply the client axis of each tensor by a matrix. Every aggregation is of this form.
 
     Args:
         matrix: Weights, ``[receivers, senders]``, or ``[senders]`` for a single receiver.
@@ -25,23 +25,23 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
     Returns:
         Tensors, ``[receivers, ...]``, or ``[...]`` for a single receiver.
     """
-    with torch.autocast(matrix.device.type, enabled=False):  # mixed precision is for networks, not for means of them
+    with torch.autocast(matrix.device.type, enabled=False):  # mixed precision must not apply to averages
         return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
 def under(begin: str, tree: Mapping[str, Tensor]) -> Tree:
-    """The same tensors with something in front of their names."""
+    """The same tensors, with ``begin`` in front of their names."""
     return {f"{begin}{name}": tensor for name, tensor in tree.items()}
 
 
 def add_to(total: Tree, tree: Mapping[str, Tensor]) -> None:
-    """Add a tree to a sum of trees, which is empty at first; not in place on tensors."""
+    """Add a tree to a running sum of trees, which may be empty; tensors are not changed in place."""
     for name, tensor in tree.items():
         total[name] = total[name] + tensor if name in total else tensor
 
 
 class Params(NamedTuple):
-    """The tensors of a cohort: what all clients share, and what is each client's own.
+    """The tensors of a cohort: those that all clients share, and those of which each client has its own.
 
     Attributes:
         shared: One tensor for all clients, ``[...]``.
@@ -70,33 +70,33 @@ class Params(NamedTuple):
         return Params(select(self.shared, wanted), select(self.own, wanted))
 
     def without(self, names: Iterable[str]) -> "Params":
-        """The tensors with other names only."""
+        """All tensors except those with these names."""
         return self.select(self.tree.keys() - set(names))
 
     def under(self, prefix: str) -> "Params":
-        """The tensors that lie under a prefix, such as ``personal.fc1.weight`` under ``personal``, without it."""
+        """The tensors with a prefix, such as ``personal`` for ``personal.fc1.weight``; the prefix is removed."""
         begin = f"{prefix}."
         return Params(*({n.removeprefix(begin): t for n, t in tree.items() if n.startswith(begin)} for tree in self))
 
     def beside(self, prefix: str, other: "Params") -> "Params":
-        """These tensors, and others under a prefix, in place of those that lay there; nothing is copied."""
+        """Add other tensors under a prefix, replacing all tensors with that prefix; nothing is copied."""
         begin = f"{prefix}."
         kept = self.select(name for name in self.tree if not name.startswith(begin))
         return Params(*({**mine, **under(begin, its)} for mine, its in zip(kept, other, strict=True)))
 
     def room(self, names: Iterable[str], clients: int) -> Tree:
-        """Uninitialised rows for some tensors, ``[clients, ...]``."""
+        """Allocate uninitialised rows for some tensors, ``[clients, ...]``."""
         shapes = {**{n: t[0] for n, t in self.own.items()}, **self.shared}
         return {name: shapes[name].new_empty(clients, *shapes[name].shape) for name in names}
 
     def moved_to(self, rows: Tree) -> "Params":
-        """Write some tensors into rows, one row per client, which are the clients' own from here on."""
+        """Copy the tensors named in ``rows`` into its rows, one per client; they are the clients' own in the result."""
         for name, row in rows.items():
             row.copy_(self.own[name] if name in self.own else self.shared[name])
         return Params({n: t for n, t in self.shared.items() if n not in rows}, {**self.own, **rows})
 
     def owned(self, names: Iterable[str], clients: int) -> "Params":
-        """Give every client a copy of its own of the named tensors; rows that are its own already are copied too."""
+        """Give every client its own copy of the named tensors; tensors that are already its own are copied, too."""
         return self.moved_to(self.room(names, clients))
 
 

@@ -21,19 +21,19 @@ LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 
 class Stopped(SystemExit):
-    """A signal ended the run after a complete and saved round; its code is 128 plus the signal's number."""
+    """A signal ended the run after a complete, saved round; the exit code is 128 plus the signal's number."""
 
 
 class RoundCheckpoint(Checkpoint):
-    """Saves at each evaluation: ``last.ckpt``, the one before it as ``previous.ckpt``, and the best as ``best.ckpt``.
+    """Saves a checkpoint at each evaluation: ``last.ckpt``, the one before it (``previous.ckpt``) and ``best.ckpt``.
 
-    A checkpoint appears under its name only when it is complete on disk. SIGINT and SIGTERM let the round finish, save
-    it and end the run with code 130 or 143; a second signal ends it at once.
+    A checkpoint only appears under its name when it is complete on disk. On SIGINT or SIGTERM the run finishes the
+    current round, saves it and exits with code 130 or 143; a second signal stops it at once.
 
     Args:
-        monitor: Logged value that chooses the best checkpoint, the larger the better (the smaller, of a loss); by
-            default the mean score on the validation share of the method's first judged model; there is no best
-            checkpoint without such a share.
+        monitor: Logged value that selects the best checkpoint; larger is better, except for a loss. Default: the mean
+            validation score of the method's first evaluated model; without validation samples there is no best
+            checkpoint.
     """
 
     def __init__(self, monitor: str | None = None) -> None:
@@ -45,25 +45,27 @@ class RoundCheckpoint(Checkpoint):
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What the best round was."""
+        """The best round and its score."""
         return {"best_score": self.best_score, "best_round": self.best_round}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what the best round was."""
+        """Restore the best round and its score."""
         self.best_score, self.best_round = state_dict["best_score"], state_dict["best_round"]
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Name the folder.
+        """Set the folder.
 
         Raises:
-            PflError: If test results shall choose the best checkpoint.
+            PflError: If ``monitor`` is a test result.
         """
         if self.monitor is not None and self.monitor.startswith("test/"):
-            raise PflError(f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name in val/")
+            raise PflError(
+                f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name starting with val/"
+            )
         self.folder = Path(trainer.log_dir or trainer.default_root_dir) / "checkpoints"
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take over the signals, after Lightning has registered its own handlers."""
+        """Install signal handlers, after Lightning has installed its own."""
         self._signal, self._saved = None, False
         if threading.current_thread() is threading.main_thread():
             self._handlers = {
@@ -71,13 +73,13 @@ class RoundCheckpoint(Checkpoint):
             }
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Save before a stop, unless the round's evaluation is still to come."""
+        """Save after a signal, unless this round's evaluation is still to come and will save."""
         if self._signal is not None and not self._evaluation_follows(trainer):
             self._save(trainer)
             self._saved = True
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Stop here, behind the saved round, whose values Lightning has logged by now."""
+        """Stop after the saved round; only now has Lightning logged its values."""
         if self._saved:
             self._stop(trainer)
 
@@ -102,11 +104,11 @@ class RoundCheckpoint(Checkpoint):
             self._stop(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Give the signals back."""
+        """Restore the previous signal handlers."""
         self._restore_handlers()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Give the signals back."""
+        """Restore the previous signal handlers."""
         self._restore_handlers()
 
     @staticmethod
@@ -119,7 +121,7 @@ class RoundCheckpoint(Checkpoint):
             raise Stopped(128 + number)
         self._signal = number
         sys.stderr.write(
-            f"\npfl: {signal.Signals(number).name}: finishing this round, then saving; again to stop at once\n"
+            f"\npfl: {signal.Signals(number).name}: finishing and saving this round; send it again to stop at once\n"
         )
 
     def _evaluation_follows(self, trainer: pl.Trainer) -> bool:
@@ -127,17 +129,17 @@ class RoundCheckpoint(Checkpoint):
 
     def _stop(self, trainer: pl.Trainer) -> NoReturn:
         assert self._signal is not None
-        sys.stderr.write(f"pfl: saved round {trainer.global_step}; the same command with --ckpt_path last continues\n")
+        sys.stderr.write(f"pfl: saved round {trainer.global_step}; add --ckpt_path last to the command to continue\n")
         raise Stopped(128 + self._signal)
 
     def _save(self, trainer: pl.Trainer) -> None:
-        """Write a complete file beside the last checkpoint, then let it take that one's place."""
+        """Write a temporary file, then rename it to the last checkpoint."""
         temporary, last = self.folder / ".last.tmp", self.folder / LAST
         trainer.save_checkpoint(temporary, weights_only=False)
         if trainer.is_global_zero:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-            if zipfile.is_zipfile(last):  # a truncated one must not push out the one before it
+            if zipfile.is_zipfile(last):  # a truncated file must not replace the previous checkpoint
                 os.replace(last, self.folder / PREVIOUS)
             os.replace(temporary, last)
         trainer.strategy.barrier("checkpoint")

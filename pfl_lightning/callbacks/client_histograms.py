@@ -7,19 +7,19 @@ from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScore
 from pfl_lightning.quantity import ACCURACY
 
-EDGES = torch.linspace(0, 1, 21).tolist()  # of the bins for errors
+EDGES = torch.linspace(0, 1, 21).tolist()  # bin edges for errors
 
 
 class ClientHistograms(pl.Callback):
-    """Shows in TensorBoard how the clients' test scores are spread, for each judged model.
+    """Shows the distribution of the clients' test scores in TensorBoard, for each evaluated model.
 
-    *Histograms* has the clients' errors (losses, where there are no classes) at each evaluation. *Custom Scalars* has
-    the median score with a band from the 10th to the 90th percentile, which ``PercentileErrors`` must log, and the
-    medians of all models. TensorBoard merges the charts of several runs by their titles.
+    The tab *Histograms* has the clients' errors (losses for a regression) at each evaluation. The tab *Custom Scalars*
+    has the median score with a band from the 10th to the 90th percentile, and the medians of all models; it needs the
+    percentiles of ``PercentileErrors``. TensorBoard merges charts of several runs that have the same title.
     """
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Say what the bands are made of, at the start of a new run."""
+        """Define the custom charts at the start of a new run."""
         if trainer.global_step > 0:
             return
         charts = {}
@@ -32,7 +32,7 @@ class ClientHistograms(pl.Callback):
             writer.add_custom_scalars({"clients' test scores": charts})
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Draw the histograms, before the module resets its metrics."""
+        """Log the histograms, before the module resets its metrics."""
         method = method_of(pl_module)
         for name, metric in _test_metrics(method).items():
             with metric.sync_context():

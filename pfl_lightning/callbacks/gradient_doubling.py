@@ -13,20 +13,20 @@ from pfl_lightning.tree import Tree, add_to, mix
 
 
 class GradientDoubling(Doubling):
-    """Stage doubling by the statistical accuracy of the stage, as in FLANP.
+    """Stage doubling as in FLANP: a stage ends when its gradient is small (the stage's statistical accuracy).
 
-    The stage r has min(pool, 2^r n0) participants, the fastest ones of the pool. The first stage ends after
-    ``rounds_per_stage`` rounds; |g|^2 is then the threshold, with g the gradient of the participants' mean loss by the
-    shared tensors, and it is halved at each doubling. A later stage ends when |g|^2 is below the threshold, or after
-    ``rounds_per_stage`` rounds.
+    Stage r has the fastest min(pool, 2^r n0) clients of the pool. The first stage ends after ``rounds_per_stage``
+    rounds. The threshold of stage 1 is half of |g|^2 at that time, with g the gradient of the participants' mean loss
+    with respect to the shared tensors; each later stage halves it. Stages from 1 on end when |g|^2 is below the
+    threshold, or after ``rounds_per_stage`` rounds.
 
     Paper: Reisizadeh et al., Straggler-Resilient Federated Learning, 2020, arXiv:2012.14453.
-    Differs: FLANP's threshold is 2 mu c / (n s) with constants that nobody knows; this is its authors' own practice.
-    Its solver is FedGATE, here it is the method's.
+    Differs: FLANP's threshold is 2 mu c / (n s) with constants that are unknown in practice; the rule here is the one
+    of its authors' experiments. FLANP trains with FedGATE; here the method is free.
 
     Args:
         n0: Participants in the first stage.
-        rounds_per_stage: Length of the first stage, and the greatest length of the others.
+        rounds_per_stage: Length of the first stage, and maximum length of the others.
         double_by: See ``StageDoubling``.
     """
 
@@ -45,10 +45,10 @@ class GradientDoubling(Doubling):
         self.threshold = state_dict["threshold"]
 
     def begin(self, trainer: pl.Trainer, method: Method) -> None:
-        """Begin with the first stage, or go on with that of the checkpoint.
+        """Begin with the first stage, or continue with the checkpoint's.
 
         Raises:
-            PflError: If the method shares nothing, so that there is no gradient to go by.
+            PflError: If the method shares no parameters, so that there is no gradient to measure.
         """
         if not method.shared & method.engine.trainable:
             name = type(method).__name__
@@ -57,7 +57,7 @@ class GradientDoubling(Doubling):
             self.stage, self.rounds, self.threshold = 0, 0, 0.0  # an earlier run may have used this object
 
     def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
-        """Measure the gradient, and end the stage or not."""
+        """Measure the gradient, and decide whether the stage ends."""
         square = squared_gradient_norm(method, batch)
         method.log("train/squared_gradient_norm", square)
         self.rounds += 1
@@ -68,7 +68,7 @@ class GradientDoubling(Doubling):
 
 
 def squared_gradient_norm(method: Method, batch: Round) -> float:
-    """|g|^2 of the weighted mean loss of a round's participants, on all their samples, at the shared tensors."""
+    """|g|^2 of the participants' weighted mean loss on all their samples, with respect to the shared tensors."""
     names = method.shared & method.engine.trainable
     weights = client_weights(batch.examples.counts, method.weighting).to(method.device)
 

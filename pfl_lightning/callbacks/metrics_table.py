@@ -36,7 +36,7 @@ class MetricsTable(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Write scalars of a round; those of an evaluation join the line of the round that it follows."""
+        """Write the scalars of a round; those of an evaluation are added to the line of the round before it."""
         assert step is not None
         if step != self.table.round:
             self.row = {}
@@ -44,4 +44,4 @@ class MetricsTable(Logger):
         self.table.write(step, [self.row])
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: ``config.yaml`` holds them."""
+        """Do nothing: hyperparameters are in ``config.yaml``."""

@@ -13,18 +13,18 @@ DISTANCE = "train/distance"
 
 
 class OracleDoubling(Doubling):
-    """Stage doubling by an oracle: a stage ends when the representation is near the floor of its noise.
+    """Stage doubling by an oracle: a stage ends when the representation is close to the stage's noise floor.
 
-    The stage r has n = min(pool, 2^r n0) participants, the fastest ones of the pool. A round's participants double
-    behind a round whose ``train/distance`` is at most ``leave * floor(n)``, and the run ends when it is at most
-    ``stop * floor(pool)``, with ``floor(n) = floor / sqrt(n)``. FedRep under the same rule has the pool as ``n0``. Only
-    simulations can do this: clients do not know the true representation. The rule is ours, after the theory of SRPFL
+    Stage r has the fastest n = min(pool, 2^r n0) clients of the pool. It ends after a round with ``train/distance`` at
+    most ``leave * floor(n)``, and the run ends when the distance is at most ``stop * floor(pool)``, with
+    ``floor(n) = floor / sqrt(n)``. For FedRep under the same rule, set ``n0`` to the size of the pool. This only works
+    in simulations, since clients do not know the true representation. The rule is ours, based on the theory of SRPFL
     (Tziotis et al., Straggler-Resilient Personalized Federated Learning, TMLR 2023, arXiv:2206.02078); see
     docs/derivations.md.
 
     Args:
         n0: Participants in the first stage.
-        floor: The distance at which one participant would end up; measured, and proportional to the noise.
+        floor: Noise floor: the final distance with a single participant, as measured; proportional to the noise.
         leave: A stage ends at this multiple of its floor.
         stop: The run ends at this multiple of the pool's floor.
     """
@@ -45,18 +45,18 @@ class OracleDoubling(Doubling):
         self.stage, self.arrived = state_dict["stage"], state_dict["arrived"]
 
     def begin(self, trainer: pl.Trainer, method: Method) -> None:
-        """Begin with the first stage, or go on with that of the checkpoint.
+        """Begin with the first stage, or continue with the checkpoint's.
 
         Raises:
-            PflError: If the run that is resumed has ended already.
+            PflError: If the resumed run has already reached its target.
         """
         if trainer.global_step == 0:
             self.stage, self.arrived = 0, False  # an earlier run may have used this object
         if self.arrived:
-            raise PflError(f"ckpt_path: the run has arrived after {trainer.global_step} rounds; allowed: another")
+            raise PflError(f"ckpt_path: the run reached its target in round {trainer.global_step}; allowed: another")
 
     def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
-        """Judge the round: go to the next stage, or stop.
+        """Check the distance after a round: go to the next stage, or stop.
 
         Raises:
             PflError: If the method logs no distance.

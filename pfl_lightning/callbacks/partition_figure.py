@@ -6,7 +6,7 @@ from pfl_lightning.report import partition_figure
 
 
 class PartitionFigure(pl.Callback):
-    """Shows in TensorBoard, as ``data/partition``, how the data is split among the clients."""
+    """Shows how the data is split among the clients, as the figure ``data/partition`` in TensorBoard."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""

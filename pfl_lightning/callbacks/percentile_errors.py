@@ -14,15 +14,15 @@ Percentile: Any = restricted_number_type(
 
 
 class PercentileErrors(pl.Callback):
-    """Logs percentiles of the clients' scores at each evaluation, and writes every client's to ``clients.csv``.
+    """Logs percentiles of the clients' scores at each evaluation, and writes every client's score to ``clients.csv``.
 
-    A score is the accuracy, or the loss where there are no classes and on training samples. Percentiles are plain and
-    weighted by samples. ``superquantile_10`` is the mean score of the worst clients that hold 10 % of the samples; of
-    accuracies it is one minus the superquantile of the errors, as in Delta-FL (arXiv:2002.11223).
+    The score is the accuracy; for a regression, and on training samples, it is the loss. Percentiles are logged both
+    unweighted and weighted by samples. ``superquantile_10`` is the mean score of the worst clients that hold 10 % of
+    the samples; for accuracies it is one minus the superquantile of the errors, as in Delta-FL (arXiv:2002.11223).
 
     Args:
-        percentiles: Which percentiles.
-        tails: Shares of the samples in the tails of the superquantiles.
+        percentiles: Percentiles to log, 0 to 100.
+        tails: Tails of the superquantiles, as shares of the samples.
         table: Whether to write ``clients.csv``.
     """
 
@@ -41,7 +41,7 @@ class PercentileErrors(pl.Callback):
             self.csv = RoundCsv(Path(trainer.log_dir) / "clients.csv")
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Log the percentiles and write the clients, before the module resets its metrics."""
+        """Log the percentiles and write the table, before the module resets its metrics."""
         method = method_of(pl_module)
         rows: list[dict[str, Any]] = []
         for name, metric in method.metrics.items():

@@ -6,14 +6,13 @@ from typing import Any
 
 
 class RoundCsv:
-    """A CSV file whose first column is the round, complete on disk after every write.
+    """A CSV file with the round in its first column, complete on disk after every write.
 
-    Writing a round replaces what the file says of it and of later rounds, so a resumed run continues the file of the
-    run that it resumes.
+    Writing a round replaces the rows of that round and of later ones, so a resumed run continues the existing file.
 
     Args:
         path: The file.
-        first: Columns that come first; the others follow as they are first written.
+        first: Names of the columns after the round; other columns follow in the order in which they first appear.
     """
 
     def __init__(self, path: Path, first: Sequence[str] = ()) -> None:
@@ -36,7 +35,7 @@ class RoundCsv:
         self.round = round_index
 
     def _restart(self, round_index: int, columns: list[str]) -> None:
-        """Keep the earlier rounds only, under these columns and those that the file had."""
+        """Rewrite the file with the earlier rounds only, with its old columns and these."""
         earlier: list[dict[str, str]] = []
         if self.path.is_file():
             with self.path.open(newline="") as file:

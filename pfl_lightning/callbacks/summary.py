@@ -9,9 +9,10 @@ COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
 
 class RunSummary(pl.Callback):
-    """Prints how well the clients are served in the end, how they were computed, how long it took, and where to look.
+    """Prints the final scores, the backends used, the simulated time and the run folder.
 
-    Needs the 10th, 50th and 90th percentile of ``PercentileErrors``; a percentile that is not logged is left blank.
+    The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
+    empty.
     """
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

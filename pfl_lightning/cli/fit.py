@@ -56,7 +56,7 @@ class SavedConfig(SaveConfigCallback):
 
     def __init__(self, parser: LightningArgumentParser, config: Namespace, **kwargs: Any) -> None:
         config = config.clone()
-        config.pop("ckpt_path", None)  # running the saved file starts anew
+        config.pop("ckpt_path", None)  # running the saved file starts a new run
         super().__init__(parser, config, **kwargs)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

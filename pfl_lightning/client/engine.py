@@ -1,4 +1,4 @@
-"""What happens at clients: ``train`` runs declared phases, ``each`` any function of one client's tensors."""
+"""The local work of clients: ``train`` runs declared phases, ``each`` maps any function of one client's tensors."""
 
 from collections.abc import Collection
 from typing import Literal
@@ -31,21 +31,21 @@ from pfl_lightning.tree import Params, Tree, select
 
 BackendName = Literal["auto", "sequential", "batched"]
 REQUESTED = "requested by model.backend"
-SAMPLES_AT_ONCE = 1024  # through frozen layers and in evaluation; bounds the memory of activations
+SAMPLES_AT_ONCE = 1024  # batch size for frozen layers and evaluation; bounds the memory of activations
 
 
 class Engine:
-    """Runs the local work of a cohort: tensors in, tensors out; it remembers only what it chose.
+    """Runs the local work of a cohort: tensors in, tensors out. Its only state is the record of its choices.
 
     Args:
-        network: What all clients compute; its own tensors are never read or written.
-        backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, since a choice by timing would let two runs of
-            one command differ. It takes the batched backend, except for training BatchNorm and dropout, and on a CPU
-            for convolutions and torch's fused recurrent layers that are the clients' own.
-        chunk_size: Clients that train at once on the batched backend; by default as many as suit the device.
+        network: Network of all clients; its own tensors are never read or written.
+        backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, because a choice by timing could make two runs
+            of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
+            and on a CPU except for convolutions and fused recurrent layers with parameters that differ per client.
+        chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
 
     Attributes:
-        choices: What ran how, and why: by the layers that moved.
+        choices: Which backend ran, and why, by the layers that were trained.
 
     Raises:
         PflError: If the backend cannot run this network.
@@ -63,13 +63,13 @@ class Engine:
             )
 
     def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
-        """The backend for a part of the network in which these stacked tensors differ between clients."""
+        """The backend for a part of the network; ``own`` holds the stacked tensors that differ between clients."""
         if self.reason_for_sequential(network, own, training):
             return Sequential()
         return LinearStack(self.chunk_size) if LinearStack.suits(network) else Batched(self.chunk_size)
 
     def reason_for_sequential(self, network: nn.Sequential, own: Tree, training: bool = True) -> str:
-        """Why a part of the network runs one client after another; empty if it does not."""
+        """Why a part of the network runs one client at a time; empty if it does not."""
         if self.requested != "auto":
             return REQUESTED if self.requested == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
@@ -85,7 +85,7 @@ class Engine:
         """Map a pure function of one client's tensors over the cohort.
 
         Args:
-            function: Takes a tree with all tensors of a client, and its row of each argument; returns a tree.
+            function: Takes a tree of all tensors of a client, and the client's row of each argument; returns a tree.
             params: Tensors of the cohort.
             arguments: One row per client, ``[cohort, ...]``.
 
@@ -97,19 +97,19 @@ class Engine:
     @torch.inference_mode(False)  # evaluation refits heads
     @torch.enable_grad()
     def train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
-        """Run one local phase at every client of the cohort.
+        """Run one local phase for every client of the cohort.
 
         Args:
-            examples: Training examples of the cohort, largest client first, no client without any.
-            params: All tensors of the network, and any that lie beside it; not changed.
-            phase: What to do.
-            key: What the batch orders are for, such as ``(seed, "train", round, pass, part)``.
+            examples: Training examples of the cohort, largest client first; every client must have some.
+            params: All tensors of the network, and any extra tensors such as anchors; not changed.
+            phase: The phase to run.
+            key: Key for batch orders and augmentation, such as ``(seed, "train", round, part)``.
 
         Returns:
-            The tensors after the phase, those that moved now under ``own``, and each client's mean training loss over
+            The tensors after the phase, with all trained ones under ``own``, and each client's mean training loss over
             the last epoch, ``[cohort]``.
         """
-        assert examples.is_largest_first, "a cohort that trains is in the order of largest_first"
+        assert examples.is_largest_first, "cohorts must be sorted with largest_first before training"
         set_mode(self.network, phase.moves)
         frozen = frozen_layers(self.network, phase.moves)
         own = params.room(phase.moves, len(examples))
@@ -126,7 +126,7 @@ class Engine:
     def _train_tile(
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key
     ) -> Tensor:
-        """Train some clients, whose results go into ``rows``; the first ``frozen`` layers stay as they are."""
+        """Train some clients and write the results into ``rows``; the first ``frozen`` layers do not change."""
         leading, network = part(self.network, 0, frozen), part(self.network, frozen)
         dtype = next(self.network.parameters()).dtype
         epochs = Epochs(examples, phase, key, lambda inputs: self._features(leading, received, inputs), dtype)
@@ -144,7 +144,7 @@ class Engine:
         return losses / epoch.counts
 
     def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
-        """Write down how a phase runs, and why."""
+        """Record how a phase runs, and why."""
         layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
         layers += " with a penalty" if steps.phase.penalty is not None else ""
         usual = REQUESTED if self.requested == "batched" else "no layer needs or prefers one client at a time"
@@ -152,14 +152,14 @@ class Engine:
         self.choices[layers] = f"{backend.name} {steps.kind} ({reason})"
 
     def gradient(self, examples: Examples, params: Params, names: Collection[str]) -> Tree:
-        """The gradient of each client's mean loss on all of its examples.
+        """Gradient of each client's mean loss over all of its examples.
 
         The network is in evaluation mode: no dropout, BatchNorm with its running statistics.
 
         Args:
-            examples: Examples of the cohort; no client without any.
+            examples: Examples of the cohort; every client must have some.
             params: All tensors of the network; not changed.
-            names: Parameters by which the gradient is taken.
+            names: Parameters to differentiate with respect to.
 
         Returns:
             Gradients, ``[cohort, ...]`` by name.
@@ -191,11 +191,11 @@ class Engine:
 
     @torch.no_grad()
     def _features(self, leading: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
-        """What comes out of the leading layers for inputs ``[clients, samples, ...]``; no layers hand the inputs on."""
+        """Outputs of the leading layers for inputs ``[clients, samples, ...]``; the inputs if there are no layers."""
         return self._outputs(leading, params, inputs) if len(leading) else inputs
 
     def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
-        """Outputs for all inputs in large batches, across clients through the layers that they share."""
+        """Outputs for all inputs in large batches; layers shared by the clients run on all of them together."""
         params = params.select(network.state_dict())
         if not params.own:
             batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
@@ -210,14 +210,14 @@ class Engine:
 
     @torch.no_grad()
     def score(self, examples: Examples, params: Params) -> tuple[Tensor, Tensor]:
-        """Judge each client's model on its examples.
+        """Evaluate each client's model on its examples.
 
         Args:
             examples: Held-out examples of the cohort; a client may have none.
             params: All tensors of the network.
 
         Returns:
-            The number of correct predictions and the sum of the losses of each client, ``[cohort]``.
+            Number of correct predictions, and sum of the losses, per client, ``[cohort]`` each.
         """
         self.network.eval()
         counts = examples.device_counts
@@ -233,6 +233,6 @@ class Engine:
 
 
 def _batches(examples: Examples) -> list[slice]:
-    """The examples of all clients in large batches."""
+    """Slices that cut the examples of all clients into large batches."""
     size = max(1, SAMPLES_AT_ONCE // len(examples))
     return [slice(start, start + size) for start in range(0, examples.longest, size)]

@@ -1,4 +1,4 @@
-"""What some clients pass over in the epochs of a phase, and in which order."""
+"""The samples that clients visit in each epoch of a phase, and their order."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -12,15 +12,15 @@ from pfl_lightning.seeding import Key, permutations, random_bits
 
 
 class Epoch(NamedTuple):
-    """What some clients pass over in an epoch, in the order in which they do.
+    """The samples of one epoch, in the order in which the clients visit them.
 
     Attributes:
-        inputs: Of the network, ``[clients, samples, ...]``.
-        order: Which of the inputs comes when, ``[clients, visited]``; None if they are in the order of visiting.
-        targets: Labels in the order of visiting, ``[clients, visited]``.
+        inputs: Inputs of the network, ``[clients, samples, ...]``.
+        order: Indices into the inputs in visiting order, ``[clients, visited]``; None if they are in it already.
+        targets: Labels in visiting order, ``[clients, visited]``.
         counts: Samples that each client visits, ``[clients]``.
         present: 1 for a sample, 0 for padding, ``[clients, visited]``.
-        weights: Weight of a sample in the mean loss of its batch, 0 for padding, ``[clients, visited]``.
+        weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
     """
 
     inputs: Tensor
@@ -32,18 +32,18 @@ class Epoch(NamedTuple):
 
 
 class Epochs:
-    """The epochs of a phase at some clients.
+    """The epochs of a phase for some clients.
 
-    The inputs of all samples are kept for the whole phase, and each epoch has an order of them; unless an augmentation
-    makes them new in every epoch, or all epochs together visit no more samples than there are: then an epoch's inputs
-    are made in its order.
+    The inputs of all samples are computed once and kept for the whole phase; each epoch only reorders them. If the
+    inputs are augmented at random, or if all epochs together visit no more samples than there are, each epoch computes
+    its own inputs in visiting order instead.
 
     Args:
         examples: Training examples of the clients.
-        phase: What they do.
-        key: What orders and augmentation are drawn for.
-        features: What comes out of the network's frozen layers for inputs ``[clients, samples, ...]``.
-        dtype: Type of weights.
+        phase: The phase.
+        key: Key for orders and augmentation.
+        features: Computes the outputs of the network's frozen layers for inputs ``[clients, samples, ...]``.
+        dtype: Type of the weights.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Epochs:
 
     @property
     def fixed(self) -> int:
-        """How many inputs of the largest client are the same during the whole phase; 0 if they change."""
+        """Number of the largest client's inputs if they stay the same during the whole phase; 0 if they change."""
         if self.kept:
             return self.examples.longest
         return self.visited if self.phase.epochs == 1 else 0
 
     @property
     def batches(self) -> list[tuple[int, slice]]:
-        """The batches of an epoch: how many clients have samples in it (the first ones), and which samples."""
+        """The mini-batches of an epoch: how many clients (always the first ones) have samples in it, and its slice."""
         size, counts = self.phase.batch_size, self.examples.counts
         return [(int((counts > at).sum()), slice(at, at + size)) for at in range(0, self.visited, size)]
 
@@ -80,7 +80,7 @@ class Epochs:
             yield Epoch(inputs, None if kept is None else order, targets, visited, present, weights)
 
     def _made_in(self, order: Tensor, epoch: int) -> Tensor:
-        """The inputs of an epoch in its order."""
+        """Compute the inputs of an epoch in visiting order."""
         bits = None
         if self.examples.samples.transform.random:
             key = (*self.key, "augment", epoch)
@@ -89,7 +89,7 @@ class Epochs:
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:
-    """Put the second axis of ``[clients, samples, ...]`` in an order ``[clients, visited]``, if there is one."""
+    """Reorder the second axis of ``[clients, samples, ...]`` by ``[clients, visited]``; None changes nothing."""
     return rows if order is None else rows[_clients(order), order]
 
 
@@ -103,7 +103,7 @@ def out_of_order(rows: Tensor, order: Tensor | None, samples: int) -> Tensor:
 
 
 def batch_weights(present: Tensor, batch_size: int) -> Tensor:
-    """Weight of each sample in the mean of its batch, ``[clients, samples]``, given which are present."""
+    """Weight of each sample in the mean of its mini-batch, ``[clients, samples]``, given which are present."""
     batches = [batch / batch.sum(1, keepdim=True).clamp_(min=1) for batch in present.split(batch_size, dim=1)]
     return torch.cat(batches, dim=1)
 

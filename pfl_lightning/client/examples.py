@@ -1,4 +1,4 @@
-"""What clients hold: one resident table of samples, and for each client the rows of it that are its own."""
+"""The data of clients: one resident table with all samples, and the rows of it that belong to each client."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -9,12 +9,12 @@ from torch import Tensor
 
 
 class Transform(Protocol):
-    """Turns raw samples into network inputs, a whole batch at once on its device."""
+    """Turns raw samples into network inputs, a whole batch at a time, on the device of the batch."""
 
     random: bool
 
     def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
-        """Transform ``[batch, ...]``; with ``bits`` (one random integer per sample) it augments as well."""
+        """Transform ``[batch, ...]``; with ``bits`` (one random integer per sample), augment as well."""
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Samples:
 
     Attributes:
         inputs: Raw inputs such as uint8 images, ``[samples, ...]``.
-        targets: Class labels, ``[samples]``.
-        transform: Makes network inputs of raw ones.
+        targets: Class labels, or real numbers for a regression, ``[samples]``.
+        transform: Turns raw inputs into network inputs.
     """
 
     inputs: Tensor
@@ -33,7 +33,7 @@ class Samples:
     _resident: dict[torch.device, "Samples"] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device) -> "Samples":
-        """The same samples on a device; copied there once."""
+        """The same samples on a device; they are copied there once."""
         if self.inputs.device == device:
             return self
         if device not in self._resident:
@@ -42,22 +42,22 @@ class Samples:
 
 
 def largest_first(counts: Tensor) -> Tensor:
-    """The order in which cohorts train: by falling number of examples, clients with equally many as they come."""
+    """The order of clients for training: by decreasing number of examples; ties keep their order."""
     return counts.argsort(descending=True, stable=True)
 
 
 @dataclass
 class Examples:
-    """The examples of a few clients, padded to the largest of them.
+    """The examples of some clients, padded to the largest client.
 
-    Cohorts that train are in the order of ``largest_first``, so that clients without a further batch lie behind the
-    others; those that are judged are in any order.
+    For training, clients are in the order of ``largest_first``, so that the clients that still have a mini-batch are
+    always the first ones. For evaluation any order will do.
 
     Attributes:
-        samples: Where the samples lie.
+        samples: The table of samples.
         ids: Client ids, ``[clients]``.
-        index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; any rows beyond its count.
-        counts: Number of examples of each client, ``[clients]``, always on the CPU: it steers the loops.
+        index: Rows of ``samples`` that belong to each client, ``[clients, longest]``; padding points to any row.
+        counts: Number of examples of each client, ``[clients]``; always on the CPU, since it controls loops.
         host_ids: Client ids, ``[clients]``, always on the CPU.
     """
 
@@ -82,40 +82,40 @@ class Examples:
 
     @property
     def device_counts(self) -> Tensor:
-        """The counts where the samples are, ``[clients]``."""
+        """The counts on the device of the samples, ``[clients]``."""
         return self.counts.to(self.ids.device, non_blocking=True)
 
     @property
     def positions(self) -> Tensor:
-        """Places of all examples and of the padding, ``[clients, longest]``, for ``gather`` and ``targets``."""
+        """Positions of all examples and of padding, ``[clients, longest]``, for ``gather`` and ``targets``."""
         return torch.arange(self.longest, device=self.ids.device).expand(len(self), -1)
 
     @property
     def present(self) -> Tensor:
-        """Whether there is an example at a place, or padding, ``[clients, longest]``."""
+        """True for examples, False for padding, ``[clients, longest]``."""
         return self.positions < self.device_counts[:, None]
 
     @property
     def is_largest_first(self) -> bool:
-        """Whether the clients are in the order in which cohorts train."""
+        """Whether the clients are in the order that training needs."""
         return bool((self.counts[1:] <= self.counts[:-1]).all())
 
     def to(self, device: torch.device, **_: object) -> "Examples":
-        """The same examples on a device, but for the counts."""
+        """The same examples on a device; ``counts`` and ``host_ids`` stay on the CPU."""
         return replace(self, samples=self.samples.to(device), ids=self.ids.to(device), index=self.index.to(device))
 
     def rows(self, start: int, stop: int) -> "Examples":
-        """The examples of a slice of the clients, padded to the largest of those."""
+        """The examples of a slice of the clients, padded to the largest client of the slice."""
         counts = self.counts[start:stop]
         longest = int(counts.max()) if len(counts) else 0
         ids, host_ids = self.ids[start:stop], self.host_ids[start:stop]
         return replace(self, ids=ids, index=self.index[start:stop, :longest], counts=counts, host_ids=host_ids)
 
     def take(self, chosen: Tensor) -> "Examples":
-        """The examples of some clients, in the same order.
+        """The examples of the chosen clients, in the same order.
 
         Args:
-            chosen: Whether a client is among them, ``[clients]``.
+            chosen: Whether each client is chosen, ``[clients]``.
         """
         places = chosen.cpu().nonzero()[:, 0]
         there = places.to(self.ids.device)
@@ -124,7 +124,7 @@ class Examples:
         return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
 
     def split(self, size: int) -> Iterator[tuple[int, "Examples"]]:
-        """Cut into pieces of at most ``size`` clients; yields where each piece starts, and the piece."""
+        """Split into pieces of at most ``size`` clients; yields the start of each piece, and the piece."""
         for start in range(0, len(self), size):
             yield start, self.rows(start, start + size)
 
@@ -132,8 +132,8 @@ class Examples:
         """Network inputs of some examples of the first clients.
 
         Args:
-            positions: Which of its examples, for each client, ``[clients or fewer, batch]``.
-            bits: Random integers for the augmentation of each, same shape; no augmentation when None.
+            positions: Positions of the examples within each client, ``[clients or fewer, batch]``.
+            bits: Random integers for augmentation, same shape; None for no augmentation.
 
         Returns:
             Inputs, ``[clients or fewer, batch, ...]``.

@@ -1,4 +1,4 @@
-"""What kinds of layers a network is made of, and which of them a phase leaves alone."""
+"""Which kinds of layers a network has, and which of them a phase does not change."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -13,11 +13,11 @@ Kinds = type[nn.Module] | tuple[type[nn.Module], ...]
 
 BATCH_NORM = _BatchNorm
 DROPOUT = _DropoutNd
-SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop over clients; our own are not
+SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop; models.recurrent is not
 
 
 def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None = None) -> bool:
-    """Whether the network has layers of these kinds (among those that hold a tensor of ``names``, where given)."""
+    """Whether the network has layers of these kinds; with ``names``, only layers that hold one of these tensors."""
     return any(
         isinstance(module, kinds) and (names is None or holds(path, module, names))
         for path, module in network.named_modules()
@@ -25,20 +25,20 @@ def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None =
 
 
 def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequential:
-    """The layers ``start .. stop`` under their own names; the modules themselves, not copies."""
+    """The layers from ``start`` to before ``stop`` under their own names; the modules themselves, not copies."""
     return nn.Sequential(OrderedDict(list(network.named_children())[start:stop]))
 
 
 def frozen_layers(network: nn.Sequential, moves: Collection[str]) -> int:
-    """Number of leading layers whose output stays the same while ``moves`` move; 0 if none of them computes much.
+    """Number of leading layers whose output does not change while ``moves`` are trained; 0 if they have no parameters.
 
-    Dropout ends them: behind it the output is new in every step.
+    A dropout layer ends them, because its output differs in every step.
     """
     return _leading(network, lambda name, layer: holds(name, layer, moves) or has_layers(layer, DROPOUT))
 
 
 def shared_layers(network: nn.Sequential, own: Collection[str]) -> int:
-    """Number of leading layers without anything that is a client's own; 0 if none of them computes much."""
+    """Number of leading layers that all clients share; 0 if those have no parameters."""
     return _leading(network, lambda name, layer: holds(name, layer, own))
 
 
@@ -49,7 +49,7 @@ def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> 
 
 
 def set_mode(network: nn.Module, moves: Collection[str]) -> None:
-    """Training mode, but for BatchNorm layers whose statistics do not move: those use and keep them."""
+    """Set training mode, except for BatchNorm layers whose running statistics do not move: they use them unchanged."""
     network.train()
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):
@@ -57,11 +57,11 @@ def set_mode(network: nn.Module, moves: Collection[str]) -> None:
 
 
 def layout(inputs: Tensor) -> Tensor:
-    """Images ``[batch, channels, height, width]`` in the layout that a CPU's convolutions prefer."""
+    """Put images ``[batch, channels, height, width]`` in the memory layout that is fastest for CPU convolutions."""
     is_image = inputs.ndim == 4 and inputs.device.type == "cpu"
     return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs
 
 
 def holds(path: str, module: nn.Module, names: Collection[str]) -> bool:
-    """Whether a module at this path has one of the named tensors."""
+    """Whether the module at this path holds one of the named tensors."""
     return any(f"{path}.{name}" in names for name in module.state_dict())

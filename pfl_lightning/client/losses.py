@@ -1,7 +1,7 @@
-"""The loss follows from the labels and the network; its gradient is always prediction minus label.
+"""The loss, chosen by the type of the targets and the number of outputs; its gradient is always prediction - target.
 
-Labels that are numbers: half the squared error of the only output. One output: logistic loss of the labels 0 and 1.
-Several outputs: cross-entropy of their softmax.
+Floating-point targets: half the squared error of the single output. Class labels with one output: logistic loss of the
+labels 0 and 1. Class labels with several outputs: softmax cross-entropy.
 """
 
 import torch
@@ -14,7 +14,7 @@ def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         outputs: ``[clients, batch, outputs]``.
-        targets: Labels, or numbers of a floating type, ``[clients, batch]``.
+        targets: Class labels, or floating-point targets of a regression, ``[clients, batch]``.
 
     Returns:
         Losses, ``[clients, batch]``.
@@ -27,7 +27,7 @@ def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def losses_and_gradients(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """``sample_losses`` and their gradients with respect to the outputs, ``[clients, batch, outputs]``, by hand."""
+    """``sample_losses``, and their gradients with respect to the outputs, ``[clients, batch, outputs]``, by formula."""
     if targets.is_floating_point():
         return sample_losses(outputs, targets), outputs - targets[..., None]
     if outputs.shape[-1] == 1:
@@ -39,7 +39,7 @@ def losses_and_gradients(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tens
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Whether each prediction is right, ``[clients, batch]``; no prediction of a number is."""
+    """Whether each prediction is correct, ``[clients, batch]``; always False for a regression."""
     if targets.is_floating_point():
         return torch.zeros_like(targets, dtype=torch.bool)
     if outputs.shape[-1] == 1:

@@ -1,4 +1,4 @@
-"""What is added to the clients' local losses: penalties of a ``Phase``, which are the gradients of the added terms."""
+"""Penalty terms on the clients' local losses, for ``Phase.penalty``. Each class computes the gradient of its term."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -11,14 +11,14 @@ from pfl_lightning.tree import Tree
 
 @dataclass(frozen=True)
 class Proximity:
-    """Pulls towards an anchor: ``strength / 2 * |w - anchor|^2`` is added to the loss.
+    """Proximal term ``strength / 2 * |w - anchor|^2``, which pulls the parameters towards an anchor.
 
     The term of FedProx (Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127,
-    eq. (2)), and of Ditto and pFedMe around other anchors.
+    eq. (2)); Ditto and pFedMe use it with other anchors.
 
     Attributes:
         strength: Weight of the term.
-        anchor: Prefix of the anchor's tensors beside the network, such as ``anchor`` for ``anchor.fc1.weight``.
+        anchor: Prefix of the anchor's tensors, such as ``anchor`` for ``anchor.fc1.weight``.
     """
 
     strength: float
@@ -31,13 +31,13 @@ class Proximity:
 
 @dataclass(frozen=True)
 class Correlation:
-    """Rewards agreement with an anchor: ``-strength * <w, anchor>`` is added to the loss, as in FedMac.
+    """Correlation term ``-strength * <w, anchor>``, which rewards agreement with an anchor.
 
     The term of FedMac (Liu et al., Sparse Personalized Federated Learning, arXiv:2107.05330).
 
     Attributes:
         strength: Weight of the term.
-        anchor: Prefix of the anchor's tensors beside the network.
+        anchor: Prefix of the anchor's tensors.
     """
 
     strength: float
@@ -50,13 +50,14 @@ class Correlation:
 
 @dataclass(frozen=True)
 class SmoothL1:
-    """Favours small parameters: ``strength * sum smoothing * log cosh(w / smoothing)`` is added to the loss.
+    """Smoothed L1 term ``strength * sum smoothing * log cosh(w / smoothing)``, which favours small parameters.
 
-    It lies between ``|w| - smoothing * log 2`` and ``|w|``; never exactly zero parameters result, only small ones.
+    Per parameter, the smoothed value lies between ``|w| - smoothing * log 2`` and ``|w|``. Parameters become small, but
+    not exactly zero.
 
     Attributes:
         strength: Weight of the term.
-        smoothing: Width of the rounded tip of ``|w|``.
+        smoothing: Width of the region around zero where ``|w|`` is rounded.
     """
 
     strength: float
@@ -69,10 +70,10 @@ class SmoothL1:
 
 @dataclass(frozen=True)
 class Total:
-    """Several penalties at once.
+    """Sum of several penalties.
 
     Attributes:
-        penalties: Which.
+        penalties: The penalties to add up.
     """
 
     penalties: tuple[Rule, ...]

@@ -11,34 +11,34 @@ Direction = Callable[[Tree, Tree, Gradient], Tree]
 
 @dataclass(frozen=True)
 class Phase:
-    """One local phase of mini-batch SGD; what it does not name stays as it is.
+    """One local phase of mini-batch SGD; tensors that are not in ``moves`` stay unchanged.
 
-    Each epoch passes over the client's examples in a new order, the short last batch included. The momentum starts at
-    zero in every phase. BatchNorm layers that do not move use and keep their running statistics.
+    Each epoch visits the client's examples in a new order, including the last, smaller mini-batch. Momentum starts at
+    zero in every phase. BatchNorm layers whose running statistics are not in ``moves`` use them unchanged.
 
-    A step is ``gradient of the loss + penalty``, then ``direction``, ``clip_norm``, weight decay, momentum, the move
-    along ``lr``, and ``after_step``. ``penalty`` and ``after_step`` are pure functions for several clients at once:
-    they receive the network's parameters that move, ``[clients, ...]`` each, and all tensors that lie beside the
-    network (such as ``anchor.fc1.weight``), each client's own ``[clients, ...]`` or shared ``[...]``.
+    A step computes the gradient of the loss plus ``penalty``, then applies ``direction``, ``clip_norm``, weight decay,
+    momentum and ``lr``, and finally ``after_step``. ``penalty`` and ``after_step`` are pure functions that handle
+    several clients at once: they receive the network's parameters in ``moves``, ``[clients, ...]`` each, and all extra
+    tensors that do not belong to the network (such as ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
 
     Attributes:
-        moves: Names of the tensors (parameters, and the buffers beside them) that move.
+        moves: Names of the tensors (parameters, and buffers such as running statistics) that the phase changes.
         epochs: Passes over the client's examples.
-        batch_size: Examples in a batch.
+        batch_size: Examples in a mini-batch.
         lr: Learning rate.
         momentum: Heavy-ball momentum, as in ``torch.optim.SGD``.
-        weight_decay: L2 penalty on weights; biases (tensors of one dimension) are spared.
-        decay_biases: Whether ``weight_decay`` is for biases too, as in ``torch.optim.SGD``.
-        steps: At most so many batches in an epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
-        clip_norm: Largest norm of a client's gradient, over all that moves; None for no limit.
-        penalty: Gradient of what is added to each client's loss, by name of the parameter; see ``penalties``.
-        after_step: What some tensors become behind each step, by name; all of them must be in ``moves``, also those
-            beside the network.
-        direction: What a step follows instead of the gradient: a pure function of the parameters that move, the
-            gradient there, and the gradient as a function of such parameters.
+        weight_decay: L2 penalty on weights; not on biases (tensors of one dimension).
+        decay_biases: Apply ``weight_decay`` to biases too, as ``torch.optim.SGD`` does.
+        steps: Maximum number of mini-batches per epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
+        clip_norm: Maximum norm of a client's gradient over all its parameters in ``moves``; None for no clipping.
+        penalty: Gradient of a term that is added to each client's loss, by parameter name; see ``penalties``.
+        after_step: New values of some tensors after each step, by name; they must be in ``moves``, even if they are
+            extra tensors.
+        direction: Replaces the gradient in a step: a pure function of the moving parameters, their gradient, and the
+            gradient as a function of such parameters.
 
     Raises:
-        PflError: If nothing moves.
+        PflError: If ``moves`` is empty.
     """
 
     moves: frozenset[str]
@@ -59,9 +59,9 @@ class Phase:
             raise PflError("phase.moves: nothing is not possible; allowed: names of tensors")
 
     def visited(self, samples: int) -> int:
-        """How many of a client's samples an epoch visits."""
+        """Number of samples visited in an epoch by a client that has ``samples`` of them."""
         return samples if self.steps is None else min(samples, self.steps * self.batch_size)
 
     def decay_of(self, dimensions: int) -> float:
-        """Weight decay of a parameter with so many dimensions; one with a single dimension is a bias."""
+        """Weight decay of a parameter with ``dimensions`` dimensions; a single dimension means a bias."""
         return self.weight_decay if dimensions > 1 or self.decay_biases else 0.0

@@ -1,4 +1,4 @@
-"""The local optimizer, on stacks of plain tensors."""
+"""The local optimizer: SGD on plain tensors, stacked over clients."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from pfl_lightning.tree import Tree
 
 @dataclass
 class Moving:
-    """The parameters that a phase moves, and their momentum; one row per client, ``[clients, ...]``.
+    """The parameters that a phase trains, and their momentum buffers; one row per client, ``[clients, ...]``.
 
     Attributes:
-        tensors: The stacks that move, in place.
-        velocities: Their momentum buffers; empty without momentum.
+        tensors: The parameters; updated in place.
+        velocities: Momentum buffers; empty without momentum.
     """
 
     tensors: Tree
@@ -24,7 +24,7 @@ class Moving:
 
     @classmethod
     def start(cls, tensors: Tree, phase: Phase) -> "Moving":
-        """Begin a phase at rest."""
+        """Begin a phase, with zero momentum."""
         return cls(tensors, {name: torch.zeros_like(t) for name, t in tensors.items()} if phase.momentum else {})
 
     def rows(self, clients: int) -> "Moving":
@@ -35,7 +35,7 @@ class Moving:
 
 @torch.no_grad()
 def sgd_step(moving: Moving, grads: Mapping[str, Tensor], phase: Phase) -> None:
-    """One step of SGD with momentum and weight decay in place, as ``torch.optim.SGD`` does it."""
+    """One in-place step of SGD with momentum and weight decay, as in ``torch.optim.SGD``."""
     for name, tensor in moving.tensors.items():
         step = grads[name]
         if decay := phase.decay_of(tensor.ndim - 1):
@@ -46,11 +46,11 @@ def sgd_step(moving: Moving, grads: Mapping[str, Tensor], phase: Phase) -> None:
 
 
 def clipped(grads: Tree, largest: float) -> Tree:
-    """Each client's gradient, shortened to a norm of at most ``largest``, as ``torch.nn.utils.clip_grad_norm_`` does.
+    """Clip each client's gradient to a norm of at most ``largest``, as ``torch.nn.utils.clip_grad_norm_`` does.
 
     Args:
-        grads: Gradients, ``[clients, ...]`` each; the norm of a client is over all of them.
-        largest: The largest norm.
+        grads: Gradients, ``[clients, ...]`` each; a client's norm is over all of them.
+        largest: Maximum norm.
     """
     squares = torch.stack([grad.flatten(1).square().sum(1) for grad in grads.values()])
     scales = (largest / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1)  # [clients]

@@ -1,4 +1,4 @@
-"""The steps of one phase at some clients at once; here by autograd, for every network and every rule."""
+"""The SGD steps of a phase for several clients at once: the interface, and the general version by autograd."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -18,18 +18,19 @@ Forward = Callable[[nn.Module, Params, Tensor], Tensor]
 
 
 class Steps(ABC):
-    """Mini-batch SGD at some clients: ``enter`` and ``step`` for each epoch, then ``finish``.
+    """Mini-batch SGD for several clients: per epoch one ``enter`` and its ``step`` calls, and ``finish`` at the end.
 
     Args:
-        network: What moves, and all behind it.
-        start: The tensors of this network before the phase, and those that lie beside it.
-        rows: What moves: one uninitialised row per client, ``[clients, ...]``; they hold the result after ``finish``.
-        phase: What to do.
+        network: The layers from the first trained one to the output.
+        start: The tensors of this network before the phase, and extra tensors such as anchors.
+        rows: Uninitialised rows ``[clients, ...]`` for the tensors that the phase changes; after ``finish`` they hold
+            the result.
+        phase: The phase to run.
 
     Attributes:
-        params: The tensors of this network, at the clients that take the current step.
-        moving: Those of its parameters that move.
-        beside: The tensors beside the network.
+        params: The tensors of this network, for the clients of the current step.
+        moving: The parameters among them that are trained.
+        beside: The extra tensors that do not belong to the network.
     """
 
     def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase) -> None:
@@ -43,7 +44,7 @@ class Steps(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """How they are computed, in words."""
+        """How the steps are computed, in words."""
 
     @abstractmethod
     def enter(self, epoch: Epoch) -> None:
@@ -51,11 +52,11 @@ class Steps(ABC):
 
     @abstractmethod
     def step(self, clients: int, batch: slice) -> Tensor:
-        """One step of SGD; an epoch's batches come in order, all of one size but the last.
+        """One step of SGD; the mini-batches of an epoch come in order, and only the last may be smaller.
 
         Args:
-            clients: How many clients take it, from the first on.
-            batch: The samples of the epoch that it looks at.
+            clients: How many clients (always the first ones) take the step.
+            batch: The mini-batch: a slice of the epoch's samples.
 
         Returns:
             Sum of the losses of each client's samples before the step, ``[clients]``.
@@ -66,35 +67,35 @@ class Steps(ABC):
         """End the phase."""
 
     def attach(self, clients: int) -> None:
-        """Work on the first clients only."""
+        """Restrict the following steps to the first clients."""
         if clients != self.clients:
             self.clients = clients
             self.params, self.moving = self._params.rows(0, clients), self._moving.rows(clients)
             self.beside = self._beside.rows(0, clients).tree
 
     def penalty(self) -> Tree:
-        """The gradient of what is added to the losses; empty if nothing is."""
+        """The penalty gradient; empty without a penalty."""
         return {} if self.phase.penalty is None else self.phase.penalty(self.moving.tensors, self.beside)
 
     def after_step(self) -> None:
-        """Let the phase's rule change what it changes behind a step.
+        """Apply the phase's ``after_step``.
 
         Raises:
-            PflError: If that does not move.
+            PflError: If it changes a tensor that is not in ``moves``.
         """
         if self.phase.after_step is None:
             return
         for name, tensor in self.phase.after_step(self.moving.tensors, self.beside).items():
             if name not in self.rows:
-                raise PflError(f"phase.after_step: {name} does not move; allowed: names in phase.moves")
+                raise PflError(f"phase.after_step: {name} is not possible; allowed: names in phase.moves")
             self.rows[name][: self.clients] = tensor
 
 
 class AutogradSteps(Steps):
-    """Steps by autograd, for every network and every rule.
+    """Steps by autograd, for any network and any phase.
 
     Args:
-        forward: Outputs of a network at every client.
+        forward: Computes the outputs of a network for every client.
         arguments: See ``Steps``.
     """
 
@@ -104,7 +105,7 @@ class AutogradSteps(Steps):
 
     @property
     def kind(self) -> str:
-        """How they are computed."""
+        """How the steps are computed."""
         return "by autograd"
 
     def enter(self, epoch: Epoch) -> None:
@@ -136,7 +137,7 @@ class AutogradSteps(Steps):
         return (losses * epoch.present[:clients, batch]).sum(1)
 
     def finish(self) -> None:
-        """End the phase; everything is in its rows already."""
+        """End the phase; the result is already in the rows."""
 
 
 def loss_gradient(
@@ -148,20 +149,20 @@ def loss_gradient(
     targets: Tensor,
     weights: Tensor,
 ) -> tuple[Tensor, Tree]:
-    """The loss of each sample, and the gradient of their weighted sums at some tensors.
+    """Loss of each sample, and the gradient of each client's weighted sum of losses.
 
     Args:
-        forward: Outputs of a network at every client.
+        forward: Computes the outputs of a network for every client.
         network: The network.
         params: All of its tensors.
-        tensors: Those at which the gradient is wanted, ``[clients, ...]`` each; they take the place of those in
+        tensors: The tensors to differentiate with respect to, ``[clients, ...]`` each; they replace those in
             ``params``.
         inputs: ``[clients, batch, ...]``.
         targets: ``[clients, batch]``.
         weights: ``[clients, batch]``.
 
     Returns:
-        Losses ``[clients, batch]``, and the gradient of each client, ``[clients, ...]`` by name.
+        Losses ``[clients, batch]``, and each client's gradients, ``[clients, ...]`` by name.
     """
     with torch.enable_grad():
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}

@@ -45,9 +45,10 @@ def cached(
     try:
         _write(tensors, path)
         _delete_others(path, name)
-    except (OSError, RuntimeError) as error:  # torch makes the second of the first
+    except (OSError, RuntimeError) as error:  # torch turns OSError into RuntimeError
         warnings.warn(
-            f"cannot keep what was read in '{path}', so it is read anew each time ({one_line(error)})", stacklevel=2
+            f"cannot keep what was read in '{path}', so it will be read again each time ({one_line(error)})",
+            stacklevel=2,
         )
     return tensors
 
@@ -69,7 +70,7 @@ def _read(path: Path) -> dict[str, Tensor] | None:
 
 
 def _write(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a complete file beside the final one, whose place it then takes."""
+    """Write a temporary file, then rename it to the final one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{uuid4().hex}.tmp"  # another process may write the same
     try:

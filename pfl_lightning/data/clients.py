@@ -9,32 +9,32 @@ from pfl_lightning.data.labelled import classes_of
 
 
 class ClientTable:
-    """Which samples belong to which client, in one flat table: looking up a cohort costs the same in any population.
+    """The sample indices of all clients in one flat table; the cost of looking up a cohort only depends on its size.
 
     Args:
         samples: The samples of all clients.
-        parts: Indices into them, one array per client.
+        parts: Indices into the samples, one array per client.
     """
 
     def __init__(self, samples: Samples, parts: Sequence[NDArray[np.int64]]) -> None:
         self.samples = samples
         self.counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
         self.starts = torch.cat([torch.zeros(1, dtype=torch.int64), self.counts.cumsum(0)])[:-1]
-        # one more entry, so that the padding of clients without samples points somewhere
+        # one extra entry, so that the padding of clients without samples has an index to point to
         self.flat = torch.from_numpy(np.concatenate([*parts, np.zeros(1, dtype=np.int64)]))
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def class_counts(self, num_classes: int) -> NDArray[np.int64]:
-        """Samples of each class at each client, ``[clients, classes]``."""
+        """Number of samples per client and class, ``[clients, classes]``."""
         classes = classes_of(self.samples.targets[self.flat[:-1]])
         holders = torch.arange(len(self)).repeat_interleave(self.counts)
         counts = torch.bincount(holders * num_classes + classes, minlength=len(self) * num_classes)
         return counts.view(len(self), num_classes).numpy()
 
     def examples(self, ids: torch.Tensor) -> Examples:
-        """The examples of some clients, ``[clients]``, in this order."""
+        """The examples of the clients with these ids, ``[clients]``, in this order."""
         counts = self.counts[ids]
         column = torch.arange(int(counts.max()) if len(ids) else 0)
         places = self.starts[ids][:, None] + torch.where(column < counts[:, None], column, 0)

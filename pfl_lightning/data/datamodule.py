@@ -37,36 +37,36 @@ Split = Literal["train", "val", "test"]
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
-    """A data set split among clients, who takes part in a round, and how fast they are.
+    """A data set split among clients, with the clients' participation and speeds.
 
     Args:
-        root: Folder with the data set's files; what torchvision calls root.
-        num_clients: Number of clients in all, M.
-        partition: How the samples are split among the clients; by default 3 classes for each (``ClassShards``), or
-            one user for each where the data set has users (``NaturalUsers``).
-        participation: Who takes part in a round; by default everyone.
-        speeds: How long each client computes.
-        communication_time: Simulated seconds that the communication of a round takes (SRPFL's C.T.).
-        val_fraction: Share of each client's training samples that is held out for model selection, but
-            never the last one; 0 for none.
-        test_fraction: Share of each client's samples that is its test split, cut at random from all that it holds; by
-            default the data set's own test split is shared out, where it has one.
-        test_clients: Share of the clients that never train: all that they hold is for testing, and the others have no
-            test samples (Delta-FL's disjoint devices); 0 for none.
-        judge_train: Whether clients are judged on their training samples too, by their losses (the split ``train``).
-        new_clients: Judge so many clients that never took part instead of the others: the same partition, drawn anew
-            from the same samples, as in DePRL (arXiv:2312.10815). For ``pfl test``; 0 to judge those that took part.
-        partition_seed: Seed of the split alone; it does not follow ``seed_everything``.
-        seed: Seed of sampling and batch orders; on the command line it follows ``seed_everything``.
+        root: Folder with the data set's files (torchvision's ``root``).
+        num_clients: Total number of clients, of which each round may sample a part (``participation``).
+        partition: How samples are split among clients. Default: set by the data set, usually 3 classes per client
+            (``ClassShards``), or one of its users per client (``NaturalUsers``).
+        participation: Which clients take part in a round. Default: all.
+        speeds: How long each client computes in a round, in simulated seconds.
+        communication_time: Simulated seconds of communication per round.
+        val_fraction: Share of each client's training samples that is held out for model selection; at least one sample
+            is left for training. 0 for none.
+        test_fraction: Share of each client's samples that becomes its test split, drawn at random. Default: the data
+            set's own test split is partitioned like the training samples; if it has none, a quarter.
+        test_clients: Share of the clients that never train: all their samples are for testing, and the other clients
+            have no test samples (Delta-FL's disjoint devices). 0 for none.
+        judge_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
+        new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
+            that did. They get a new draw of the partition, as in DePRL (arXiv:2312.10815). 0 to disable.
+        partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
+        seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
     """
 
     num_classes: int
     input_shape: tuple[int, ...]
     input_kind: InputKind = "numbers"
-    regression: ClassVar[bool] = False  # whether targets are numbers
-    overlap: ClassVar[int] = 0  # how far apart samples of a user must be to have nothing in common; 0 if none has
+    regression: ClassVar[bool] = False  # whether targets are real numbers, not classes
+    overlap: ClassVar[int] = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
-    usual_test_fraction: ClassVar[float] = 0.25  # where the data set has no test split of its own
+    usual_test_fraction: ClassVar[float] = 0.25  # if the data set has no test split of its own
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         super().__init__()
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients
         self.partition = partition or self.usual_partition()
-        self.participation = participation or Participation()  # it has a state, so no two data modules share it
+        self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds, self.communication_time = speeds, communication_time
         self.val_fraction, self.test_fraction, self.test_clients = val_fraction, test_fraction, test_clients
         self.judge_train, self.new_clients = judge_train, new_clients
@@ -96,7 +96,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def load(self) -> tuple[LabelledData, LabelledData | None]:
-        """Read the training and the test split, or all samples and None where they are not split.
+        """Read the training and the test split, or all samples and None if there is no split.
 
         Raises:
             PflError: If the files are missing or cannot be read.
@@ -104,25 +104,25 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def transform(self) -> Transform:
-        """What makes network inputs of raw ones; called after ``load``."""
+        """Make the function that turns raw inputs into network inputs; called after ``load``."""
 
     def pretrained(self) -> Mapping[str, Tensor]:
-        """Tensors that a network starts with, by their names in it, such as ``embedding.weight``; after ``load``."""
+        """Pretrained tensors for the network, by name, such as ``embedding.weight``; called after ``load``."""
         return {}
 
     @property
     def training_clients(self) -> int:
-        """How many clients train; they have the lowest ids."""
+        """Number of clients that can train; they have the lowest ids."""
         return int(self.judged_clients * (1 - self.test_clients) + 1e-9)
 
     @property
     def training_counts(self) -> NDArray[np.int64]:
-        """Training samples of every client that can train, ``[training_clients]``; after ``setup``."""
+        """Number of training samples per client, ``[training_clients]``; after ``setup``."""
         return self.tables["train"].counts[: self.training_clients].numpy()
 
     @property
     def judged_clients(self) -> int:
-        """How many clients are judged: all, or all new ones."""
+        """Number of clients that are evaluated: all, or all new ones."""
         clients: int = self.new_clients or self.num_clients
         return clients
 
@@ -130,18 +130,18 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """Load the data and split it among the clients, once.
 
         Raises:
-            PflError: If the files cannot be read, the partition is impossible, or new clients shall train.
+            PflError: If the files cannot be read, or the options are not possible together.
         """
         if self.new_clients and stage not in (None, "test"):
-            raise PflError("data.new_clients: new clients do not train; allowed: 0, or pfl test with a checkpoint")
+            raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
         if self.new_clients and isinstance(self.partition, NaturalUsers):
-            raise PflError("data.new_clients: users that took part are not new; allowed: 0, or another data.partition")
+            raise PflError("data.new_clients: not possible with NaturalUsers; allowed: 0, or another data.partition")
         if self.tables:
             return
         if self.test_clients and self.test_fraction is not None:
             raise PflError("data.test_fraction: not possible with data.test_clients; allowed: one of the two")
         if not self.training_clients:
-            raise PflError(f"data.test_clients: {self.test_clients} leaves nobody to train; allowed: less")
+            raise PflError(f"data.test_clients: {self.test_clients} leaves no client to train; allowed: a smaller one")
         if not self.new_clients:
             self.participation.check(self.training_clients)
         train, test = self.load()
@@ -154,11 +154,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self._largest_first = largest_first(self.tables["train"].counts)
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
-        """Who holds which samples.
+        """Assign samples to clients and splits.
 
         Args:
-            samples: The training samples, and behind them those of the data set's own test split, where it has one.
-            official: Where the test split of the data set's own begins; None where it has none.
+            samples: The training samples, followed by those of the data set's own test split, if it has one.
+            official: Index where the data set's own test split begins; None if it has none.
 
         Returns:
             Sample indices of each client, by split.
@@ -171,7 +171,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             test_parts = [part + official for part in test_parts]
         elif self.new_clients:
             raise PflError(
-                "data.new_clients: not possible where test samples are cut from those of clients; allowed: 0"
+                "data.new_clients: not possible unless clients are tested on the data set's own test split; allowed: 0"
             )
         else:
             (parts,) = self.partition([labels], self.num_classes, population, rng)
@@ -186,27 +186,29 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def _check_test_samples(self, parts: Parts) -> None:
         without = sum(not len(part) for part in parts)
         if without == self.judged_clients:
-            raise PflError("data.test_fraction: no client has a test sample, since none has two samples; allowed: more")
+            raise PflError("data.test_fraction: no client has a test sample; allowed: clients with at least 2 samples")
         if without:
-            warnings.warn(f"{without} of {self.judged_clients} clients have no test sample and no score", stacklevel=2)
+            warnings.warn(
+                f"{without} of {self.judged_clients} clients have no test samples, and so no score", stacklevel=2
+            )
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.
 
         Raises:
-            PflError: If the trainer does not say how many rounds.
+            PflError: If ``max_steps`` of the trainer is not set.
         """
         assert self.trainer is not None
         return RoundLoader(self.make_round, self.trainer.max_steps)
 
     def val_dataloader(self) -> JudgementLoader:
-        """All clients that are judged."""
+        """All clients that are evaluated."""
         return JudgementLoader(self.make_judgement, self.judged_clients)
 
     test_dataloader = val_dataloader
 
     def make_round(self, index: int) -> Round:
-        """The round with this index; a pure function of it, the seeds and the size of the cohort."""
+        """The round with this index; a pure function of the index, the seeds and the cohort size."""
         times = self.speeds.times(index, self.num_clients)[: self.training_clients]
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
@@ -216,19 +218,19 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return Round(index, self.seed, examples, weights, times[order.numpy()], self.communication_time)
 
     def make_judgement(self, positions: slice) -> Judgement:
-        """The clients at these positions of the order that begins with the largest."""
+        """The clients at these positions when sorted by size, largest first."""
         ids = self._largest_first[positions]
         judged: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.judged_splits}
         return Judgement(self.seed, self.tables["train"].examples(ids), judged)
 
     @property
     def judged_splits(self) -> list[Split]:
-        """``test``, ``val`` where a share is held out, and ``train`` where it is wanted."""
+        """The splits to evaluate: ``test``, and ``val`` and ``train`` if the options ask for them."""
         wanted: dict[Split, bool] = {"val": self.val_fraction > 0, "test": True, "train": self.judge_train}
         return [split for split, is_wanted in wanted.items() if is_wanted]
 
     def fingerprint(self) -> str:
-        """Tells which samples of which classes every client holds, and some of the inputs; after ``setup``."""
+        """Hash of every client's samples, all targets and some of the inputs; after ``setup``."""
         samples = self.tables["train"].samples
         some = samples.inputs[:: max(1, len(samples.inputs) // 100)]
         parts = [table.flat for table in self.tables.values()]
@@ -239,17 +241,17 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return digest.hexdigest()
 
     def class_counts(self) -> dict[str, NDArray[np.int64]]:
-        """Samples of each class at each client, by split, ``[clients, classes]``; after ``setup``."""
+        """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""
         return {split: table.class_counts(self.num_classes) for split, table in self.tables.items()}
 
     def client_dataloader(
         self, client: int, split: Split = "train", batch_size: int = 10
     ) -> DataLoader[tuple[Tensor, ...]]:
-        """One client's data as an ordinary loader, to look at or to train something else on.
+        """One client's data as an ordinary ``DataLoader``, to inspect it or to train other models on it.
 
         Args:
             client: The client's id.
-            split: Which of its splits.
+            split: The split to load.
             batch_size: Samples in a batch.
         """
         examples = self.tables[split].examples(torch.tensor([client]))
@@ -259,13 +261,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
 
 def federated(trainer: pl.Trainer) -> FederatedDataModule:
-    """The data module of a trainer.
+    """The trainer's data module, narrowed to ``FederatedDataModule``.
 
     Args:
-        trainer: The trainer, while it runs.
+        trainer: A running trainer.
 
     Raises:
-        PflError: If it was given other data.
+        PflError: If the trainer has another kind of data.
     """
     data = getattr(trainer, "datamodule", None)
     if not isinstance(data, FederatedDataModule):

@@ -25,7 +25,7 @@ class Remote(NamedTuple):
     Args:
         urls: Where it is, tried in this order.
         name: What it is called in the local folder.
-        digest: Its md5 or sha256 sum in hexadecimal, told apart by their length; None if nobody published one.
+        digest: Its md5 or sha256 sum in hexadecimal, told apart by their length; None if none is published.
         size: Its bytes; None if unknown.
     """
 
@@ -70,7 +70,7 @@ def fetch(remote: Remote, folder: Path) -> Path:
 
 
 def fetch_members(remote: Remote, members: Sequence[str], folder: Path) -> None:
-    """Download an archive, and unpack some of its files beside it, those that are not there.
+    """Download an archive, and unpack some of its files next to it, unless they exist.
 
     Raises:
         PflError: If that fails.

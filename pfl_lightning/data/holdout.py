@@ -1,4 +1,4 @@
-"""Which of a client's samples are held out."""
+"""Holding out samples of clients for validation and testing."""
 
 from collections.abc import Sequence
 
@@ -9,17 +9,17 @@ from pfl_lightning.data.partitions import Parts
 
 
 def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overlap: int = 0) -> tuple[Parts, Parts]:
-    """Hold out a share of every client's samples, at random unless neighbours overlap.
+    """Hold out a share of every client's samples, at random unless neighbouring samples overlap.
 
     Args:
         parts: Sample indices of each client.
         fraction: The share; 0 for none.
         rng: Source of randomness.
-        overlap: How many successive samples share content, such as windows of one text: then the last samples are held
-            out, and up to so many in front of them are dropped.
+        overlap: Number of successive samples that share content, such as windows of one text. If not 0, a client's last
+            samples are held out, and up to this many samples before them are dropped.
 
     Returns:
-        What each client keeps, and what is held out: at least one sample, but never the last one.
+        The samples that each client keeps (at least one), and those that are held out (at least one, if possible).
     """
     if overlap:
         return _hold_out_the_end(parts, fraction, overlap)
@@ -44,10 +44,10 @@ def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tupl
 
     Args:
         parts: Sample indices of each client.
-        training_clients: How many clients keep their samples.
+        training_clients: Number of clients that keep their samples.
 
     Returns:
-        What each client keeps, and what is held out.
+        The samples that each client keeps, and those that are held out.
 
     Example:
         >>> kept, held = hold_out_clients([np.array([4, 5]), np.array([6])], training_clients=1)
@@ -60,7 +60,7 @@ def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tupl
 
 
 def held_out_size(samples: int, fraction: float) -> int:
-    """How many of a client's samples are held out: its share, at least 1, but never the last one.
+    """Number of samples to hold out from a client: the share, at least 1, but always leaving 1.
 
     Example:
         >>> [held_out_size(samples, 0.1) for samples in (1, 2, 20)]

@@ -12,8 +12,8 @@ class LabelledData(NamedTuple):
 
     Attributes:
         inputs: Raw inputs, ``[samples, ...]``.
-        targets: Labels, or numbers for a regression, ``[samples]``.
-        users: Who each sample comes from, ``[samples]``, counted from 0; None where the files do not tell.
+        targets: Class labels, or real numbers for a regression, ``[samples]``.
+        users: User that each sample comes from, ``[samples]``, counted from 0; None if unknown.
     """
 
     inputs: Tensor
@@ -21,11 +21,11 @@ class LabelledData(NamedTuple):
     users: Tensor | None = None
 
     def labels(self) -> Labels:
-        """What partitions look at."""
+        """The labels and users, for partitions."""
         return Labels(classes_of(self.targets).numpy(), None if self.users is None else self.users.numpy())
 
     def keep(self, classes: tuple[int, int] | None) -> "LabelledData":
-        """Only the samples of the classes from the first to before the second, which are counted from 0 now."""
+        """Only the samples of classes from the first (inclusive) to the second (exclusive), renumbered from 0."""
         if classes is None:
             return self
         kept = (self.targets >= classes[0]) & (self.targets < classes[1])
@@ -42,28 +42,28 @@ class LabelledData(NamedTuple):
 
 
 def classes_of(targets: Tensor) -> Tensor:
-    """The class of each target, int64 ``[samples]``; a regression has one class."""
+    """Class of each target, int64 ``[samples]``; a regression has a single class."""
     return torch.zeros(len(targets), dtype=torch.int64) if targets.is_floating_point() else targets.long()
 
 
 def check_classes(classes: tuple[int, int] | None, official: int) -> int:
-    """Refuse a choice of classes that there are not.
+    """Check a choice of classes.
 
     Args:
-        classes: The first class, and the one after the last; None for all.
+        classes: The first class, and the last one plus 1; None for all.
         official: Number of classes of the data set.
 
     Returns:
-        Number of classes that are chosen.
+        Number of chosen classes.
 
     Raises:
-        PflError: If they are not two rising numbers from 0 to the number of classes.
+        PflError: If the two numbers are not increasing, or out of range.
     """
     if classes is None:
         return official
     if not 0 <= classes[0] < classes[1] <= official:
         raise PflError(
-            f"data.classes: {list(classes)} is not possible; allowed: the first class and the one behind the last, "
-            f"two rising numbers from 0 to {official}"
+            f"data.classes: {list(classes)} is not possible; allowed: the first class and the last one plus 1, "
+            f"two increasing numbers from 0 to {official}"
         )
     return classes[1] - classes[0]

@@ -4,14 +4,14 @@ from rich.console import Console
 
 
 class Bar(TypedDict):
-    """Options of rich's progress bars: where a bar goes, and whether it is left out."""
+    """Options of rich's progress bars: where to show the bar, and whether to hide it."""
 
     console: Console
     disable: bool
 
 
 def on_terminal() -> Bar:
-    """A bar on stderr, and only if that is a terminal."""
+    """Show the bar on stderr, if that is a terminal."""
     console = Console(stderr=True)
-    # rich would still end the bar with an empty line where there is no terminal
+    # without this, rich would print an empty line if there is no terminal
     return {"console": console, "disable": not console.is_terminal}

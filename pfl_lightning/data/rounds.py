@@ -10,15 +10,15 @@ from pfl_lightning.system.speeds import Times
 
 
 class Round(NamedTuple):
-    """What a communication round works on.
+    """The input of a communication round: the cohort, its data, weights and times.
 
     Attributes:
         round_index: Rounds completed before this one.
-        seed: Seed of the experiment; local randomness is drawn from it, the round and the client.
-        examples: Training examples of the participants, largest first.
-        weights: Weight of each participant's upload, float64 ``[cohort]``, on the CPU; they add up to 1.
-        times: Simulated seconds that each participant computes, ``[cohort]``.
-        communication_time: Simulated seconds that the round's communication takes.
+        seed: Seed of the experiment; local randomness depends on it, the round and the client.
+        examples: Training examples of the participants, largest client first.
+        weights: Weight of each participant's upload, float64 ``[cohort]``, on the CPU; the sum is 1.
+        times: Computation time of each participant in simulated seconds, ``[cohort]``.
+        communication_time: Simulated seconds of communication in this round.
     """
 
     round_index: int
@@ -29,14 +29,14 @@ class Round(NamedTuple):
     communication_time: float
 
     def to(self, device: torch.device, **_: Any) -> "Round":
-        """The same round with its examples on a device."""
+        """The same round, with its examples on a device."""
         return self._replace(examples=self.examples.to(device))
 
     def take(self, chosen: Tensor) -> "Round":
-        """The round with some of its participants; their weights add up to 1 again.
+        """The round with only the chosen participants; their weights are normalised to sum 1.
 
         Args:
-            chosen: Whether a participant is among them, ``[cohort]``.
+            chosen: Whether each participant is chosen, ``[cohort]``.
         """
         chosen = chosen.cpu()
         weights = self.weights[chosen]
@@ -45,12 +45,12 @@ class Round(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What an evaluation step works on: some of all clients.
+    """The input of an evaluation step: some of the clients.
 
     Attributes:
         seed: Seed of the experiment.
-        train: Training examples, on which personal parts may be refitted; largest first.
-        judged: Examples to judge on, of the same clients, by split: ``val``, ``test`` and, where wanted, ``train``.
+        train: Training examples of the clients, for refitting; largest client first.
+        judged: Examples of the same clients to evaluate on, by split: ``test``, and ``val`` and ``train`` if enabled.
     """
 
     seed: int
@@ -59,26 +59,26 @@ class Judgement(NamedTuple):
 
 
 def check_rounds(rounds: int) -> None:
-    """Refuse a trainer that is not told how many rounds there are.
+    """Check the number of rounds.
 
     Raises:
-        PflError: If it is not.
+        PflError: If it is not positive, such as Lightning's -1 for endless training.
     """
     if rounds < 1:
-        raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: a number of rounds")
+        raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: a number of rounds, 1 or more")
 
 
 class RoundLoader:
-    """Yields rounds, and continues behind the last one that was yielded before a checkpoint.
+    """Yields rounds; after loading a checkpoint it continues with the next round.
 
-    It has a length, or Lightning would fetch one round ahead, before stage doubling has spoken.
+    It has a length, because otherwise Lightning would prefetch a round before stage doubling has set its cohort size.
 
     Args:
         make_round: Makes the round with this index.
-        rounds: Number of rounds in all.
+        rounds: Total number of rounds.
 
     Raises:
-        PflError: If that is not a number of rounds.
+        PflError: If ``rounds`` is not positive.
     """
 
     def __init__(self, make_round: Callable[[int], Round], rounds: int) -> None:
@@ -98,17 +98,17 @@ class RoundLoader:
         return {"done": self.done}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue behind that number."""
+        """Continue after that number of rounds."""
         self.done = state["done"]
 
 
 class JudgementLoader:
-    """Yields all clients, some at a time.
+    """Yields all clients in evaluation steps.
 
     Args:
-        make_judgement: Makes the evaluation step of these positions in the order of evaluation.
+        make_judgement: Makes the step with the clients at these positions.
         clients: Number of clients.
-        at_once: Clients in a step.
+        at_once: Clients per step.
     """
 
     def __init__(self, make_judgement: Callable[[slice], Judgement], clients: int, at_once: int = 1024) -> None:

@@ -33,12 +33,12 @@ GLOVE = Remote(
 
 
 class Texts(NamedTuple):
-    """Texts as numbers of words.
+    """Texts as sequences of word numbers.
 
     Attributes:
         tokens: The words of all texts, one text after the other, int32 ``[tokens]``.
         lengths: Words of each text, int32 ``[texts]``.
-        words: What the numbers stand for.
+        words: The word of each number.
     """
 
     tokens: Tensor
@@ -62,7 +62,7 @@ class Texts(NamedTuple):
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Texts":
-        """What ``to_tensors`` made tensors of."""
+        """The inverse of ``to_tensors``."""
         words = tensors["words"].numpy().tobytes().decode("utf-8", "surrogatepass")
         return cls(tensors["tokens"], tensors["lengths"], words.split("\n") if words else [])
 
@@ -71,7 +71,7 @@ class Texts(NamedTuple):
         return Texts(self.tokens[kept.repeat_interleave(self.lengths)], self.lengths[kept], self.words)
 
     def counts(self) -> dict[str, int]:
-        """How often each word is in the texts."""
+        """Number of occurrences of each word in the texts."""
         return dict(zip(self.words, self.tokens.bincount(minlength=len(self.words)).tolist(), strict=True))
 
     def renumber(self, vocabulary: list[str], unknown: int) -> "Texts":
@@ -153,7 +153,7 @@ def prepare_glove(folder: Path, dim: int) -> None:
 
 
 def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[np.float32]]:
-    """GloVe's vectors of some words, those that it has.
+    """GloVe's vectors of the given words; words that it does not have are left out.
 
     torchtext's own reader is not used: it takes a minute, keeps a copy that it never compares with the text again, and
     switches the check of certificates off in the whole process.
@@ -164,7 +164,7 @@ def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[
         dim: Length of a vector.
 
     Raises:
-        PflError: If a line has another number of numbers.
+        PflError: If a line has the wrong number of values.
     """
     wanted = {word.encode("utf-8", "surrogatepass"): word for word in words}
     vectors = {}
@@ -177,7 +177,7 @@ def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[
                 if word in wanted:
                     vectors[wanted[word]] = np.array(numbers.split(), dtype=np.float32)
     except (OSError, ValueError) as error:
-        raise PflError(f"data.glove_root: cannot read '{path}'; unzip it anew ({error})") from error
+        raise PflError(f"data.glove_root: cannot read '{path}'; unzip it again ({error})") from error
     return vectors
 
 

@@ -5,27 +5,27 @@ from torch import Tensor
 
 
 class Numbers:
-    """Inputs that are numbers already: only their type changes."""
+    """Numeric inputs; only their type changes."""
 
     random = False
 
     def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
-        """The same in torch's default float type."""
+        """The same values in torch's default float type."""
         return raw.to(torch.get_default_dtype())
 
 
 class Tokens:
-    """Inputs that are tokens, stored in a small integer type."""
+    """Tokens, stored in a small integer type."""
 
     random = False
 
     def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
-        """The same as int64."""
+        """The same values as int64."""
         return raw.long()
 
 
 class TokenVectors:
-    """Tokens that a network receives as fixed vectors.
+    """Tokens that are replaced by fixed vectors.
 
     Args:
         vectors: One row per token, ``[vocabulary, dimensions]``.
@@ -43,13 +43,13 @@ class TokenVectors:
 
 
 class ImageTransform:
-    """Normalises uint8 images and, where random bits are given, crops and flips them at random; all on their device.
+    """Normalises uint8 images on their device; with random bits it also crops and flips them.
 
     Args:
-        mean: Mean of each channel, of pixels in [0, 1]; or of each pixel, ``[channels, height, width]``.
-        std: Standard deviation, likewise.
-        padding: Black pixels added on each side before a random crop to the original size; 0 for no augmentation.
-            Where there is a crop, half of the images are mirrored too.
+        mean: Mean of each channel, for pixels in [0, 1]; or of each pixel, ``[channels, height, width]``.
+        std: Standard deviation, in the same form.
+        padding: Black pixels added on each side before a random crop to the original size, followed by a random
+            horizontal flip; 0 for no augmentation.
     """
 
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, padding: int = 0) -> None:
@@ -61,7 +61,7 @@ class ImageTransform:
 
         Args:
             raw: Images, uint8 ``[batch, channels, height, width]``.
-            bits: Random integers, ``[batch]``; no augmentation without them.
+            bits: Random integers, ``[batch]``; None for no augmentation.
 
         Returns:
             Network inputs in torch's default float type, same shape.

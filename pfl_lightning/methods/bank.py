@@ -5,14 +5,14 @@ from torch import Tensor, nn
 
 from pfl_lightning.tree import Tree
 
-BLOCK_BYTES = 64 << 20  # of a stack that is mixed at once
+BLOCK_BYTES = 64 << 20  # size of the blocks in which a stack is mixed
 
 
 class ClientBank(nn.Module):
-    """What every client keeps, as one stack per tensor under the network's own names, ``[clients, ...]``.
+    """The tensors that every client keeps: one stack ``[clients, ...]`` per tensor, under the network's own names.
 
     Args:
-        start: What each client starts with, without the client axis.
+        start: Initial tensors of a client, without the client axis.
         num_clients: Number of clients.
     """
 
@@ -29,27 +29,27 @@ class ClientBank(nn.Module):
             module.register_buffer(leaf, tensor.detach().expand(num_clients, *tensor.shape).clone())
 
     def gather(self, ids: Tensor) -> Tree:
-        """Copies of some clients' rows, ``[cohort, ...]``."""
+        """Copy the rows of the given clients, ``[cohort, ...]``."""
         return {name: self.get_buffer(name)[ids] for name in self.names}
 
     @torch.no_grad()
     def scatter(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
-        """Store some clients' rows, in place; the cost depends on the cohort alone."""
+        """Store the rows of the given clients in place; the cost depends on the cohort size only."""
         for name in self.names:
             self.get_buffer(name).index_copy_(0, ids, rows[name])
 
     @torch.no_grad()
     def mix(self, matrix: Tensor, names: Iterable[str], into: str = "") -> None:
-        """Give every client a combination of all clients' rows: gossip, attention.
+        """Replace every client's row by a weighted combination of all rows, as in gossip or attention.
 
-        Call it between rounds, such as in ``server_step``: rows of clients that still have to train would differ with
-        the size of the chunks otherwise.
+        Call it between rounds, for example in ``server_step``. Within a round, clients that have not trained yet would
+        start from mixed rows, and the result would depend on the chunk size.
 
         Args:
-            matrix: Weights, ``[receivers, senders]``, both of them all clients.
-            names: Which tensors, of a floating type.
-            into: Prefix of the tensors that receive the result, such as ``cloud.``; by default it takes the place of
-                what was mixed, block by block, so that no second bank is needed.
+            matrix: Weights, ``[receivers, senders]``; both axes cover all clients.
+            names: Tensors to mix; they must have a floating-point type.
+            into: Prefix of the tensors that receive the result, such as ``cloud.``. By default the rows are
+                overwritten, block by block, so that no second bank is needed.
         """
         for name in names:
             source, target = (self._rows(f"{prefix}{name}") for prefix in ("", into))
@@ -59,10 +59,10 @@ class ClientBank(nn.Module):
 
     @torch.no_grad()
     def mean(self, names: Iterable[str]) -> Tree:
-        """The mean of all clients' rows; the type of the result is that of the bank."""
+        """Mean over all clients, in the dtype of the bank."""
         return {name: self.get_buffer(name).mean(0) for name in names}
 
     def _rows(self, name: str) -> Tensor:
-        """A view of a stack as a matrix, ``[clients, numbers]``."""
+        """A view of a stack as a matrix, ``[clients, entries]``."""
         stack = self.get_buffer(name)
         return stack.view(len(stack), -1)

@@ -26,44 +26,44 @@ class Method(Lifecycle):
 
     Rule of a round (the defaults make it FedAvg)::
 
-        cohort     = choose(round)                            # who trains, and with which weight
+        cohort     = choose(round)                            # which clients train, and their weights
         received_i = shared, and what client i keeps          # broadcast
-        trained_i  = local(received_i) on client i's examples # local, all participants at once
+        trained_i  = local(received_i) on client i's examples # all clients of the cohort at once
         keep_i     = the kept part of trained_i
         shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)    # server_step
 
-    A method says which part a client ``keeps``, ``trains``, and ``refits`` before it is judged, whether it keeps a
-    second, ``personal`` model, and what it does in ``local``; everything else has a default. Clients are judged by two
-    models: the shared part with what they keep (``stored``, or ``global`` where they keep nothing), and the same with
-    one part refitted on their training samples (``refitted``); with a second model by that and the ``global`` one.
+    A method declares which part of the network a client ``keeps``, ``trains`` and ``refits``, whether it keeps a second
+    (``personal``) model, and what it does in ``local``; everything else has a default. Each client is evaluated with
+    two models: the shared part plus its own part (``stored``, or ``global`` if it keeps nothing), and the same after
+    one part was trained further on its own samples (``refitted``); or with its ``personal`` and the ``global`` model.
 
-    A subclass does not change a default of these arguments: on the command line it would depend on the order of the
-    options whether the new default holds. What makes no sense for it is not offered if it passes a value of its own,
-    as in ``super().__init__(eval_epochs=0, **kwargs)``.
+    Subclasses must not change the defaults of these arguments: on the command line, whether the new default applies
+    would depend on the order of the options. To remove an argument that makes no sense for a method, pass a fixed
+    value, as in ``super().__init__(eval_epochs=0, **kwargs)``.
 
     Args:
-        network: Builds the network; the data set tells the shape of an input and the number of classes.
-        head_layers: How many layers with parameters form the head, counted from the end; by default
-            ``usual_head_layers`` of the method.
-        epochs: Local passes over a client's training samples in a round.
-        epoch_steps: Batches in a local epoch, drawn at random; all of them by default. With 1, ``epochs`` and its
-            kin count single mini-batch steps.
-        batch_size: Samples in a local batch.
-        lr: Local learning rate; the default is that of SRPFL's code, since FedRep can diverge with the paper's 0.1.
-        lr_decay: Factor of the local learning rates behind every ``lr_decay_every`` rounds; refitting has none.
+        network: Network to train. Its input shape and number of classes come from the data set.
+        head_layers: Number of layers that form the head, counted from the output; layers without parameters do not
+            count. Default: set by the method (usually 1).
+        epochs: Local epochs per round.
+        epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` and other options
+            in epochs count mini-batch steps; refitting always takes full epochs.
+        batch_size: Local mini-batch size.
+        lr: Local learning rate. The default is from SRPFL's code; FedRep can diverge with the paper's 0.1.
+        lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when refitting.
         lr_decay_every: Rounds between two decays.
-        momentum: Local momentum; it starts at zero in every phase; by default ``usual_momentum`` of the method.
-        weight_decay: Local L2 penalty on weights; by default ``usual_weight_decay`` of the method.
-        decay_biases: Whether ``weight_decay`` is for biases too, as in torch.
-        clip_norm: Largest norm of a client's gradient in a local step; no limit by default.
-        weighting: Weight of an upload: by its client's training ``samples``, or ``uniform``.
-        eval_epochs: Epochs of refitting, on a copy, before a client is judged; 0 for none.
-        eval_momentum: Momentum of refitting.
-        batch_norm: Whether the server averages the running statistics of shared BatchNorm layers (``average``) or
-            clients keep their own (``local``).
-        server_optimizer: Takes the server's step along the mean change of the clients; SGD with rate 1 sets the mean.
-        backend: How clients are computed: ``auto`` chooses by a fixed rule, ``sequential`` is the reference.
-        chunk_size: Clients at once; by default their largest tensor takes 32 MiB on a CPU, all of them 1 GiB elsewhere.
+        momentum: Local momentum, reset to zero in every phase. Default: set by the method (usually 0).
+        weight_decay: Local weight decay (L2 penalty). Default: set by the method (usually 1e-4).
+        decay_biases: Apply ``weight_decay`` to biases too, as torch does.
+        clip_norm: Maximum norm of a client's gradient in a local step. Default: no clipping.
+        weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
+        eval_epochs: Epochs of refitting before a client is evaluated, on a copy that is then discarded; 0 for none.
+        eval_momentum: Momentum when refitting.
+        batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
+        server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
+        backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
+        chunk_size: Clients in memory at once. Default: by size (32 MiB for their largest tensor on a CPU, 1 GiB in all
+            on an accelerator).
     """
 
     keeps: ClassVar[Part] = "nothing"
@@ -75,7 +75,7 @@ class Method(Lifecycle):
     usual_weight_decay: ClassVar[float] = 1e-4
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Warn the author of a function that nobody calls."""
+        """Warn about methods that are never called, such as misspelled hooks."""
         super().__init_subclass__(**kwargs)
         warn_of_unused(cls, Method)
 
@@ -122,8 +122,8 @@ class Method(Lifecycle):
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
         test_only: bool = False,
     ) -> None:
-        """Make the network and one row per client of what they keep; see ``Lifecycle.build``."""
-        shape = tuple(map(int, input_shape))  # without range checks, whose classes a safe checkpoint cannot hold
+        """Make the network and the bank with one row per client; see ``Lifecycle.build``."""
+        shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.built_for = {"input_shape": shape, "num_classes": int(num_classes), "num_clients": int(num_clients)}
         self.built_for["test_only"] = self.test_only = test_only
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
@@ -131,7 +131,7 @@ class Method(Lifecycle):
         self.parts = self.network.parts(self.head_layers)
         if {self.keeps, self.trains} & {"head", "body"} and not self.parts["body"]:
             raise PflError(
-                f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} is one layer"
+                f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} has only one layer"
             )
         statistics = frozenset(name for name, _ in self.network.named_buffers())
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
@@ -141,35 +141,35 @@ class Method(Lifecycle):
         self.clients = ClientBank(start, num_clients)
         self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in {**tensors, **start}.values()])
 
-    # What a method is
+    # What a method may override
 
     def at_first(self, tensors: Tree) -> Tree:
-        """What a client keeps before it has taken part, also a new client of a finished run.
+        """Tensors of a client that has not taken part yet, or that is new to a finished run.
 
         Args:
             tensors: The server's tensors, ``[...]``.
 
         Returns:
-            What ``clients`` holds of each client, without the client axis, under the network's names or others.
+            The client's row in ``clients``, without the client axis, under the network's names or others.
         """
         kept = select(tensors, self.kept)
         return {**kept, **under("personal.", tensors)} if self.personal else kept
 
     def choose(self, batch: Round) -> Round:
-        """Who of a round's participants trains, and with which weight; by default everyone, by ``weighting``.
+        """Choose which participants train, and weight their uploads; by default all of them, by ``weighting``.
 
         Args:
-            batch: The round; ``batch.take`` leaves some of its clients.
+            batch: The round; ``batch.take`` selects some of its clients.
         """
         return batch._replace(weights=client_weights(batch.examples.counts, self.weighting))
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """What the clients do in a round; by default they train one part of the network.
+        """Local work of the clients in a round; by default they train one part of the network.
 
         Args:
             cohort: Training examples of the clients.
-            received: All tensors, the shared ones first as the server sent them.
-            key: What local randomness is drawn for.
+            received: All tensors that the clients start with: shared ones from the server, and their own.
+            key: Key for local randomness.
 
         Returns:
             The tensors after local training, and each client's training loss, ``[cohort]``.
@@ -177,13 +177,13 @@ class Method(Lifecycle):
         return self.engine.train(cohort, received, self.phase(self.trains, self.epochs), (*key, self.trains))
 
     def server_step(self, mean: Tree, batch: Round) -> None:
-        """What the server does with the clients' mean: its optimizer steps along the pseudo-gradient ``shared - mean``.
+        """Update the shared model: the server's optimizer takes the pseudo-gradient ``shared - mean``.
 
-        Statistics become the mean. A method without a server mixes ``clients`` here, and hands on their mean.
+        BatchNorm statistics become the mean. A method without a server mixes ``clients`` here and passes on their mean.
 
         Args:
-            mean: Weighted mean of what the clients have uploaded; what did not move is not in it.
-            batch: The round, as ``choose`` left it.
+            mean: Weighted mean of the uploads; tensors that no client changed are missing.
+            batch: The round, as returned by ``choose``.
         """
         self.optimizer.zero_grad()
         for name, parameter in self.network.named_parameters():
@@ -196,21 +196,21 @@ class Method(Lifecycle):
 
     @property
     def judged_models(self) -> tuple[str, ...]:
-        """Names of the models by which clients are judged; the first one is for model selection."""
+        """Names of the models that clients are evaluated with; the first one is used for model selection."""
         if self.personal:
             return ("personal", "global")
         refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" and not self.test_only else ()
         return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The models by which clients are judged, in the order of ``judged_models``.
+        """The models that clients are evaluated with, in the order of ``judged_models``.
 
         Args:
-            train: Their training examples.
-            key: What the randomness of refitting is drawn for.
+            train: The clients' training examples.
+            key: Key for the randomness of refitting.
 
         Yields:
-            The model's name and its tensors for these clients.
+            Name of a model, and its tensors for these clients.
         """
         received = self.received(train.ids)
         for name in self.judged_models:
@@ -222,18 +222,18 @@ class Method(Lifecycle):
     # What every method shares
 
     def phase(self, part: Part, epochs: int, lr: float | None = None) -> Phase:
-        """A local phase of the current round that moves one part of the network, with the method's own settings."""
+        """A local phase of the current round that trains one part of the network with the method's settings."""
         rate = (lr or self.lr) * self.lr_decay ** (self.clock.rounds // self.lr_decay_every)
         phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
         return replace(phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm)
 
     @property
     def refitting(self) -> Phase:
-        """The phase that refits a part before a client is judged."""
+        """The phase that refits a part before a client is evaluated."""
         return replace(self.phase(self.refits, self.eval_epochs), lr=self.lr, momentum=self.eval_momentum, steps=None)
 
     def received(self, ids: Tensor) -> Params:
-        """What clients start a round with: the shared tensors, and their own kept ones, ``[cohort, ...]``."""
+        """Tensors that clients start a round with: the shared ones, and their own, ``[cohort, ...]``."""
         tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
         return Params(select(tensors, self.shared), self.clients.gather(ids))
 
@@ -247,10 +247,10 @@ class Method(Lifecycle):
         self.log_round(loss, len(batch.examples))
 
     def train_clients(self, batch: Round) -> tuple[Tree, Tensor]:
-        """Train the participants of a round; what they keep goes into ``clients``.
+        """Train the participants of a round, and store what they keep in ``clients``.
 
         Returns:
-            The weighted mean of what they upload, and that of their training losses.
+            Weighted mean of their uploads, and of their training losses.
         """
         dtype = next(self.network.parameters()).dtype
         weights = batch.weights.to(self.device, dtype, non_blocking=True)
@@ -270,7 +270,7 @@ class Method(Lifecycle):
         return mean, loss
 
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
-        """Judge some clients by each of their models, on each split."""
+        """Evaluate some clients with each of their models, on each split."""
         key = (batch.seed, "refit", self.clock.rounds)
 
         def work(start: int, train: Examples) -> list[tuple[str, tuple[Tensor, ...]]]:
@@ -287,11 +287,11 @@ class Method(Lifecycle):
 
 
 def method_of(module: pl.LightningModule) -> Method:
-    """A module that callbacks are called with, as the method that it is.
+    """Narrow the module that Lightning passes to a callback to ``Method``.
 
     Raises:
-        PflError: If it is another module.
+        PflError: If it is another kind of module.
     """
     if not isinstance(module, Method):
-        raise PflError(f"callbacks: {type(module).__name__} is not possible with these; allowed: a Method")
+        raise PflError(f"model: {type(module).__name__} is not possible with these callbacks; allowed: a Method")
     return module

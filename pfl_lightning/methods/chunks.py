@@ -8,22 +8,22 @@ from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
 from pfl_lightning.memory import LARGEST
 
-CPU_BYTES = LARGEST  # one tensor of all clients at once on a CPU: what its allocator keeps
-DEVICE_BYTES = 1 << 30  # all tensors of all clients at once on an accelerator
+CPU_BYTES = LARGEST  # largest stacked tensor of a chunk on a CPU: the allocator keeps and reuses blocks up to this size
+DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 
 class Chunks:
-    """Cuts a cohort into as many clients as are in memory at once; fewer after an accelerator ran out of memory.
+    """Splits a cohort into chunks of clients that fit in memory; chunks shrink when an accelerator runs out of memory.
 
     Args:
-        chunk_size: Clients at once; by a fixed rule when None.
-        sizes: Bytes of each of one client's tensors.
+        chunk_size: Clients per chunk; None for a fixed rule by memory.
+        sizes: Bytes of each tensor of one client.
 
     Attributes:
-        limit: The most clients at once since memory ran out; None if it never did.
+        limit: Maximum chunk size since memory ran out; None if it never did.
     """
 
     def __init__(self, chunk_size: int | None, sizes: Sequence[int]) -> None:
@@ -31,21 +31,21 @@ class Chunks:
         self.limit: int | None = None
 
     def size(self, device: torch.device) -> int:
-        """Clients at once."""
+        """Clients per chunk."""
         rule = CPU_BYTES // max(self.sizes) if device.type == "cpu" else DEVICE_BYTES // sum(self.sizes)
         size = self.chunk_size or max(1, rule)
         return min(size, self.limit or size)
 
     def map(self, work: Callable[[int, Examples], Result], examples: Examples) -> Iterator[Result]:
-        """Results of some work for chunks of clients, in order.
+        """Call a function on each chunk of clients, and yield its results in order.
 
         Args:
-            work: Takes the position of the first client of a chunk, and the chunk; it changes nothing, since it is
-                done again with half of the clients where an accelerator's memory does not suffice.
-            examples: The examples of all clients.
+            work: Takes the position of a chunk's first client, and the chunk. It must have no side effects: if an
+                accelerator runs out of memory, it is called again with half as many clients.
+            examples: Examples of all clients.
 
         Raises:
-            PflError: If the memory does not suffice for one client.
+            PflError: If there is not enough memory for one client.
         """
         start = 0
         while start < len(examples):
@@ -57,10 +57,10 @@ class Chunks:
                 continue
             start += size
             yield result
-            del result  # it would take memory beside the next chunk
+            del result  # free its memory before the next chunk
 
     def _halve(self, size: int, error: Exception) -> None:
         if size == 1:
-            raise PflError("the memory of the device does not suffice for one client at a time") from error
+            raise PflError("not enough memory on the device, even for one client at a time") from error
         self.limit = size // 2
-        log.warning("out of memory with %d clients at once; going on with %d", size, self.limit)
+        log.warning("out of memory with %d clients at once; continuing with %d", size, self.limit)

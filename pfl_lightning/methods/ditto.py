@@ -11,7 +11,7 @@ from pfl_lightning.tree import Params
 
 
 class Ditto(Method):
-    """FedAvg, and beside it at every client a personal model that is pulled towards the received one.
+    """FedAvg, plus a personal model per client that is regularized towards the received global model.
 
     Rule of a round::
 
@@ -21,14 +21,14 @@ class Ditto(Method):
         w   = w - server_lr * (w - sum_i weight_i * w_i)
 
     w in the second line is the received model. ``proximity`` is the paper's lambda; with 0 the personal models are
-    those of ``Local``. Clients are judged by v_i (``personal``) and by w (``global``).
+    those of ``Local``. Clients are evaluated with v_i (``personal``) and with w (``global``).
 
     Paper: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021, arXiv:2012.04221,
     Algorithm 1.
 
     Args:
-        proximity: Strength of the pull towards the received model.
-        personal_epochs: Epochs on the personal model in a round.
+        proximity: Weight of the proximal term that pulls the personal model towards the received one.
+        personal_epochs: Epochs on the personal model per round.
         kwargs: See ``Method``.
     """
 
@@ -39,7 +39,7 @@ class Ditto(Method):
         self.proximity, self.personal_epochs = proximity, personal_epochs
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Train the common model, then the personal one near what was received."""
+        """Train the shared model, then the personal one with a proximal term around the received model."""
         trained, losses = super().local(cohort, received, key)
         phase = replace(self.phase("all", self.personal_epochs), penalty=Proximity(self.proximity, "anchor"))
         start = received.under("personal").beside("anchor", received.select(self.parts["all"]))

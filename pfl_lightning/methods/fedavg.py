@@ -2,15 +2,15 @@ from pfl_lightning.methods.base import Method
 
 
 class FedAvg(Method):
-    """Federated averaging: one model for all.
+    """Federated averaging: one global model.
 
     Rule of a round::
 
         w_i = SGD for epochs on f_i, from w
         w   = w - server_lr * (w - sum_i weight_i * w_i)
 
-    FedAvg-FT is the same run judged by its ``refitted`` model: each client trains the head for ``eval_epochs`` on a
-    copy of w. FLANP and FLANP-FT are the same with the ``StageDoubling`` callback.
+    FedAvg-FT is the same run evaluated with its ``refitted`` model: each client trains the head for ``eval_epochs`` on
+    a copy of w. FLANP and FLANP-FT are the same with the ``StageDoubling`` callback.
 
     Paper: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017,
     arXiv:1602.05629, Algorithm 1.

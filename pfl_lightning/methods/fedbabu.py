@@ -2,15 +2,15 @@ from pfl_lightning.methods.base import Method
 
 
 class FedBABU(Method):
-    """The body is learned together under a random head that never moves; a client finds its head when it is judged.
+    """Shared body, trained under a fixed random head; each client fine-tunes its head only when it is evaluated.
 
-    Rule of a round; h is the head of the start model, the same for all::
+    Rule of a round; h is the head of the initial model, the same for all clients::
 
         body_i = SGD for epochs on f_i(., h), from body
         body   = body - server_lr * (body - sum_i weight_i * body_i)
 
-    Clients are judged by the head that ``eval_epochs`` of training on their own samples make of h (``refitted``), and
-    by h itself (``global``).
+    Clients are evaluated with h fine-tuned for ``eval_epochs`` on their own samples (``refitted``), and with h itself
+    (``global``).
 
     Paper: Oh et al., FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR 2022,
     arXiv:2106.06042.
@@ -20,5 +20,5 @@ class FedBABU(Method):
 
     @property
     def judged_models(self) -> tuple[str, ...]:
-        """The refitted model first: under a random head the other one is not meant to be used."""
+        """The refitted model first: the global one has a random head and is not meant to be used."""
         return super().judged_models[::-1]

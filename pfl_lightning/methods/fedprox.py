@@ -11,7 +11,7 @@ from pfl_lightning.tree import Params
 
 
 class FedProx(Method):
-    """FedAvg whose clients stay near the model that they received.
+    """FedAvg with a proximal term that keeps clients near the received model.
 
     Rule of a round::
 
@@ -19,14 +19,14 @@ class FedProx(Method):
         w   = w - server_lr * (w - sum_i weight_i * w_i)
 
     ``proximity`` is mu of the paper's eq. (2); 0 is FedAvg. The paper lets slow clients do less work; here all clients
-    do the same, and who is slow is left to ``data.speeds`` and ``StageDoubling``.
+    do the same, and stragglers are the business of ``data.speeds`` and ``StageDoubling``.
 
     Paper: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127, Algorithm 2.
-    Differs: the paper samples clients by their numbers of samples and takes the plain mean; here clients are sampled
-    uniformly, and ``weighting`` says how they are weighted.
+    Differs: the paper samples clients in proportion to their data and takes the plain mean; here clients are sampled
+    uniformly, and ``weighting`` sets their weights.
 
     Args:
-        proximity: Strength of the pull towards the received model.
+        proximity: Weight of the proximal term.
         kwargs: See ``Method``.
     """
 
@@ -35,6 +35,6 @@ class FedProx(Method):
         self.proximity = proximity
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Train everything, pulled back to what was received."""
+        """Train the whole network with a proximal term around the received model."""
         phase = replace(self.phase("all", self.epochs), penalty=Proximity(self.proximity, "anchor"))
         return self.engine.train(cohort, received.beside("anchor", received), phase, (*key, "all"))

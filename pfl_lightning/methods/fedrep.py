@@ -10,7 +10,7 @@ from pfl_lightning.tree import Params
 
 
 class FedRep(Method):
-    """Shared representation, personal heads.
+    """Shared body (representation), personal heads.
 
     Rule of a round::
 
@@ -20,15 +20,15 @@ class FedRep(Method):
         keep head_i
         body   = body - server_lr * (body - sum_i weight_i * body_i)
 
-    FedRep-SRPFL is the same with the ``StageDoubling`` callback.
+    FedRep-SRPFL is the same with the ``StageDoubling`` callback. ``momentum`` is 0.5 by default.
 
     Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
-    Differs: the authors refit, when judging, from the mean of all heads; we start from the client's own, since a server
-    that is to know the heads' mean must be sent the heads.
+    Differs: for evaluation the authors refit from the mean of all heads; we start from the client's own head, because
+    a server can only know the mean if clients upload their heads.
 
     Args:
         head_epochs: Epochs on the head before each epoch on the body.
-        head_lr: Learning rate of the head; by default that of the body.
+        head_lr: Learning rate of the head. Default: ``lr``.
         kwargs: See ``Method``.
     """
 

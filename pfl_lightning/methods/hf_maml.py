@@ -12,9 +12,9 @@ from pfl_lightning.tree import Params, Tree
 
 
 class HFMAML(Method):
-    """Hessian-free Per-FedAvg: a start from which one step suits every client.
+    """Hessian-free Per-FedAvg: learns a global model that adapts to each client in one gradient step.
 
-    Rule of a round, with g the gradient of a client's batch, the same batch throughout a step::
+    Rule of a round; g is the gradient of a client's loss on one batch, the same batch throughout a step::
 
         repeat epochs times, for each batch:
             v = g(w - inner_lr * g(w))
@@ -22,16 +22,16 @@ class HFMAML(Method):
             w = w - lr * (v - inner_lr * h)
         shared = shared - server_lr * (shared - sum_i weight_i * w_i)
 
-    Clients are judged by the shared model after one step of ``inner_lr`` on one of their training batches
-    (``adapted``), and by the shared model itself.
+    Clients are evaluated with the shared model after one step of ``inner_lr`` on one of their training batches
+    (``adapted``), and with the shared model itself (``global``). ``weight_decay`` is 0 by default.
 
     Paper: Fallah et al., Personalized Federated Learning with Theoretical Guarantees, NeurIPS 2020, arXiv:2002.07948.
-    Differs: the theory has independent batches for the three gradients; SRPFL's code takes one, and so do we. That code
-    also evaluates h at the wrong point and loses all but the last step, which we do not imitate.
+    Differs: the theory uses an independent batch for each of the three gradients; SRPFL's code and ours use one. That
+    code also evaluates h at the wrong point and discards all but the last step; ours does neither.
 
     Args:
-        inner_lr: Rate of the step by which a client adapts, alpha; ``lr`` is beta, 0.1 in the papers.
-        difference: Half the distance of the two points between which gradients are compared, delta.
+        inner_lr: Learning rate of the adaptation step, alpha; ``lr`` is beta, 0.1 in the papers.
+        difference: Step size of the finite difference that approximates the Hessian product, delta.
         kwargs: See ``Method``.
     """
 
@@ -43,12 +43,12 @@ class HFMAML(Method):
         self.inner_lr, self.difference = inner_lr, difference
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Descend along the meta-gradient."""
+        """Train by steps along the meta-gradient."""
         phase = replace(self.phase("all", self.epochs), direction=self.meta_gradient)
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
-        """The direction ``v - inner_lr * h``, of all clients at once.
+        """The direction ``v - inner_lr * h`` for all clients at once.
 
         Args:
             tensors: w, ``[clients, ...]`` each.
@@ -65,7 +65,7 @@ class HFMAML(Method):
         return {name: v[name] - scale * (ahead[name] - behind[name]) for name in tensors}
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The model after one step, and the shared one."""
+        """The shared model after one adaptation step, and the shared model itself."""
         received = self.received(train.ids)
         step = Phase(self.parts["all"], epochs=1, batch_size=self.batch_size, lr=self.inner_lr, steps=1)
         yield "adapted", self.engine.train(train, received, step, key)[0]

@@ -1,4 +1,4 @@
-"""Tells authors of methods of a function that nobody calls, most likely a hook with a misspelled name."""
+"""Warns authors of methods about functions that are never called, most likely hooks with a misspelled name."""
 
 import difflib
 import warnings
@@ -10,11 +10,11 @@ HOOKS = ("at_first", "choose", "local", "server_step", "judged_models", "judge")
 
 
 def warn_of_unused(kind: type, base: type) -> None:
-    """Warn of public functions and properties of a class that neither its bases know nor its own code refers to.
+    """Warn about public functions and properties that override nothing and that the class itself does not use.
 
     Args:
-        kind: The class.
-        base: The class whose hooks it can override; what lies above it is not looked at for uses.
+        kind: The class to check.
+        base: The class with the hooks; the code of its own base classes is not searched for uses.
     """
     family = [ancestor for ancestor in kind.__mro__ if issubclass(ancestor, base)]
     used = {name for ancestor in family for member in vars(ancestor).values() for name in _names_in(member)}
@@ -23,7 +23,7 @@ def warn_of_unused(kind: type, base: type) -> None:
         is_function = isinstance(member, (FunctionType, property))
         if is_function and not name.startswith("_") and name not in used | inherited:
             near = difflib.get_close_matches(name, HOOKS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"hooks are {', '.join(HOOKS)}; what is yours begins with _"
+            hint = f"did you mean {near[0]}?" if near else f"hooks are {', '.join(HOOKS)}; start other names with _"
             warnings.warn(f"{kind.__name__}.{name} is never called; {hint}", stacklevel=3)
 
 

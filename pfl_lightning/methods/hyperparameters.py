@@ -3,7 +3,7 @@ from typing import Any
 
 
 def plain_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments with numbers that lack the command line's range checks, whose classes a safe checkpoint cannot hold."""
+    """Convert the command line's range-checked numbers to plain ones, which load with ``weights_only=True``."""
     return {name: _plain(value) for name, value in arguments.items()}
 
 

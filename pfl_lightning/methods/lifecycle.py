@@ -23,18 +23,18 @@ from pfl_lightning.tree import Tree
 
 
 class Lifecycle(pl.LightningModule, ABC):
-    """What Lightning asks of every method: to be built for the data, to log, to save itself and to come back.
+    """The Lightning side of every method: building it for the data, logging, saving and loading.
 
     Args:
-        server_optimizer: Makes the server's optimizer, the only one that Lightning knows.
+        server_optimizer: Makes the server's optimizer, the only optimizer that Lightning sees.
 
     Attributes:
-        network: The network; its tensors are those of the server.
-        clients: What the clients keep.
-        engine: Computes what happens at clients.
-        chunks: How many clients are in memory at once.
+        network: The network with the server's tensors.
+        clients: The tensors that each client keeps.
+        engine: Runs the local work of clients.
+        chunks: Splits cohorts into chunks that fit in memory.
         clock: Rounds completed, and simulated seconds.
-        built_for: Shape of an input, number of classes and so on, as ``build`` takes them.
+        built_for: Arguments of ``build``, such as the input shape and the number of classes.
         test_only: Whether some clients never train.
     """
 
@@ -53,12 +53,12 @@ class Lifecycle(pl.LightningModule, ABC):
         self.clock = Clock()
         self.scores = nn.ModuleDict()
 
-    # What a method says of itself
+    # Implemented by methods
 
     @property
     @abstractmethod
     def judged_models(self) -> tuple[str, ...]:
-        """Names of the models by which clients are judged; the first one is for model selection."""
+        """Names of the models that clients are evaluated with; the first one is used for model selection."""
 
     @abstractmethod
     def build(
@@ -70,28 +70,28 @@ class Lifecycle(pl.LightningModule, ABC):
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
         test_only: bool = False,
     ) -> None:
-        """Make the network and one row per client of what they keep, once.
+        """Make the network and the bank with one row per client, once.
 
         Args:
             input_shape: Shape of one input.
             num_classes: Number of classes.
             num_clients: Number of clients.
             seed: Seed of the initial network.
-            pretrained: Tensors that it starts with, by name.
-            test_only: Whether some clients never train, so that they have nothing to refit a part on.
+            pretrained: Pretrained tensors of the network, by name.
+            test_only: Whether some clients never train and so have no samples to refit on.
 
         Raises:
-            PflError: If the network does not suit the inputs, the method or the backend.
+            PflError: If the network does not fit the inputs, the method or the backend.
         """
 
     @abstractmethod
     def at_first(self, tensors: Tree) -> Tree:
-        """What a client keeps before it has taken part, given the server's tensors."""
+        """Tensors of a client that has not taken part yet, given the server's tensors."""
 
-    # Built for the data
+    # Building for a data set
 
     def setup(self, stage: str) -> None:
-        """Build the network for the data set, and one metric per split and judged model."""
+        """Build the network for the data set, and one metric per split and evaluated model."""
         data = federated(self.trainer)
         self.build_for(data)
         for split in data.judged_splits:
@@ -100,32 +100,32 @@ class Lifecycle(pl.LightningModule, ABC):
                 self.scores[f"{split}/{model}"] = kind(data.judged_clients)
 
     def build_for(self, data: FederatedDataModule) -> None:
-        """Build the method for a data set, unless it is built, and refuse what does not go together.
+        """Build the method for a data set, unless it is built, and check that the two are compatible.
 
         Args:
             data: The data set, after its ``setup``.
 
         Raises:
-            PflError: If the network does not take the inputs, or clients that never train would be judged by what they
-                do not have.
+            PflError: If the network cannot take the inputs, or the method evaluates personal models but some clients
+                never train.
         """
-        if not hasattr(self, "clients"):  # built before, and pretrained vectors may take seconds to read
+        if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
             self.build(*shape, data.seed, data.pretrained(), data.test_clients > 0)
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
-                f"data.test_clients: {data.test_clients} is not possible with {type(self).__name__}, which judges "
-                f"clients by what they have of their own ({', '.join(self.judged_models)}); allowed: 0, or a method "
+                f"data.test_clients: {data.test_clients} is not possible with {type(self).__name__}, which evaluates "
+                f"clients with personal models ({', '.join(self.judged_models)}); allowed: 0, or a method "
                 "with a global model, such as FedAvg"
             )
         if self.network.takes != data.input_kind:
             raise PflError(
                 f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
-                f"{data.input_kind}; configs/data names a network that suits"
+                f"{data.input_kind}; see configs/data for a network that fits"
             )
 
     def on_test_start(self) -> None:
-        """Give new clients what a client has before it takes part."""
+        """Give new clients the tensors of a client that has not taken part yet."""
         if new_clients := federated(self.trainer).new_clients:
             self.clients = ClientBank(self.at_first(self.network.state_dict()), new_clients)
 
@@ -141,7 +141,7 @@ class Lifecycle(pl.LightningModule, ABC):
         return cast(LightningOptimizer, self.optimizers())
 
     def on_train_start(self) -> None:
-        """Apply the learning rate of this run; restoring a checkpoint has put back the old one."""
+        """Apply this run's learning rate: restoring a checkpoint has overwritten it with the old one."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.optimizer.defaults["lr"]
 
@@ -149,28 +149,28 @@ class Lifecycle(pl.LightningModule, ABC):
 
     @property
     def metrics(self) -> dict[str, ClientScore]:
-        """The clients' scores of the current evaluation, by ``split/model``."""
+        """The clients' scores in the current evaluation, by ``split/model``."""
         return cast(dict[str, ClientScore], dict(self.scores.items()))
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
-        """Log what a round did."""
+        """Log a round's simulated time, loss and cohort size."""
         self.log_clock()
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
 
     def log_clock(self) -> None:
-        """Log simulated seconds at the number of rounds completed, which is TensorBoard's step."""
+        """Log simulated seconds; the step of all logs is the number of rounds completed."""
         self.log("step", float(self.clock.rounds))
         self.log_dict(self.clock.scalars(), prog_bar=True)
 
     def on_validation_epoch_start(self) -> None:
-        """Stop a run that has diverged, with a PflError, before its state is judged and saved."""
+        """Stop a diverged run with a PflError, before it is evaluated and saved."""
         loss = self.trainer.callback_metrics.get("train/loss")
         if loss is not None and not torch.isfinite(loss):
-            raise PflError(f"training diverged by round {self.clock.rounds}; try a smaller model.lr than {self.lr}")
+            raise PflError(f"training diverged by round {self.clock.rounds}; try a model.lr below {self.lr}")
 
     def on_validation_epoch_end(self) -> None:
-        """Log how the scores are spread over the clients, and forget them."""
+        """Log summaries of the scores over the clients, then reset them."""
         self.log_clock()
         for name, metric in self.metrics.items():
             summary = metric.compute().items()
@@ -179,20 +179,20 @@ class Lifecycle(pl.LightningModule, ABC):
 
     @abstractmethod
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
-        """Judge some clients by each of their models, on each split."""
+        """Evaluate some clients with each of their models, on each split."""
 
     def test_step(self, batch: Judgement, batch_idx: int) -> None:
-        """The same as in validation."""
+        """Same as in validation."""
         self.validation_step(batch, batch_idx)
 
     def on_test_epoch_end(self) -> None:
-        """The same as in validation."""
+        """Same as in validation."""
         self.on_validation_epoch_end()
 
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the clock, and what it takes to build the method again."""
+        """Add the clock, and everything needed to build the method again."""
         checkpoint["clock"] = asdict(self.clock)
         checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
@@ -200,7 +200,7 @@ class Lifecycle(pl.LightningModule, ABC):
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the clock; build the network if no data set has; take the float type, which Lightning sets late."""
+        """Restore the clock; build the method, unless it is built; take the checkpoint's float type."""
         self.clock = Clock(**checkpoint["clock"])
         if not hasattr(self, "clients"):
             self.build(**checkpoint["shape"])

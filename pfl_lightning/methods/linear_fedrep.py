@@ -13,11 +13,11 @@ from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.theory import orthonormal, principal_angle_distance
 from pfl_lightning.tree import Params, Tree
 
-BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension], which is B transposed, and [1, rank]
+BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension] (B transposed) and [1, rank]
 
 
 class LinearFedRep(Method):
-    """FedRep of linear regressions, with closed-form heads.
+    """FedRep for linear regression, with closed-form heads.
 
     Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i::
 
@@ -26,19 +26,19 @@ class LinearFedRep(Method):
         keep w_i
         B   = Q of QR(B - server_lr (B - sum_i weight_i B_i)), with diag(R) > 0
 
-    B starts with the first eigenvectors of the mean over all clients of ``1 / m_i sum_j y_j^2 x_j x_j^T``, on their
-    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. *Refitted* is w_i under the received
-    B. Linear SRPFL is the same with the ``StageDoubling`` callback. The principal-angle distance to the data set's own
-    representation, where it has one, is logged as ``train/distance``.
+    B starts as the leading eigenvectors of the mean over all clients of ``1 / m_i sum_j y_j^2 x_j x_j^T``, on their
+    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. The refitted model is w_i under the
+    received B. Linear SRPFL is the same with the ``StageDoubling`` callback. If the data set knows its true
+    representation, the principal-angle distance to it is logged as ``train/distance``.
 
     The paper's weights are ``uniform``; it bounds ``lr`` by 1/8 for well-spread heads, but 0.5 is stable too. There are
-    no batches, passes, momentum and weight decay: their options are not offered. ``eval_epochs`` says only whether to
-    refit.
+    no options for batches, epochs, momentum and weight decay, since the method has none. ``eval_epochs`` only turns
+    refitting on (above 0) or off (0).
 
     Paper: Tziotis et al., Straggler-Resilient Personalized Federated Learning, 2023, arXiv:2206.02078, Algorithm 2.
 
     Args:
-        init: How the representation starts.
+        init: Initial representation.
         kwargs: See ``Method``; the network must be a ``LinearNetwork``.
     """
 
@@ -60,13 +60,13 @@ class LinearFedRep(Method):
         self.init = init
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Find the heads, and take one step on the representation at them."""
+        """Solve for the heads, then take one gradient step on the representation."""
         trained = self.engine.each(self._client_step, received, *self._regressions(cohort))
         losses = trained.pop("loss")
         return Params({}, trained), losses
 
     def _client_step(self, tensors: Tree, inputs: Tensor, targets: Tensor, count: Tensor) -> Tree:
-        """What one client does, with its samples ``[samples, dimension]`` and ``[samples]``."""
+        """Local work of one client on its samples, ``[samples, dimension]`` and ``[samples]``."""
         body = tensors[BODY]
         head = _closed_form_head(tensors, inputs, targets)[HEAD]
         errors = inputs @ body.T @ head[0] - targets
@@ -74,12 +74,12 @@ class LinearFedRep(Method):
         return {BODY: body - self.lr * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
 
     def server_step(self, mean: Tree, batch: Round) -> None:
-        """Step, and make the representation orthonormal again."""
+        """Take the server's step, then make the representation orthonormal again."""
         super().server_step(mean, batch)
         self._set_representation(orthonormal(self.representation))
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The closed-form heads under the received representation, and those that clients keep."""
+        """The closed-form heads under the received representation, and the stored heads."""
         received = self.received(train.ids)
         for name in self.judged_models:
             if name == "refitted":
@@ -89,7 +89,7 @@ class LinearFedRep(Method):
                 yield name, received
 
     def _regressions(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs ``[clients, longest, dimension]``, targets ``[clients, longest]``, both 0 for padding, and counts."""
+        """Inputs ``[clients, longest, dimension]``, targets ``[clients, longest]`` (both 0 for padding) and counts."""
         present, everything = examples.present.to(self.representation.dtype), examples.positions
         inputs, targets = examples.gather(everything).flatten(2), examples.targets(everything)
         return inputs * present[..., None], targets * present, examples.device_counts
@@ -109,7 +109,7 @@ class LinearFedRep(Method):
         """Make the network and the heads, once; see ``Method.build``.
 
         Raises:
-            PflError: If this is no regression, the network is not linear, or its rank is above the dimension.
+            PflError: If the data is not a regression, the network is not linear, or its rank exceeds the dimension.
         """
         if num_classes != 1:
             raise PflError(f"data: {num_classes} classes are not possible with LinearFedRep; allowed: a regression")
@@ -122,16 +122,16 @@ class LinearFedRep(Method):
             raise PflError(f"model.network.rank: {rank} is not possible; allowed: 1 to {dimension}, the dimension")
 
     def on_fit_start(self) -> None:
-        """Give a new run its first representation.
+        """Initialise the representation of a new run.
 
         Raises:
-            PflError: If a client has too few samples for its head.
+            PflError: If a client has fewer samples than its head has parameters.
         """
         data = federated(self.trainer)
         everyone = data.tables["train"].examples(torch.arange(data.training_clients))
         dimension, rank = self.representation.shape
         if (fewest := int(everyone.counts.min())) < rank:
-            raise PflError(f"data: {fewest} training samples at a client; allowed: {rank} (model.network.rank) or more")
+            raise PflError(f"data: {fewest} training samples on a client; allowed: {rank} (model.network.rank) or more")
         if self.clock.rounds > 0:
             return
         if self.init == "method_of_moments":
@@ -142,7 +142,7 @@ class LinearFedRep(Method):
             self._set_representation(orthonormal(torch.randn(dimension, rank, generator=generator)))
 
     def log_clock(self) -> None:
-        """Log the distance to the data set's own representation beside the simulated seconds."""
+        """Log the distance to the data set's true representation, in addition to the simulated seconds."""
         super().log_clock()
         truth = getattr(federated(self.trainer), "representation", None)
         if truth is not None:
@@ -170,8 +170,8 @@ def second_moment(inputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
 def _closed_form_head(tensors: Tree, inputs: Tensor, targets: Tensor) -> Tree:
     """One client's head by least squares.
 
-    The CPU's default, gelsy, does not repeat itself bit for bit before torch's pull request 187436: it starts from
-    uninitialised pivots. CUDA has gels alone.
+    The default driver on a CPU, gelsy, is not deterministic before torch's pull request 187436, because its pivots
+    are uninitialised. CUDA only has gels.
     """
     driver = None if inputs.is_cuda else "gelsd"
     return {HEAD: torch.linalg.lstsq(inputs @ tensors[BODY].T, targets[:, None], driver=driver).solution.T}

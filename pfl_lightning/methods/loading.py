@@ -9,12 +9,12 @@ from pfl_lightning.methods.base import Method
 
 
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
-    """Load a method of the right class, ready to judge clients or to be trained on.
+    """Load a method from a checkpoint, with its own class, ready to be evaluated or trained further.
 
     Args:
         path: The checkpoint.
-        arguments: Constructor arguments that the checkpoint lacks, ``network`` and ``server_optimizer`` where they are
-            not the default; for a checkpoint of ``pfl fit`` none.
+        arguments: Constructor arguments that the checkpoint lacks: ``network`` and ``server_optimizer``, unless they
+            are the defaults. Checkpoints of ``pfl fit`` need none.
     """
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     if "config" in checkpoint:
@@ -24,7 +24,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     else:
         module, _, name = checkpoint["method"].rpartition(".")
         kind = getattr(importlib.import_module(module), name)
-        offered = ArgumentParser().add_class_arguments(kind)  # a subclass may set what its base offers
+        offered = ArgumentParser().add_class_arguments(kind)  # a subclass may fix arguments of its base
         known = {name: value for name, value in checkpoint["hyper_parameters"].items() if name in offered}
         method = kind(**{**known, **arguments})
     method.on_load_checkpoint(checkpoint)

@@ -6,14 +6,14 @@ from pfl_lightning.methods.base import Method
 
 
 class Local(Method):
-    """No communication: every client trains a model of its own whenever it takes part; everyone's sanity baseline.
+    """No communication: every client trains its own model in the rounds that it takes part in. A baseline.
 
     Rule of a round::
 
         w_i = SGD for epochs on f_i, from w_i
         keep w_i
 
-    Nothing is refitted, and there is no server: their options are not offered.
+    There are no options for refitting and for the server, since the method has neither.
 
     Args:
         kwargs: See ``Method``.

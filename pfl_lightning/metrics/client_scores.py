@@ -10,12 +10,12 @@ from pfl_lightning.quantity import ACCURACY, LOSS, Quantity
 
 
 class ClientScores(NamedTuple):
-    """The clients that have samples, one row each.
+    """Scores of the clients that have samples, one entry per client.
 
     Attributes:
         ids: Client ids, ``[clients]``.
-        samples: Samples judged, ``[clients]``.
-        correct: Correct predictions, ``[clients]``.
+        samples: Number of evaluated samples, ``[clients]``.
+        correct: Number of correct predictions, ``[clients]``.
         loss: Mean loss, ``[clients]``.
     """
 
@@ -26,7 +26,7 @@ class ClientScores(NamedTuple):
 
 
 class ClientScore(Metric):
-    """One number per client, in one state per quantity with one entry per client.
+    """A score of each client, with states of one entry per client.
 
     ``compute`` gives its mean, sample-weighted mean, standard deviation and worst value over the clients that have
     samples.
@@ -58,8 +58,8 @@ class ClientScore(Metric):
 
         Args:
             ids: Client ids, ``[clients]``.
-            samples: Samples judged, ``[clients]``.
-            correct: Correct predictions, ``[clients]``.
+            samples: Number of evaluated samples, ``[clients]``.
+            correct: Number of correct predictions, ``[clients]``.
             loss: Sum of the losses, ``[clients]``.
         """
         self.samples.index_add_(0, ids, samples)
@@ -72,7 +72,7 @@ class ClientScore(Metric):
         return client_summary(self.values(scores), scores.samples, bool(self.higher_is_better))
 
     def scores(self) -> ClientScores:
-        """The clients that have samples; of one process only, unless the states are synchronised."""
+        """Scores of the clients that have samples; only of this process, unless the states are synchronised."""
         ids = self.samples.nonzero().squeeze(1)
         samples = self.samples[ids]
         return ClientScores(ids, samples, self.correct[ids], self.loss[ids] / samples)

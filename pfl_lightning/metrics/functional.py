@@ -63,11 +63,11 @@ def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
 
 
 def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = True) -> dict[str, Tensor]:
-    """How a score is spread over the clients.
+    """Mean and spread of a score over the clients.
 
     Args:
         values: Score of each client, ``[clients]``.
-        weights: Samples that each score is of, ``[clients]``.
+        weights: Number of samples behind each score, ``[clients]``.
         higher_is_better: Whether the worst score is the smallest.
 
     Returns:
@@ -94,8 +94,8 @@ def client_percentiles(values: Tensor, weights: Tensor, percentiles: tuple[int, 
 
     Args:
         values: Score of each client, ``[clients]``.
-        weights: Samples that each score is of, ``[clients]``.
-        percentiles: Which, in [0, 100].
+        weights: Number of samples behind each score, ``[clients]``.
+        percentiles: Percentiles to compute, in [0, 100].
 
     Returns:
         ``p5``, ``weighted_p5`` and so on, each ``[]``; nan without clients.

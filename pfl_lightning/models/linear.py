@@ -7,13 +7,13 @@ from pfl_lightning.models.network import Network, outputs
 
 
 class LinearNetwork(Network):
-    """A linear representation and a linear head on it, without biases: the network of SRPFL's Algorithm 2.
+    """A linear representation and a linear head, without biases: the network of SRPFL's Algorithm 2.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
     Args:
         input_shape: Shape of one input; it is flattened.
-        num_classes: Number of classes; two of them have one output. A regression has 1.
+        num_classes: Number of classes; two classes need only one output. 1 for a regression.
         rank: Width of the representation, k.
     """
 

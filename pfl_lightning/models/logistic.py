@@ -10,9 +10,8 @@ class LogisticRegression(Network):
 
     Args:
         input_shape: Shape of one input; it is flattened.
-        num_classes: Number of classes; two of them have one output.
-        bias: Whether there is a bias; without one the weights start at zero, as Delta-FL's linear models
-            (arXiv:2002.11223).
+        num_classes: Number of classes; two classes need only one output.
+        bias: Use a bias. Without it the weights start at zero, as in Delta-FL's linear models (arXiv:2002.11223).
     """
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, bias: bool = True) -> None:

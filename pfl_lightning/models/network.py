@@ -12,9 +12,9 @@ InputKind = Literal["numbers", "tokens", "padded tokens"]
 class Network(nn.Sequential):
     """A network as an ordered list of named layers; the method's ``head_layers`` cuts it into body and head.
 
-    Every subclass takes the shape of one input and the number of classes first, since the data set fills them in. The
-    shape of tokens ``[batch, length]`` is ``(length, vocabulary)``: a token stands for a one-hot row. ``takes`` says
-    what kind of inputs suits it.
+    The first two arguments of every subclass are the shape of one input and the number of classes; the data set fills
+    them in. For tokens ``[batch, length]`` the input shape is ``(length, vocabulary)``: a token stands for a one-hot
+    row. ``takes`` is the kind of inputs that the network accepts.
     """
 
     takes: ClassVar[InputKind] = "numbers"
@@ -26,7 +26,7 @@ class Network(nn.Sequential):
         """Names of the tensors (parameters and buffers) of body and head.
 
         Args:
-            head_layers: How many of the layers that have parameters form the head, counted from the end.
+            head_layers: Number of layers with parameters that form the head, counted from the output.
 
         Raises:
             PflError: If that leaves no layer for the body, or none for the head.
@@ -52,7 +52,7 @@ def outputs(num_classes: int) -> int:
 
 
 def check_images(network: str, input_shape: tuple[int, ...], smallest: int) -> None:
-    """Refuse inputs that are not images of at least ``smallest`` x ``smallest`` pixels."""
+    """Check that inputs are images of at least ``smallest`` x ``smallest`` pixels."""
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         allowed = f"images of at least {smallest} x {smallest}"
         raise PflError(f"model.network: {network} takes {allowed}; these inputs are {input_shape}")

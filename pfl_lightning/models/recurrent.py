@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-State = tuple[Tensor, ...]  # what one step hands to the next, [batch, hidden] each; the output comes first
+State = tuple[Tensor, ...]  # state passed from step to step, [batch, hidden] each; the output comes first
 
 
 class Recurrent(nn.RNNBase, ABC):
-    """A recurrent layer written out in plain products, with the parameters and the initialisation of torch's own.
+    """A recurrent layer written with basic operations, with the parameters and initialisation of torch's own.
 
-    ``vmap`` cannot run torch's fused layers without gradients, and so could not evaluate them.
+    It is needed for evaluation: ``vmap`` cannot run torch's fused layers without gradients.
 
     Args:
         input_size: Features of one step.
@@ -124,5 +124,5 @@ class GRU(Recurrent):
 
 
 def dropout_layer(probability: float) -> nn.Module:
-    """Dropout, or nothing where it drops nothing: a layer of dropout keeps ``auto`` from batching clients."""
+    """Dropout, or identity for probability 0: a dropout layer would stop backend ``auto`` from batching clients."""
     return nn.Dropout(probability) if probability > 0 else nn.Identity()

@@ -36,7 +36,7 @@ class ResNet18(Network):
 
 
 def basic_block(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+    """Two 3x3 convolutions with a shortcut, which is a 1x1 convolution if the shape changes."""
     shortcut = None
     if inputs != outputs or stride != 1:
         shortcut = nn.Sequential(conv1x1(inputs, outputs, stride), nn.BatchNorm2d(outputs))

@@ -13,17 +13,17 @@ NetworkFactory = Callable[[tuple[int, ...], int], Network]
 def start_network(
     make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int, seed: int, pretrained: Mapping[str, Tensor]
 ) -> Network:
-    """Make a network, the same for the same seed whatever was drawn before.
+    """Make a network; its initial weights only depend on the seed, not on the state of torch's generator.
 
     Args:
         make: Builds the network.
         input_shape: Shape of one input.
         num_classes: Number of classes.
-        seed: Seed of its random start.
-        pretrained: Tensors to start with instead, by name; those that the network has are taken.
+        seed: Seed of the initial weights.
+        pretrained: Pretrained tensors by name; names that the network does not have are ignored.
 
     Raises:
-        PflError: If the network does not suit the inputs, or a pretrained tensor not the network.
+        PflError: If the network does not fit the inputs, or a pretrained tensor does not fit the network.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
@@ -33,7 +33,7 @@ def start_network(
         if tensors[name].shape != pretrained[name].shape:
             raise PflError(
                 f"model.network: {type(network).__name__} has {name} of shape {tuple(tensors[name].shape)}; the data "
-                f"set starts it with shape {tuple(pretrained[name].shape)}"
+                f"set has pretrained values of shape {tuple(pretrained[name].shape)}"
             )
         tensors[name].copy_(pretrained[name])
     return network

@@ -19,7 +19,7 @@ class TweetLSTM(Network):
 
     Args:
         input_shape: Length in tokens and size of the vocabulary.
-        num_classes: Number of classes; two of them have one output.
+        num_classes: Number of classes; two classes need only one output.
         embedding_dim: Length of a word vector.
         hidden: Width of the LSTM in each direction.
         bottleneck: Width of the first linear layer.
@@ -61,7 +61,7 @@ class LSTMClassifier(Network):
 
     Args:
         input_shape: Length in words and length of a word vector.
-        num_classes: Number of classes; two of them have one output.
+        num_classes: Number of classes; two classes need only one output.
         hidden: Width of the LSTM.
 
     Raises:
@@ -83,7 +83,7 @@ class CharGRU(Network):
 
     Args:
         input_shape: Length in characters and size of the alphabet.
-        num_classes: Number of classes; two of them have one output.
+        num_classes: Number of classes; two classes need only one output.
         hidden: Width of the GRU.
 
     Raises:

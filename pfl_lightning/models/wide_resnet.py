@@ -45,7 +45,7 @@ class WideResNet(Network):
 
 
 class PreActivationBlock(nn.Module):
-    """BatchNorm, ReLU and 3x3 convolution, twice, beside a shortcut.
+    """BatchNorm, ReLU and 3x3 convolution, twice, with a shortcut.
 
     Where the shape changes, the shortcut is a 1x1 convolution of the first ReLU's output.
 

@@ -1,4 +1,4 @@
-"""How uploads become one model: weights on the client axis."""
+"""Aggregation of uploads: weights of the clients in the server's mean."""
 
 from typing import Literal
 

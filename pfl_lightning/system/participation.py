@@ -10,13 +10,13 @@ from pfl_lightning.system.speeds import Times
 
 
 class Participation:
-    """Who takes part in a round: a pool sampled from all clients, and of the pool the fastest.
+    """Which clients take part in a round: a random pool of all clients, or only the fastest clients of the pool.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078,
     Algorithm 1.
 
     Args:
-        pool_size: Clients sampled in each round, without replacement; all of them when not given.
+        pool_size: Number of clients sampled per round, without replacement. Default: all.
     """
 
     def __init__(self, pool_size: PositiveInt | None = None) -> None:
@@ -25,23 +25,23 @@ class Participation:
         self.cohort_samples: float | None = None
 
     def check(self, num_clients: int) -> None:
-        """Refuse a pool that is larger than the population.
+        """Check the pool size.
 
         Raises:
-            PflError: If it is.
+            PflError: If the pool is larger than the population.
         """
         if self.pool_size is not None and self.pool_size > num_clients:
             raise PflError(
                 f"data.participation.pool_size: {self.pool_size} is not possible; allowed: 1 to {num_clients}, the "
-                "clients that train"
+                "number of clients that train"
             )
 
     def resize(self, cohort_size: int | None = None, cohort_samples: float | None = None) -> None:
-        """Let only the fastest clients of the pool take part from now on; the whole pool when both are None.
+        """Restrict participation to the fastest clients of the pool from now on; the whole pool if both are None.
 
         Args:
-            cohort_size: How many.
-            cohort_samples: Or as many of the fastest as it takes to hold so many training samples.
+            cohort_size: Number of clients.
+            cohort_samples: Alternatively, the number of training samples that the clients must hold together.
         """
         self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
 
@@ -52,10 +52,10 @@ class Participation:
             seed: Seed of the experiment.
             round_index: Rounds completed before this one.
             counts: Training samples of every client that can be chosen.
-            times: Seconds that each of them computes in this round; of two equally fast ones the lower id goes first.
+            times: Computation time of each of them in this round, in simulated seconds; ties go to the lower id.
 
         Returns:
-            Ids from the fastest to the slowest, and their computation times in simulated seconds.
+            Ids, fastest client first, and their computation times in simulated seconds.
         """
         num_clients = len(counts)
         size = num_clients if self.pool_size is None else self.pool_size
@@ -65,5 +65,5 @@ class Participation:
         fastest = np.argsort(times, kind="stable")[: self.cohort_size]
         if self.cohort_samples is not None:
             held = counts[pool[fastest]].cumsum()
-            fastest = fastest[: 1 + np.searchsorted(held, self.cohort_samples - 1e-6)]  # a mean is rarely exact
+            fastest = fastest[: 1 + np.searchsorted(held, self.cohort_samples - 1e-6)]  # tolerance for float error
         return pool[fastest].tolist(), times[fastest]

@@ -1,4 +1,4 @@
-"""How long each client computes in a round, in simulated seconds: the settings of SRPFL's experiments.
+"""Computation time of each client in a round, in simulated seconds: the settings of SRPFL's experiments.
 
 Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
@@ -22,7 +22,7 @@ class Speeds(ABC):
     """Computation time of every client; a pure function of the seed and the round.
 
     Args:
-        seed: Seed of the times alone; it does not follow ``seed_everything``, so that runs share their clients' speeds.
+        seed: Seed of the times; it does not follow ``seed_everything``, so that all runs have the same speeds.
     """
 
     def __init__(self, seed: NonNegativeInt = 0) -> None:
@@ -30,22 +30,22 @@ class Speeds(ABC):
 
     @abstractmethod
     def times(self, round_index: int, num_clients: int) -> Times:
-        """Seconds that each client computes in a round, ``[num_clients]``."""
+        """Computation time of each client in a round, ``[num_clients]``."""
 
     def mean_times(self, num_clients: int) -> Times:
-        """Mean seconds of each client over all rounds, ``[num_clients]``."""
+        """Mean computation time of each client over all rounds, ``[num_clients]``."""
         return self.times(0, num_clients)
 
 
 class FixedSpeeds(Speeds):
-    """Times that are drawn once and kept."""
+    """Times that are drawn once and stay fixed."""
 
     _drawn: Times | None = None
 
     def times(self, round_index: int, num_clients: int) -> Times:
-        """The same seconds in every round, ``[num_clients]``."""
+        """The same times in every round, ``[num_clients]``."""
         if self._drawn is None or len(self._drawn) != num_clients:
-            # numpy's legacy generator: with seeds 1 and 400 the draws are those behind SRPFL's time axes
+            # numpy's legacy generator: with the seeds 1 and 400 it draws the times of SRPFL's figures
             self._drawn = self.draw(RandomState(self.seed), num_clients)
         return self._drawn
 
@@ -99,7 +99,7 @@ class TwoPopulation(FixedSpeeds):
 
 
 class UniformTime(FixedSpeeds):
-    """Every client computes for one second: the clock counts rounds."""
+    """Every client computes for one second, so the clock counts rounds."""
 
     def draw(self, random: RandomState, num_clients: int) -> Times:
         """Ones."""
@@ -107,7 +107,7 @@ class UniformTime(FixedSpeeds):
 
 
 class DynamicExponential(Speeds):
-    """T_i ~ Exp(m_i) anew in each round, with m_i ~ U[low, high] drawn once: SRPFL's Fig. 5.
+    """T_i ~ Exp(m_i), drawn again in each round, with m_i ~ U[low, high] drawn once: SRPFL's Fig. 5.
 
     Args:
         low: Smallest mean time, in simulated seconds.
@@ -125,7 +125,7 @@ class DynamicExponential(Speeds):
         self.low, self.high = low, high
 
     def times(self, round_index: int, num_clients: int) -> Times:
-        """New seconds for this round, ``[num_clients]``."""
+        """New times for this round, ``[num_clients]``."""
         draws = np.random.default_rng((self.seed, round_index)).standard_exponential(num_clients)
         return self.mean_times(num_clients) * draws
 

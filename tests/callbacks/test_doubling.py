@@ -9,7 +9,7 @@ from pfl_lightning.models import MLP
 
 
 def test_the_name_says_what_it_is():
-    with pytest.raises(TypeError, match="Growing: the name of a stage doubling ends in Doubling"):
+    with pytest.raises(TypeError, match="Growing: the name of a subclass of Doubling must end in Doubling"):
 
         class Growing(Doubling):
             pass

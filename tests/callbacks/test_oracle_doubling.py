@@ -64,7 +64,7 @@ def test_a_resumed_run_continues_its_stage(run, tmp_path):
 
 def test_a_run_that_has_arrived_is_not_resumed(run, tmp_path):
     rounds = len(run())
-    with pytest.raises(PflError, match=rf"^ckpt_path: the run has arrived after {rounds} rounds; allowed: another$"):
+    with pytest.raises(PflError, match=rf"^ckpt_path: the run reached its target in round {rounds}; allowed: another$"):
         run(ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
 
 

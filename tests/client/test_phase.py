@@ -259,7 +259,7 @@ def test_masks_hold_behind_each_step(backend, make):
 
 def test_a_rule_may_only_change_what_moves():
     phase = number_phase(1, 0.1, after_step=follow(0.5))
-    with pytest.raises(PflError, match=r"phase\.after_step: anchor\.fc\.weight does not move; allowed: names in"):
+    with pytest.raises(PflError, match=r"phase\.after_step: anchor\.fc\.weight is not possible; allowed: names in"):
         numbers("auto", [2.0], 1.0, {"anchor": 1.0}, phase)
 
 

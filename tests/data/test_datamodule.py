@@ -161,7 +161,7 @@ def test_pool_larger_than_the_training_clients_is_refused():
 
 
 def test_test_clients_that_leave_nobody_to_train_are_refused():
-    with pytest.raises(PflError, match=r"^data\.test_clients: 1\.0 .* allowed: less$"):
+    with pytest.raises(PflError, match=r"^data\.test_clients: 1\.0 .* allowed: a smaller one$"):
         ready(test_clients=1.0)
 
 
@@ -352,18 +352,18 @@ def test_default_speeds_are_those_of_the_papers_law():
 
 @pytest.mark.parametrize("options", [{"test_fraction": 0.25}, {"test_clients": 0.5}])
 def test_new_clients_are_refused_where_they_would_be_tested_on_training_samples(options):
-    with pytest.raises(PflError, match=r"data\.new_clients: not possible where test samples are cut from those of"):
+    with pytest.raises(PflError, match=r"data\.new_clients: not possible unless clients are tested on the data"):
         Digits(new_clients=5, **options).setup("test")
 
 
 def test_users_that_took_part_are_not_new():
-    with pytest.raises(PflError, match=r"data\.new_clients: users that took part are not new"):
+    with pytest.raises(PflError, match=r"data\.new_clients: not possible with NaturalUsers; allowed: 0, or another"):
         LinearRepresentation(new_clients=5).setup("test")
 
 
 @pytest.mark.parametrize("stage", ["fit", "validate"])
 def test_new_clients_are_for_testing(stage):
-    with pytest.raises(PflError, match=r"data\.new_clients: new clients do not train"):
+    with pytest.raises(PflError, match=r"data\.new_clients: new clients cannot train"):
         Digits(new_clients=5).setup(stage)
 
 
@@ -373,7 +373,7 @@ def test_data_in_which_nobody_can_be_tested_are_refused():
 
 
 def test_clients_without_a_test_sample_are_counted(ragged_data):
-    with pytest.warns(UserWarning, match="1 of 6 clients have no test sample and no score"):
+    with pytest.warns(UserWarning, match="1 of 6 clients have no test samples, and so no score"):
         ragged_data(test_fraction=0.2).setup()
 
 

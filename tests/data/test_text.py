@@ -113,7 +113,7 @@ def test_vectors_of_the_wanted_words_are_read_exactly(tmp_path):
 def test_damaged_vectors_are_refused(tmp_path, content):
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
-    with pytest.raises(PflError, match=r"^data\.glove_root: cannot read '.*vectors\.txt'; unzip it anew") as caught:
+    with pytest.raises(PflError, match=r"^data\.glove_root: cannot read '.*vectors\.txt'; unzip it again") as caught:
         read_glove(path, ["the"], 3)
     assert "\n" not in str(caught.value)
 

@@ -47,8 +47,8 @@ def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fi
     with caplog.at_level(logging.WARNING, "pfl_lightning"):
         fit(method, data, 2)
     assert [record.message for record in caplog.records] == [
-        "out of memory with 6 clients at once; going on with 3",
-        "out of memory with 3 clients at once; going on with 1",
+        "out of memory with 6 clients at once; continuing with 3",
+        "out of memory with 3 clients at once; continuing with 1",
     ]
     fit(reference, ragged_data(), 2, "reference")
     for name, tensor in reference.state_dict().items():
@@ -74,5 +74,5 @@ def test_no_room_for_one_client_is_one_line(ragged_data, fit, monkeypatch):
     data = ragged_data()
     method = built(data)
     with_room_for(0, method, monkeypatch)
-    with pytest.raises(PflError, match="does not suffice for one client at a time"):
+    with pytest.raises(PflError, match="not enough memory on the device, even for one client"):
         fit(method, data, 1)

@@ -52,5 +52,5 @@ def test_clients_are_judged_by_the_head_that_they_find_under_the_common_body(rag
 
 def test_a_network_without_a_body_is_refused(ragged_data):
     data = ragged_data()
-    with pytest.raises(PflError, match=r"model\.network: FedBABU needs a body; LogisticRegression is one layer"):
+    with pytest.raises(PflError, match=r"model\.network: FedBABU needs a body; LogisticRegression has only one layer"):
         FedBABU(network=LogisticRegression).build(data.input_shape, data.num_classes, data.num_clients)

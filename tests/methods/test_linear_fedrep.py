@@ -252,7 +252,7 @@ def test_without_refitting_only_the_stored_heads_are_judged(fit):
         (
             partial(make, network=partial(LinearNetwork, rank=3)),
             partial(problem, samples=3),
-            "data: 2 training samples at a client; allowed: 3 (model.network.rank) or more",
+            "data: 2 training samples on a client; allowed: 3 (model.network.rank) or more",
         ),
     ],
 )

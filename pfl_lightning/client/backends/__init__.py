@@ -1,4 +1,4 @@
-"""How one computation is carried out for many clients: one after another, or many at once."""
+"""Backends, which run the same computation for many clients: one at a time, or many at once."""
 
 from pfl_lightning.client.backends.base import Backend, ClientFunction
 from pfl_lightning.client.backends.batched import Batched

@@ -12,10 +12,10 @@ ClientFunction = Callable[..., Tree]
 
 
 class Backend(ABC):
-    """How one computation is carried out for many clients. All backends give the same numbers, but for rounding.
+    """Runs a computation for many clients. All backends give the same results up to rounding.
 
     Attributes:
-        name: What users call it.
+        name: Name of the backend on the command line.
     """
 
     name: ClassVar[str]
@@ -26,10 +26,10 @@ class Backend(ABC):
 
     @abstractmethod
     def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
-        """Outputs of a network at every client.
+        """Outputs of a network for every client.
 
         Args:
-            network: What to compute; its own tensors are not used.
+            network: The network; its own tensors are not used.
             params: Exactly the tensors of this network.
             inputs: ``[clients, batch, ...]``.
 
@@ -39,16 +39,17 @@ class Backend(ABC):
 
     @abstractmethod
     def tile_size(self, moving: list[Tensor]) -> int:
-        """How many clients train at once, given the stacks that move, ``[clients, ...]`` each."""
+        """Number of clients to train at once, given the stacks that are trained, ``[clients, ...]`` each."""
 
     def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
-        """The steps of a phase at some clients; see ``Steps``.
+        """The SGD steps of a phase for some clients.
 
         Args:
-            network: What moves, and all behind it.
-            start: The tensors of this network before the phase, and those that lie beside it.
-            rows: What moves, uninitialised, ``[clients, ...]``.
-            phase: What to do.
-            samples: How many inputs of the largest client are the same during the whole phase; 0 if they change.
+            network: See ``Steps``.
+            start: See ``Steps``.
+            rows: See ``Steps``.
+            phase: The phase to run.
+            samples: Number of the largest client's inputs if they stay the same during the whole phase; 0 if they
+                change.
         """
         return AutogradSteps(self.forward, network, start, rows, phase)

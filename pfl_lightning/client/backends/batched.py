@@ -1,7 +1,7 @@
-"""Many clients at once through ``vmap``; on a CPU in tiles that fit a cache.
+"""Many clients at once with ``vmap``; on a CPU in tiles that fit in the cache.
 
-Applies to every network without BatchNorm, whose statistics would count the padding of ragged clients. With dropout
-the masks depend on which clients share a tile, and so on the chunk, since one random stream serves all of them.
+Works for every network without BatchNorm, whose statistics would include the padding of clients with fewer samples.
+Dropout masks depend on which clients share a tile, and so on the chunk size, because a tile uses one random stream.
 """
 
 from torch import Tensor, nn
@@ -10,14 +10,14 @@ from torch.func import functional_call, vmap
 from pfl_lightning.client.backends.base import Backend, ClientFunction
 from pfl_lightning.tree import Params, Tree
 
-TILE_BYTES = 24 << 20  # parameters that move together on a CPU: more of them leave its cache in every step
+TILE_BYTES = 24 << 20  # trained parameters of a tile on a CPU: more do not stay in its cache between steps
 
 
 class Batched(Backend):
     """Many clients at once.
 
     Args:
-        chunk_size: Clients that train at once; by a rule when None.
+        chunk_size: Clients that train at once; None for a fixed rule.
     """
 
     name = "batched"
@@ -43,7 +43,7 @@ class Batched(Backend):
         return vmap(client, randomness="different")(params.own, inputs)
 
     def tile_size(self, moving: list[Tensor]) -> int:
-        """As many clients as fit a CPU's cache; all of them on an accelerator."""
+        """On a CPU as many clients as fit in its cache; on an accelerator all of them."""
         clients = len(moving[0])
         if self.chunk_size:
             return self.chunk_size

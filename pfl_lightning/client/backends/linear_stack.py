@@ -1,7 +1,7 @@
-"""Many clients at once through a stack of linear layers, with a backward pass written by hand.
+"""Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
-Applies where all layers from the first one that moves are ``Linear`` and ``ReLU`` (behind one ``Flatten``), a step
-follows the gradient of its batch and penalty, and numbers have one type (no mixed precision).
+Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``), and the
+phase has no ``direction`` and no ``clip_norm``, and there is no mixed precision.
 """
 
 import torch
@@ -27,7 +27,7 @@ class LinearStack(Batched):
         return kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
 
     def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
-        """The steps of a phase; by hand, unless they need each client's whole gradient."""
+        """The steps of a phase; by autograd if they need each client's full gradient or mixed precision."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if phase.direction is not None or phase.clip_norm is not None or mixed_precision:

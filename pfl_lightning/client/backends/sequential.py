@@ -1,6 +1,6 @@
-"""The reference: one client after another, nothing padded.
+"""The reference: one client at a time, without padding.
 
-Applies to every network. On a CPU, images run in the channels-last layout, which convolutions prefer.
+Works for every network. On a CPU, images have the channels-last layout, which is faster for convolutions.
 """
 
 import torch
@@ -13,7 +13,7 @@ from pfl_lightning.tree import Params, Tree
 
 
 class Sequential(Backend):
-    """One client after another."""
+    """One client at a time."""
 
     name = "sequential"
 

@@ -1,8 +1,8 @@
-"""Stacks of linear layers at many clients at once, with products and updates written by hand.
+"""Training of stacks of linear layers for many clients at once, with hand-written gradients and updates.
 
-``layer`` moves a weight step by step. ``dual`` makes the weight of the first layer only when the phase ends: SGD is a
-linear recursion (``recursion``), so the weight is a combination of the weight before the phase and of the inputs, and
-its factors are small. ``steps`` puts the layers together.
+``layer`` updates a weight in every step. ``dual`` computes the weight of the first layer only at the end of the phase:
+SGD is a linear recursion (``recursion``), so the weight is a linear combination of the initial weight and of the
+inputs, and its coefficients are small. ``steps`` puts the layers together.
 """
 
 from pfl_lightning.client.linear.steps import LinearSteps

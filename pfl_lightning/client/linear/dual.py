@@ -1,9 +1,9 @@
-"""The first moving linear layer in dual form, for inputs X that stay the same during the phase.
+"""The first trained linear layer in dual form, for inputs X that stay the same during the phase.
 
-With W0 before the phase, whatever SGD makes of the weight and of its velocity is ``a W0 + A^T X``: a number a, and one
-row of A per input; also where a penalty pulls the weight back to W0. So a step needs the gram matrix ``X X^T`` and the
-earlier gradients of the outputs, which are much smaller than the weight where a client has few samples; the weight
-itself is computed once, at the end.
+If W0 is the weight before the phase, the weight and its velocity always have the form ``a W0 + A^T X`` under SGD, with
+a number a and one row of A per input; this also holds if a penalty pulls the weight back to W0. So a step only needs
+the Gram matrix ``X X^T`` and the earlier gradients of the outputs, which are much smaller than the weight if a client
+has few samples. The weight itself is computed once, at the end.
 """
 
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from pfl_lightning.client.linear.layer import LinearLayer
 from pfl_lightning.client.linear.recursion import Recursion
 from pfl_lightning.client.phase import Phase
 
-STEP_COST = 20  # what one step costs beside its products, in multiplications per weight: reading and writing it
-MARGIN = 0.9  # measured: what is closer is not faster
+STEP_COST = 20  # cost of reading and writing the weight in a step, in multiplications per entry
+MARGIN = 0.9  # measured: with a smaller advantage the dual form is not faster
 
 
 class Combination(NamedTuple):
-    """``a W0 + A^T X`` at every client.
+    """``a W0 + A^T X`` for every client.
 
     Attributes:
         of_start: a, ``[clients, 1, 1]``.
@@ -33,14 +33,14 @@ class Combination(NamedTuple):
 
 
 class DualLayer(LinearLayer):
-    """A linear layer whose weight moves, but is not computed before the phase ends.
+    """A linear layer whose trained weight is only computed at the end of the phase.
 
     Args:
         name: The layer's name.
-        phase: What to do.
+        phase: The phase to run.
         relu: Whether a ReLU follows.
         start: The weight before the phase, ``[outputs, inputs]`` or ``[clients, outputs, inputs]``.
-        rows: Where it is to be afterwards, ``[clients, outputs, inputs]``.
+        rows: Receives the weight after the phase, ``[clients, outputs, inputs]``.
         pull: Strength of the penalty that pulls the weight back to ``start``.
     """
 
@@ -52,12 +52,12 @@ class DualLayer(LinearLayer):
 
     @staticmethod
     def pays(samples: int, weight: Tensor, phase: Phase) -> bool:
-        """Whether this is faster than moving a weight, ``[..., outputs, inputs]``, by the number of multiplications.
+        """Whether the dual form is faster than updating the weight in every step, by the number of multiplications.
 
         Args:
             samples: Samples of the largest client; 0 if its inputs do not stay the same.
-            weight: The weight.
-            phase: What to do.
+            weight: The weight, ``[..., outputs, inputs]``.
+            phase: The phase.
         """
         outputs, inputs = weight.shape[-2:]
         visited = phase.visited(samples)
@@ -68,7 +68,7 @@ class DualLayer(LinearLayer):
         return samples > 0 and dual < MARGIN * direct
 
     def enter(self, epoch: Epoch) -> None:
-        """Begin an epoch with what its quantities give for all inputs at its start."""
+        """Begin an epoch: compute the outputs of its initial weight (and velocity, anchor) for all inputs."""
         if self.epoch is None:
             self._begin(epoch)
             outputs = [self.outputs_of_start]  # the velocity is zero, and the anchor is the weight
@@ -102,7 +102,7 @@ class DualLayer(LinearLayer):
         return self.activated(outputs)
 
     def move_weight(self, grad: Tensor, penalty: Tensor | None) -> None:
-        """Keep the gradient of the outputs, from which the weight follows; the pull is in the recursion."""
+        """Store the gradient of the outputs, which determines the weight; the recursion accounts for the pull."""
         self.grads[self.seen] = grad
 
     def finish(self) -> None:
@@ -116,7 +116,7 @@ class DualLayer(LinearLayer):
         self.rows.baddbmm_(of_inputs.mT, self.inputs)
 
     def _fold(self, epoch: Epoch) -> None:
-        """Bring weight and velocity behind an epoch; the anchor stays."""
+        """Advance weight and velocity past an epoch; the anchor does not change."""
         moving = len(self.states) - bool(self.pull)
         self.states[:moving] = self._after(epoch, moving)
 
@@ -137,6 +137,6 @@ class DualLayer(LinearLayer):
         return result
 
     def _outputs(self, state: Combination) -> Tensor:
-        """What a weight gives for all inputs, ``[clients, samples, outputs]``."""
+        """Outputs of a weight for all inputs, ``[clients, samples, outputs]``."""
         outputs = state.of_start * self.outputs_of_start
         return outputs if state.of_inputs is None else outputs.baddbmm_(self.gram, state.of_inputs)

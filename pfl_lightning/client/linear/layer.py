@@ -1,4 +1,4 @@
-"""One linear layer, with the ReLU behind it, at every client of a tile."""
+"""One linear layer, with the ReLU after it, for all clients of a tile."""
 
 import torch
 from torch import Tensor
@@ -10,19 +10,19 @@ from pfl_lightning.tree import Params, Tree
 
 
 class LinearLayer:
-    """A linear layer whose weight and bias are shared or each client's own, and may move.
+    """A linear layer; its weight and bias are shared or each client's own, and may be trained.
 
     Args:
         name: The layer's name.
-        phase: What to do.
+        phase: The phase to run.
         relu: Whether a ReLU follows.
 
     Attributes:
-        weight: ``[outputs, inputs]`` or ``[clients, outputs, inputs]``, at the clients that take the current step.
-        bias: ``[outputs]`` or ``[clients, outputs]``; None where the layer has none.
-        velocities: Momentum of weight and bias; None of what has none.
-        inputs: What entered the layer in this step, ``[clients, batch, inputs]``.
-        outputs: What left it, behind the ReLU, ``[clients, batch, outputs]``.
+        weight: ``[outputs, inputs]`` or ``[clients, outputs, inputs]``, for the clients of the current step.
+        bias: ``[outputs]`` or ``[clients, outputs]``; None if the layer has none.
+        velocities: Momentum of weight and bias; None for one without momentum.
+        inputs: Inputs of the layer in this step, ``[clients, batch, inputs]``.
+        outputs: Outputs in this step, after the ReLU, ``[clients, batch, outputs]``.
     """
 
     weight: Tensor
@@ -36,21 +36,21 @@ class LinearLayer:
         self.phase, self.relu = phase, relu
 
     def attach(self, params: Params, moving: Moving) -> None:
-        """Work on these rows from here on."""
+        """Use these tensors in the following steps."""
         tensors, velocities = params.tree, moving.velocities
         self.weight, self.bias = tensors[self.weight_name], tensors.get(self.bias_name)
         self.velocities = (velocities.get(self.weight_name), velocities.get(self.bias_name))
 
     def enter(self, epoch: Epoch) -> None:
-        """Begin an epoch; for the first layer of a stack."""
+        """Begin an epoch; only called for the first layer of a stack."""
         self.epoch_inputs = in_order(epoch.inputs, epoch.order).flatten(2)
 
     def read(self, clients: int, batch: slice) -> Tensor:
-        """Outputs for a batch of the epoch; for the first layer of a stack."""
+        """Outputs for a batch of the epoch; only called for the first layer of a stack."""
         return self.forward(self.epoch_inputs[:clients, batch])
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs ``[clients, batch, outputs]`` for what the layer below hands over."""
+        """Outputs ``[clients, batch, outputs]`` for the outputs of the previous layer."""
         self.inputs = inputs
         return self.activated(inputs @ self.weight.mT)
 
@@ -62,14 +62,14 @@ class LinearLayer:
         return self.outputs
 
     def backward(self, grad: Tensor, penalty: Tree) -> Tensor:
-        """Move along the gradient.
+        """Propagate the gradient to the inputs, and update the layer.
 
         Args:
             grad: ``d loss / d outputs``, ``[clients, batch, outputs]``.
-            penalty: What is added to the gradients, by name.
+            penalty: Penalty gradients by name.
 
         Returns:
-            ``d loss / d inputs``, ``[clients, batch, inputs]``, at the weight before it moved.
+            ``d loss / d inputs``, ``[clients, batch, inputs]``, with the weight before the update.
         """
         grad = self.before_relu(grad)
         handed = grad @ self.weight
@@ -77,18 +77,18 @@ class LinearLayer:
         return handed
 
     def before_relu(self, grad: Tensor) -> Tensor:
-        """Carry a gradient of the outputs through the ReLU, if there is one."""
+        """Propagate a gradient of the outputs back through the ReLU, if there is one."""
         return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.relu else grad
 
     def move(self, grad: Tensor, penalty: Tree) -> None:
-        """Move weight and bias, those that move, along a gradient ``[clients, batch, outputs]`` before the ReLU."""
+        """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before the ReLU."""
         if self.weight_name in self.phase.moves:
             self.move_weight(grad, penalty.get(self.weight_name))
         if self.bias is not None and self.bias_name in self.phase.moves:
             self._move_bias(self.bias, grad.sum(1), penalty.get(self.bias_name))
 
     def move_weight(self, grad: Tensor, penalty: Tensor | None) -> None:
-        """Move the weight along ``grad^T inputs + penalty`` without storing the product."""
+        """Update the weight with the gradient ``grad^T inputs + penalty``, without storing the product."""
         phase, weight, velocity = self.phase, self.weight, self.velocities[0]
         if velocity is None:
             weight.baddbmm_(grad.mT, self.inputs, beta=1 - phase.lr * phase.weight_decay, alpha=-phase.lr)
@@ -103,7 +103,7 @@ class LinearLayer:
         weight.sub_(velocity, alpha=phase.lr)
 
     def _move_bias(self, bias: Tensor, step: Tensor, penalty: Tensor | None) -> None:
-        """Move the bias along its gradient, ``[clients, outputs]``."""
+        """Update the bias with its gradient, ``[clients, outputs]``."""
         velocity = self.velocities[1]
         if penalty is not None:
             step += penalty
@@ -114,4 +114,4 @@ class LinearLayer:
         bias.sub_(step, alpha=self.phase.lr)
 
     def finish(self) -> None:
-        """Write the weight into its rows, if it is not there."""
+        """Write the weight into its rows; here it is updated in place, so there is nothing to do."""

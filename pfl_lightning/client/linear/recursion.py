@@ -1,12 +1,12 @@
-"""SGD as a linear recursion of a weight, its velocity and the anchor that it is pulled to.
+"""SGD as a linear recursion of a weight, its velocity and the anchor that it is pulled towards.
 
-With the gradient g of a step, momentum m, weight decay d and a pull p towards an anchor C, a step of rate r is::
+With gradient g, momentum m, weight decay d, a pull of strength p towards an anchor C, and learning rate r, a step is::
 
     V' = m V + g + d W + p (W - C)
     W' = W - r V'
 
-so that (W', V', C) is a fixed matrix times (W, V, C), plus (-r, 1, 0) g: what a gradient does to the weight so many
-steps later is a power of that matrix.
+so (W', V', C) is a fixed matrix times (W, V, C), plus (-r, 1, 0) g. Powers of that matrix tell how a gradient affects
+the weight some steps later.
 """
 
 import torch
@@ -16,18 +16,18 @@ from pfl_lightning.client.phase import Phase
 
 
 class Recursion:
-    """What weight and velocity keep, and how a gradient acts later.
+    """Coefficients that give weight and velocity after some steps from their initial values and the gradients.
 
-    Its quantities are the weight, the velocity if there is momentum, and the anchor if there is a pull, in this order.
+    The quantities are the weight, the velocity if there is momentum, and the anchor if there is a pull, in this order.
 
     Args:
-        phase: The rates.
+        phase: The phase, with its rates.
         samples: Samples that an epoch visits.
         pull: Strength of the pull towards the anchor.
-        like: A tensor whose device and type the factors take.
+        like: A tensor with the device and type that the coefficients should have.
 
     Attributes:
-        start: The quantities at the start of a phase as multiples of the weight there, which is the anchor.
+        start: The quantities at the start of a phase, as multiples of the initial weight, which is also the anchor.
     """
 
     def __init__(self, phase: Phase, samples: int, pull: float, like: Tensor) -> None:
@@ -47,23 +47,23 @@ class Recursion:
         self._powers, self._answers = torch.stack(powers).to(like), answers.to(like)
 
     def weight_at(self, step: int, samples: int) -> tuple[list[float], Tensor]:
-        """How the weight before a step depends on the quantities, and the gradients, since the epoch began.
+        """Coefficients of the weight before a step.
 
         Args:
             step: Number of the step in the epoch.
-            samples: How many samples came before it.
+            samples: Number of samples visited before it in the epoch.
 
         Returns:
-            The factor of each quantity, and those of each sample's gradient, ``[samples]``.
+            Coefficient of each quantity at the start of the epoch, and of each sample's gradient, ``[samples]``.
         """
         return self._scales[step], self._line[len(self._line) - samples :]
 
     def after(self, steps: Tensor) -> tuple[Tensor, Tensor]:
-        """How the quantities after an epoch depend on it, at clients that took so many steps, ``[clients]``.
+        """Coefficients of the quantities after an epoch in which the clients took ``steps`` steps, ``[clients]``.
 
         Returns:
-            Their factors, ``[clients, quantities, quantities]``, and those of each sample's gradient,
-            ``[clients, samples, quantities]``.
+            Those of the quantities before it, ``[clients, quantities, quantities]``, and those of each sample's
+            gradient, ``[clients, samples, quantities]``.
         """
         since = steps[:, None] - 1 - self.step_of
         return self._powers[steps], self._answers[since.clamp(min=0)] * (since >= 0)[..., None]

@@ -14,13 +14,13 @@ from pfl_lightning.tree import Params, Tree
 
 
 class LinearSteps(Steps):
-    """Steps through a stack of linear layers.
+    """SGD steps of a stack of linear layers, with hand-written gradients.
 
     Args:
         network: The stack.
-        start: The tensors of this network before the phase, and those that lie beside it.
-        rows: What moves, uninitialised, ``[clients, ...]``.
-        phase: What to do.
+        start: See ``Steps``.
+        rows: See ``Steps``.
+        phase: The phase to run.
         samples: See ``Backend.steps``.
     """
 
@@ -40,7 +40,7 @@ class LinearSteps(Steps):
 
     @property
     def kind(self) -> str:
-        """How they are computed."""
+        """How the steps are computed."""
         return "by hand" + (", the first layer in dual form" if isinstance(self.layers[0], DualLayer) else "")
 
     def enter(self, epoch: Epoch) -> None:
@@ -61,7 +61,7 @@ class LinearSteps(Steps):
         penalty = self.penalty()
         for layer in reversed(others):
             grad = layer.backward(grad, penalty)
-        first.move(first.before_relu(grad), penalty)  # nobody needs the gradient of its inputs
+        first.move(first.before_relu(grad), penalty)  # the gradient of its inputs is not needed
         self.after_step()
         return (losses * self.epoch.present[:clients, batch]).sum(1)
 
@@ -70,7 +70,7 @@ class LinearSteps(Steps):
         self.layers[0].finish()
 
     def attach(self, clients: int) -> None:
-        """Let the layers work on the first clients only."""
+        """Restrict the following steps to the first clients."""
         if clients != self.clients:
             super().attach(clients)
             for layer in self.layers:
@@ -78,7 +78,7 @@ class LinearSteps(Steps):
 
 
 def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
-    """How strongly a phase pulls a weight to where it starts; None if other rules act on it."""
+    """Strength of the pull towards the weight's initial value; None if the phase has other rules for the weight."""
     if phase.after_step is not None:
         return None
     if phase.penalty is None:
@@ -90,7 +90,7 @@ def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
 
 
 def _linear_layers(network: nn.Sequential) -> dict[str, bool]:
-    """The names of the linear layers, and whether a ReLU follows."""
+    """Names of the linear layers, and whether a ReLU follows each."""
     relus: dict[str, bool] = {}
     for name, layer in network.named_children():
         if isinstance(layer, nn.Linear):

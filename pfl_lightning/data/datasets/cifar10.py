@@ -19,7 +19,7 @@ class CIFAR10(TorchvisionData):
     Differs: DePRL's code normalises with the mean (0.4914, 0.4822, 0.4465) and the deviation (0.2023, 0.1994, 0.2010).
 
     Args:
-        augment: Whether training images are cropped (padding 4) and mirrored at random.
+        augment: Randomly crop (padding 4) and flip training images.
         kwargs: See ``FederatedDataModule``.
     """
 

@@ -18,8 +18,8 @@ class CIFAR100(CIFAR10):
     Differs: the constants of DePRL's code for normalising differ in the third digit.
 
     Args:
-        classes: Only the classes from the first to before the second, such as ``[0, 10]``; all by default.
-        augment: Whether training images are cropped (padding 4) and mirrored at random.
+        classes: Range of classes to use, such as ``[0, 10]`` for the classes 0 to 9. Default: all.
+        augment: Randomly crop (padding 4) and flip training images.
         kwargs: See ``FederatedDataModule``.
 
     Raises:
@@ -29,7 +29,7 @@ class CIFAR100(CIFAR10):
     source = datasets.CIFAR100
     folder = "cifar-100-python"
     num_classes = official_classes = 100
-    usual_partition = Dirichlet  # a few classes for each of a few clients would leave classes out
+    usual_partition = Dirichlet  # with 3 classes per client, 20 clients would leave classes out
     mean, std = (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)
 
     def __init__(

@@ -162,4 +162,4 @@ def _pixels(path: Path, name: str, content: bytes) -> NDArray[np.uint8]:
 
 def _damaged(path: Path, reason: str) -> PflError:
     remedy = "delete it to download it" if path.name == ARCHIVE.name else f"unpack {ARCHIVE.name}"
-    return PflError(f"data.root: cannot read '{path}'; {remedy} anew ({reason})")
+    return PflError(f"data.root: cannot read '{path}'; {remedy} again ({reason})")

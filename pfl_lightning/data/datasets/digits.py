@@ -8,9 +8,9 @@ from pfl_lightning.data.transforms import ImageTransform
 
 
 class Digits(FederatedDataModule):
-    """The 1,797 handwritten digits of 8 x 8 pixels inside scikit-learn: real images that need no download.
+    """scikit-learn's 1,797 handwritten digits of 8 x 8 pixels: real images without a download.
 
-    A quarter of each class is the test split, the same quarter in every run.
+    A quarter of each class is the test split; it is the same in every run.
     """
 
     num_classes = 10

@@ -11,7 +11,7 @@ from pfl_lightning.data.transforms import ImageTransform
 
 
 class Official(NamedTuple):
-    """What is in the files of a split of EMNIST.
+    """Official contents of a split of EMNIST.
 
     Attributes:
         sizes: Training and test samples.
@@ -43,9 +43,9 @@ class EMNIST(TorchvisionData):
     Differs: SRPFL's FEMNIST is cut from other scans of the same pages, black on white, and it is not normalised.
 
     Args:
-        split: ``balanced`` has 47 classes, in which capital and small letters of the same shape are one; ``letters``
-            26, regardless of case; ``byclass`` 62: digits, capital letters, small letters.
-        classes: Only the classes from the first to before the second; null for all.
+        split: ``balanced`` has 47 classes (similar capital and small letters are merged), ``letters`` has 26
+            (regardless of case), ``byclass`` has 62 (digits, capital letters, small letters).
+        classes: Range of classes to use, from the first (inclusive) to the second (exclusive); null for all.
         kwargs: See ``FederatedDataModule``.
 
     Raises:
@@ -89,7 +89,7 @@ class EMNIST(TorchvisionData):
         return {"split": self.split}
 
     def images(self, data: Any) -> Tensor:
-        """One grey channel, upright: in the files rows and columns are exchanged."""
+        """One grey channel, upright: in the files, rows and columns are swapped."""
         upright: Tensor = data.data.mT[:, None].contiguous()
         return upright
 

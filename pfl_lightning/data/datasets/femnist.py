@@ -31,15 +31,15 @@ class FEMNIST(FederatedDataModule):
     Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097; used by Delta-FL,
     arXiv:2002.11223, and SRPFL, arXiv:2206.02078.
 
-    Differs: Delta-FL takes the means of ``mean_ratio`` from training and test devices separately, here they are of all
-    samples.
+    Differs: Delta-FL computes the means of ``mean_ratio`` on training and test devices separately; here they are over
+    all samples.
 
     Differs: SRPFL reads its letters from NIST's files, at most 4,000 a class; here they are LEAF's.
 
     Args:
-        classes: Only the classes from the first to before the second; by default all 62.
-        normalize: ``none`` for pixels in [0, 1], white is 1; ``mean_ratio`` for pixel / mean - 1 with the mean of all
-            samples at that place, which is what Delta-FL's code does.
+        classes: Range of classes to use, from the first (inclusive) to the second (exclusive). Default: all 62.
+        normalize: ``none`` for pixels in [0, 1], white is 1; ``mean_ratio`` for pixel / mean - 1 with the mean of that
+            pixel over all samples, as in Delta-FL's code.
         kwargs: See ``FederatedDataModule``.
 
     Raises:
@@ -62,10 +62,10 @@ class FEMNIST(FederatedDataModule):
         self._means: Tensor | None = None
 
     def prepare_data(self) -> None:
-        """Look if the files are there.
+        """Check that the files exist.
 
         Raises:
-            PflError: If they are not; it says how to make them.
+            PflError: If they do not; it says how to make them.
         """
         leaf_folders(Path(self.root), RECIPE)
 
@@ -82,7 +82,7 @@ class FEMNIST(FederatedDataModule):
         return train, test
 
     def transform(self) -> ImageTransform:
-        """Scale to [0, 1], and divide by the means where that is wanted."""
+        """Scale to [0, 1], and normalise by the means with ``mean_ratio``."""
         if self._means is None:
             return ImageTransform([0.0], [1.0])
         return ImageTransform(self._means, self._means)
@@ -99,7 +99,7 @@ def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
         Images, uint8 ``[samples, 1, 28, 28]``, 255 is white; and classes, ``[samples]``.
 
     Raises:
-        ValueError: If they are something else.
+        ValueError: If pixels or classes are out of range.
     """
     pixels = np.array(inputs, dtype=np.float64).reshape(len(inputs), *FEMNIST.input_shape) * 255
     classes = np.array(targets, dtype=np.int64)
@@ -117,7 +117,7 @@ def pixel_means(images: Tensor) -> Tensor:
         images: uint8 ``[samples, channels, height, width]``.
 
     Returns:
-        Means of pixels in [0, 1], ``[channels, height, width]``, but at least 1/255, by which one can divide.
+        Means of pixels in [0, 1], ``[channels, height, width]``; at least 1/255, so that one can divide by them.
     """
     means = torch.from_numpy(images.numpy().mean(0))  # torch would convert all images at once
     return means.clamp_min(1) / 255

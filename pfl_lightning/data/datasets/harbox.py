@@ -37,7 +37,7 @@ class HARBox(FederatedDataModule):
     MobiSys 2021; used by DePRL, arXiv:2312.10815.
 
     Args:
-        standardize: Whether every feature gets mean 0 and deviation 1 over the training samples.
+        standardize: Scale every feature to mean 0 and standard deviation 1 over the training samples.
         kwargs: See ``FederatedDataModule``.
     """
 
@@ -49,7 +49,7 @@ class HARBox(FederatedDataModule):
         self.standardize = standardize
 
     def prepare_data(self) -> None:
-        """Look for the files, which are to be fetched by hand.
+        """Check that the files exist; they must be downloaded by hand.
 
         Raises:
             PflError: If they are missing.
@@ -76,7 +76,7 @@ class HARBox(FederatedDataModule):
         return train, test
 
     def transform(self) -> Numbers:
-        """The features as they are."""
+        """The features, unchanged."""
         return Numbers()
 
     def _files(self) -> list[Path]:
@@ -115,7 +115,7 @@ def _read(path: Path) -> NDArray[np.float32]:
         if not np.isfinite(windows).all():
             raise ValueError("not all numbers are finite")
     except (ValueError, UserWarning) as error:
-        raise PflError(f"data.root: cannot read '{path}'; unzip {FOLDER}.zip anew ({one_line(error)})") from error
+        raise PflError(f"data.root: cannot read '{path}'; unzip {FOLDER}.zip again ({one_line(error)})") from error
     return windows
 
 

@@ -17,12 +17,12 @@ from pfl_lightning.errors import PflError
 
 
 class LeafUser(NamedTuple):
-    """What one file holds of one user.
+    """One user's samples in one file.
 
     Attributes:
-        name: Who it is.
-        inputs: LEAF's ``x``, one entry a sample.
-        targets: LEAF's ``y``, one entry a sample.
+        name: Name of the user.
+        inputs: LEAF's ``x``, one entry per sample.
+        targets: LEAF's ``y``, one entry per sample.
         path: The file, for error messages.
     """
 
@@ -111,7 +111,7 @@ def load_leaf(
 
 def damaged(path: Path, reason: object) -> PflError:
     """The error about a file that is not what LEAF writes."""
-    return PflError(f"data.root: cannot read '{path}'; make it anew ({' '.join(str(reason).split())})")
+    return PflError(f"data.root: cannot read '{path}'; create it again ({' '.join(str(reason).split())})")
 
 
 def _read_file(path: Path) -> Iterator[LeafUser]:

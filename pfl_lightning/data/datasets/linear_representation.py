@@ -20,14 +20,14 @@ Array = NDArray[np.float64]
 
 
 class LinearRepresentation(FederatedDataModule):
-    """A regression for each user on a representation that all share.
+    """A synthetic linear regression per user, on a representation that all users share.
 
     User i has samples ``y = <w_i, B^T x> + z`` with ``x ~ N(0, I)`` and ``z ~ N(0, noise^2)``. ``B`` has orthonormal
     columns, the Q factor of a Gaussian matrix, and ``w_i`` a random direction and the norm ``sqrt(rank)``. There are
     ``num_clients`` users. Numbers are stored in torch's default float type.
 
-    With ``fresh`` every participant of a round draws new samples in place of its training samples, as many as those (in
-    float64 under ``64-true``), as in SRPFL's analysis. What is judged, and what heads are refitted on, stays.
+    With ``fresh``, every participant of a round trains on newly drawn samples, as many as it has training samples (in
+    float64 under ``64-true``), as in SRPFL's analysis. The samples for evaluation and for refitting do not change.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078;
     docs/derivations.md, Linear case.
@@ -46,7 +46,7 @@ class LinearRepresentation(FederatedDataModule):
         heads: ``w_i`` of each user, ``[users, rank]``.
 
     Raises:
-        PflError: If the rank is larger than the dimension, or clients that are no users shall draw samples.
+        PflError: If the rank is larger than the dimension, or ``fresh`` is used with clients that are not users.
     """
 
     num_classes = 1
@@ -86,11 +86,11 @@ class LinearRepresentation(FederatedDataModule):
         return LabelledData(_pooled(inputs, dtype), _pooled(targets, dtype), users), None
 
     def transform(self) -> Numbers:
-        """The inputs as they are."""
+        """The inputs, unchanged."""
         return Numbers()
 
     def make_round(self, index: int) -> Round:
-        """The round with this index; where samples are ``fresh``, its cost still depends on the cohort alone."""
+        """The round with this index; also with ``fresh``, its cost only depends on the cohort size."""
         made = super().make_round(index)
         return made._replace(examples=self._renewed(made.examples, index)) if self.fresh else made
 
@@ -114,5 +114,5 @@ class LinearRepresentation(FederatedDataModule):
 
 
 def _pooled(array: Array, dtype: torch.dtype) -> Tensor:
-    """Of ``[users, samples, ...]``, the samples of all users."""
+    """Merge the first two axes of ``[users, samples, ...]``."""
     return torch.from_numpy(array).flatten(0, 1).to(dtype)

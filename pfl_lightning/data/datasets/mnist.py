@@ -60,7 +60,7 @@ class MNIST(TorchvisionData):
         return [archive.name.removesuffix(".gz") for archive in self.archives]
 
     def images(self, data: Any) -> Tensor:
-        """One grey channel, bilinear where the size is another."""
+        """One grey channel, resized bilinearly if ``size`` is not 28."""
         images: Tensor = data.data[:, None]
         size = list(self.input_shape[1:])
         if list(images.shape[2:]) != size:
@@ -68,7 +68,7 @@ class MNIST(TorchvisionData):
         return images
 
     def load(self) -> tuple[LabelledData, LabelledData]:
-        """Read both splits, and measure their pixels if they are normalised by themselves.
+        """Read both splits, and compute the statistics of each pixel if they are needed.
 
         Raises:
             PflError: If the files are missing or one of them cannot be read.

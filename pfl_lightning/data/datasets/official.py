@@ -7,12 +7,12 @@ from pfl_lightning.data.labelled import LabelledData
 def warn_unless_official(
     data: FederatedDataModule, splits: tuple[LabelledData, LabelledData], official: tuple[int, int]
 ) -> None:
-    """Warn once if the files are a part of a data set only, or another one in its layout.
+    """Warn once if the files have other numbers of samples than the official data set.
 
     Args:
         data: The data set.
         splits: The training and the test samples in its files.
-        official: How many there should be.
+        official: Official numbers of training and test samples.
     """
     sizes = tuple(len(split.targets) for split in splits)
     if sizes != official:

@@ -49,13 +49,13 @@ ARCHIVE = Remote(
 )
 LABELS = {"0": 0, "4": 1}
 
-FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # SRPFL's code, but for 48: of 40,073 real tweets 13 are longer
+FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # as SRPFL's code, except 48: of 40,073 real tweets 13 are longer
 LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
 NO_TWEET = re.compile(r"https?://t\.co/\w+|@\w+")
 
 
 class Tweet(NamedTuple):
-    """One tweet: who wrote it, what, whether it is positive (1) or negative (0), and whether it is for training."""
+    """One tweet: its user, its text, its label (1 positive, 0 negative), and whether it is for training."""
 
     user: str
     text: str
@@ -78,19 +78,19 @@ class Sent140(FederatedDataModule):
     users as in LEAF, arXiv:1812.01097; used by SRPFL, arXiv:2206.02078, and Delta-FL, arXiv:2002.11223.
 
     Differs: torchtext's basic_english tokens where SRPFL's code has spaCy's.
-    Differs: ``mean_ratio`` takes the mean over all tweets, not over training and test users apart.
+    Differs: ``mean_ratio`` takes the mean over all tweets, not separately over training and test users.
 
     Args:
         source: ``leaf`` reads LEAF's JSON files with their split of each user's tweets; if it has split the users, all
             tweets are one split, for ``test_clients``. ``csv`` reads the original table, which has no split.
-        text: What a network receives.
-        normalize: ``mean_ratio`` makes every number x of ``mean`` x / mean - 1, as Delta-FL's code does.
+        text: Inputs of the network: ``tokens`` (SRPFL), word ``vectors``, or their ``mean`` (Delta-FL).
+        normalize: ``mean_ratio`` turns every feature x of ``mean`` into x / mean - 1, as Delta-FL's code does.
         glove_dim: Length of GloVe's vectors: 100 for SRPFL, 50 for Delta-FL.
-        glove_root: Folder with ``glove.6B.<glove_dim>d.txt``, or with a folder ``glove`` that has it; by default root.
+        glove_root: Folder that contains ``glove.6B.<glove_dim>d.txt``, itself or in ``glove``. Default: ``root``.
         kwargs: See ``FederatedDataModule``.
 
     Raises:
-        PflError: If ``normalize`` does not suit ``text``.
+        PflError: If ``normalize`` is not possible with ``text``.
     """
 
     num_classes = 2
@@ -213,7 +213,7 @@ class Sent140(FederatedDataModule):
 
 
 def _parse(tweets: Iterator[Tweet], tokenize: Callable[[str], list[str]]) -> dict[str, Tensor]:
-    """``Texts`` and, ``[tweets]`` each, who wrote them, their targets, and which are for training."""
+    """``Texts``, and their users, targets and whether they are for training, ``[tweets]`` each."""
     users: list[str] = []
     targets = array("b")
     training = array("b")
@@ -264,4 +264,4 @@ def _csv_tweets(path: Path) -> Iterator[Tweet]:
                     raise ValueError(f"line {rows.line_num} is no tweet with the label 0 or 4")
                 yield Tweet(user=row[4], text=row[5], target=LABELS[row[0]], training=True)
     except (ValueError, csv.Error) as error:
-        raise PflError(f"data.root: cannot read '{path}'; unzip it anew ({error})") from error
+        raise PflError(f"data.root: cannot read '{path}'; unzip it again ({error})") from error

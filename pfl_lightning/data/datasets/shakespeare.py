@@ -33,7 +33,7 @@ ARCHIVE = Remote(
     digest="b8d60664a90939fa7b5d9f4dd064a1d5",
 )
 MEMBER = "100.txt"
-# the same edition; nobody has published a checksum
+# the same edition; there is no published checksum
 PLAIN = Remote(("https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt",), "t8.shakespeare.txt")
 RAW_PLACES = ("data/raw_data/raw_data.txt", "raw_data/raw_data.txt", "raw_data.txt")
 RAW_RECIPE = (
@@ -83,7 +83,7 @@ class Shakespeare(FederatedDataModule):
         self.num_classes, self.input_shape = len(alphabet), (window, len(alphabet))
 
     def prepare_data(self) -> None:
-        """Download the raw text if it is missing; look if LEAF's files are there.
+        """Download the raw text if it is missing, or check that LEAF's files exist.
 
         Raises:
             PflError: If that fails; it says what to do by hand.

@@ -16,7 +16,7 @@ Seed: Any = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docst
 
 
 class Synthetic(FederatedDataModule):
-    """Synthetic(alpha, beta): 60 features, 10 classes, a model and inputs of its own for each user.
+    """Synthetic(alpha, beta): 60 features, 10 classes; each user has its own model and input distribution.
 
     The recipe of FedProx with the sizes of pFedMe's code, ``num_clients`` users in all: user i has
     ``5 * (50 + lognormal(4, 2))`` samples ``x ~ N(v_i, diag(j^-1.2))`` with the label ``argmax(W_i^T x + b_i)``. The
@@ -24,7 +24,7 @@ class Synthetic(FederatedDataModule):
     ``N(B_i, 1)`` with ``B_i ~ N(0, beta^2)``. The draws and their order are those of pFedMe's code, so the data are the
     same.
 
-    As published, ``alpha`` changes no sample: ``u_i`` is in the scores of all classes alike.
+    In the published recipe ``alpha`` has no effect on the samples: ``u_i`` shifts the scores of all classes equally.
 
     Paper: Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx), MLSys 2020, arXiv:1812.06127;
     pFedMe, arXiv:2006.08848; used by FedMac, arXiv:2107.05330.
@@ -61,7 +61,7 @@ class Synthetic(FederatedDataModule):
         return LabelledData(inputs, targets, torch.arange(users).repeat_interleave(torch.from_numpy(sizes))), None
 
     def transform(self) -> Numbers:
-        """The features as they are."""
+        """The features, unchanged."""
         return Numbers()
 
     def _draw(

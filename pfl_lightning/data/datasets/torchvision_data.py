@@ -57,7 +57,7 @@ class TorchvisionData(FederatedDataModule):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What torchvision's class must be told beside root and split."""
+        """Arguments of torchvision's class in addition to root and split."""
         return {}
 
     @abstractmethod
@@ -69,7 +69,7 @@ class TorchvisionData(FederatedDataModule):
         return torch.as_tensor(data.targets, dtype=torch.int64)
 
     def choose(self, classes: tuple[int, int] | None) -> None:
-        """Use only the classes from the first to before the second; for constructors.
+        """Use only the classes from the first (inclusive) to the second (exclusive); for constructors.
 
         Raises:
             PflError: If there are no such classes.
@@ -126,12 +126,14 @@ class TorchvisionData(FederatedDataModule):
             data = _unverified(self.source)(str(self.root), train=train, **self.arguments)
             images, targets = self.images(data), self.labels(data)
         except Exception as error:
-            raise PflError(f"data.root: cannot read {what}; delete it to load it anew ({one_line(error)})") from error
+            raise PflError(
+                f"data.root: cannot read {what}; delete it to download it again ({one_line(error)})"
+            ) from error
         unknown = targets[(targets < 0) | (targets >= self.official_classes)]
         if len(images) != len(targets) or len(unknown) or not len(targets):
             raise PflError(
                 f"data.root: {what} is damaged: {len(images)} images with {len(targets)} labels, "
-                f"{len(unknown)} of them not from 0 to {self.official_classes - 1}; delete it to load it anew"
+                f"{len(unknown)} of them not from 0 to {self.official_classes - 1}; delete it to download it again"
             )
         return LabelledData(images, targets)
 

@@ -13,28 +13,28 @@ Parts = list[Indices]
 
 
 class Labels(NamedTuple):
-    """Classes and users of the samples that are shared out among the clients.
+    """Classes and users of the samples that are split among the clients.
 
     Attributes:
         classes: Class of each sample, ``[samples]``.
-        users: Who each sample comes from, ``[samples]``; None where the data set does not know.
+        users: User that each sample comes from, ``[samples]``; None if unknown.
     """
 
     classes: Indices
     users: Indices | None = None
 
     def cut(self, place: int) -> list["Labels"]:
-        """The samples before a place, and those from it on."""
+        """Split into the samples before a position, and those from it on."""
         pieces = (slice(place), slice(place, None))
         return [Labels(self.classes[piece], None if self.users is None else self.users[piece]) for piece in pieces]
 
 
 class Population(NamedTuple):
-    """Who shares a data set.
+    """The clients among which a data set is split.
 
     Attributes:
         num_clients: Number of clients.
-        times: Mean seconds that each of them computes in a round, ``[num_clients]``.
+        times: Mean computation time of each client in a round, in simulated seconds, ``[num_clients]``.
     """
 
     num_clients: int
@@ -42,7 +42,7 @@ class Population(NamedTuple):
 
 
 class Partition(ABC):
-    """Splits the samples of a data set among clients; no sample goes to two of them."""
+    """Splits the samples of a data set among clients; no sample goes to two clients."""
 
     min_size: int = 1
 
@@ -50,7 +50,7 @@ class Partition(ABC):
     def split(
         self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
-        """Split samples, of which there are enough for ``min_size`` each; see ``__call__``."""
+        """Split samples, of which there are at least ``min_size`` per client; see ``__call__``."""
 
     def __call__(
         self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
@@ -58,7 +58,7 @@ class Partition(ABC):
         """Split samples among clients.
 
         Args:
-            splits: The training samples, then others that each client gets in like shares, such as the test samples.
+            splits: The training samples, then others to be split in the same proportions, such as the test samples.
             num_classes: Number of classes.
             population: The clients.
             rng: Source of randomness.
@@ -76,6 +76,6 @@ class Partition(ABC):
                 name = "training" if number == 0 else "test"
                 raise PflError(
                     f"data.num_clients: {population.num_clients} is not possible with at least {least} of the "
-                    f"{len(split.classes)} {name} samples for each client; allowed: 1 to {len(split.classes) // least}"
+                    f"{len(split.classes)} {name} samples per client; allowed: 1 to {len(split.classes) // least}"
                 )
         return self.split(splits, num_classes, population, rng)

@@ -1,6 +1,6 @@
-"""Partitions that look at classes only: a matrix of shares, by which the samples of every class are cut.
+"""Partitions that only depend on classes: a matrix says which share of every class each client gets.
 
-One matrix cuts the training and the test samples, so a client is tested on the classes that it trains on.
+The same matrix splits the training and the test samples, so a client is tested on the classes that it trains on.
 """
 
 from abc import abstractmethod
@@ -16,11 +16,11 @@ Shares = NDArray[np.float64]
 
 
 class ClassPartition(Partition):
-    """Splits every class by shares of the clients."""
+    """Splits every class among the clients by a matrix of shares."""
 
     @abstractmethod
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
-        """Draw which share of every class each client gets.
+        """Draw the share of every class that each client gets.
 
         Args:
             class_sizes: Training samples of each class, ``[classes]``.
@@ -34,7 +34,7 @@ class ClassPartition(Partition):
     def split(
         self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
-        """Cut every split by the same shares, and leave no client without samples."""
+        """Split all samples by the same shares, and give every client at least its minimum."""
         shares = self.shares(np.bincount(splits[0].classes, minlength=num_classes), population, rng)
         parts: list[Parts] = []
         for number, (labels, _) in enumerate(splits):
@@ -46,7 +46,7 @@ class ClassPartition(Partition):
 
 
 def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
-    """Cut the shuffled samples of every class by the shares; a count differs from its share by less than one.
+    """Split the shuffled samples of every class by the shares; rounding changes a count by less than one.
 
     Args:
         labels: Label of each sample, ``[samples]``.
@@ -59,7 +59,7 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
     pieces: list[Parts] = [[] for _ in range(shares.shape[1])]
     for label, row in enumerate(shares):
         members = rng.permutation(np.flatnonzero(labels == label))
-        # the random offset gives the left-over samples of every class to other clients; 1e-9 absorbs float error
+        # the random offset gives the left-over samples of each class to different clients; 1e-9 absorbs float error
         ends = np.floor(row.cumsum() * len(members) + rng.random() * (1 - 1e-6) + 1e-9).astype(np.int64)
         if row.sum() > 1 - 1e-9:
             ends[-1] = len(members)
@@ -69,15 +69,15 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
 
 
 def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
-    """Move samples to the clients with too few, in place, where possible of their own classes.
+    """Move samples to clients that have too few, in place; if possible, samples of classes that they hold.
 
-    Unused samples go first; where there are none, the largest client gives some.
+    Unused samples are moved first, then samples of the largest client.
 
     Args:
         parts: Sample indices of each client.
-        labels: Label of each sample, ``[samples]``; enough of them for ``least`` each.
+        labels: Label of each sample, ``[samples]``; there must be enough for ``least`` per client.
         shares: Share of each class, ``[classes, clients]``.
-        least: Least number of samples of a client.
+        least: Minimum number of samples of a client.
     """
     piles = [*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))]
     counts = _count(piles, labels, len(shares))
@@ -103,9 +103,10 @@ def _count(parts: Parts, labels: Indices, classes: int) -> Indices:
 
 
 def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:
-    """The shares, 0 where a client got no sample of the class.
+    """The shares, set to 0 where a client got no sample of the class.
 
-    A class held only by clients without a share of it is shared by them; the shares of one that no client holds stay.
+    If only clients without a share of a class got samples of it, it is divided equally among them. If no client got
+    any, its shares do not change.
     """
     held = _count(parts, labels, len(shares)) > 0
     kept = shares * held

@@ -9,18 +9,18 @@ TRIES = 100
 
 
 class Dirichlet(ClassPartition):
-    """Every class is shared out by Dirichlet proportions, as in FedMA; DePRL's partition.
+    """Splits every class by Dirichlet proportions, as in FedMA; DePRL's partition.
 
-    A client that has its fair number of samples gets nothing of the classes that follow, which caps the sizes. The
-    draw is repeated until every client has ``min_size`` samples; after 100 draws the last one is repaired by moving
-    samples from the largest clients, so that this always ends (docs/derivations.md, Dirichlet draws).
+    A client that already has its fair number of samples gets nothing from later classes, which limits the sizes. The
+    draw is repeated until every client has ``min_size`` samples; after 100 draws, samples of the largest clients are
+    moved to those with too few (docs/derivations.md, Dirichlet draws).
 
     Paper: Wang et al., "Federated Learning with Matched Averaging", ICLR 2020, arXiv:2002.06440; DePRL,
     arXiv:2312.10815.
 
     Args:
-        alpha: Concentration; the smaller, the fewer classes a client holds.
-        min_size: Least number of training samples of a client, the validation share included.
+        alpha: Concentration; a smaller value gives each client fewer classes.
+        min_size: Minimum number of training samples per client, including validation samples.
     """
 
     def __init__(self, alpha: PositiveFloat = 0.3, min_size: PositiveInt = 10) -> None:
@@ -32,16 +32,16 @@ class Dirichlet(ClassPartition):
 
 
 class GroupedDirichlet(ClassPartition):
-    """Dirichlet proportions within groups of clients, each with its part of every class; FedMac's CINIC-10.
+    """Splits every class among groups of clients, then by Dirichlet proportions within a group; FedMac's CINIC-10.
 
-    The draw of a group is repeated until each of its clients has half of its fair number of samples, or 100 times.
+    A group's draw is repeated until each of its clients has half of its fair number of samples, at most 100 times.
 
     Paper: Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning" (FedDF), NeurIPS 2020,
     arXiv:2006.07242; FedMac, arXiv:2107.05330.
 
     Args:
-        alpha: Concentration; the smaller, the fewer classes a client holds.
-        group_size: Most clients in a group; there are as few groups as possible, whose sizes differ by at most one.
+        alpha: Concentration; a smaller value gives each client fewer classes.
+        group_size: Maximum number of clients in a group; there are as few groups as possible, of nearly equal size.
     """
 
     def __init__(self, alpha: PositiveFloat = 0.5, group_size: PositiveInt = 10) -> None:
@@ -60,9 +60,9 @@ class GroupedDirichlet(ClassPartition):
 
 
 class EqualDirichlet(ClassPartition):
-    """Clients of equal size whose classes follow priors of their own, drawn from a Dirichlet distribution.
+    """Clients of equal size; the classes of each follow its own prior, drawn from a Dirichlet distribution.
 
-    In ten turns each client draws a tenth of its samples by its prior, among the classes that are not used up.
+    In each of ten turns, every client draws a tenth of its samples by its prior, among classes that are not used up.
 
     Paper: Dai et al., "DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
     Training", ICML 2022, arXiv:2206.00187, and its authors' code.
@@ -70,7 +70,7 @@ class EqualDirichlet(ClassPartition):
     Differs: DisPFL's clients share test samples; here no two clients do.
 
     Args:
-        alpha: Concentration; the smaller, the fewer classes a client holds.
+        alpha: Concentration; a smaller value gives each client fewer classes.
     """
 
     TURNS = 10
@@ -79,7 +79,7 @@ class EqualDirichlet(ClassPartition):
         self.alpha = alpha
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
-        """Shares that give all clients as many samples, give or take one."""
+        """Shares that give all clients the same number of samples, up to one."""
         clients, left = population.num_clients, class_sizes.copy()
         priors = rng.dirichlet(np.full(len(class_sizes), self.alpha), clients)
         sizes = np.diff(np.arange(clients + 1) * class_sizes.sum() // clients)
@@ -87,7 +87,7 @@ class EqualDirichlet(ClassPartition):
         for turn in range(1, self.TURNS + 1):
             for client in rng.permutation(clients):
                 while (missing := sizes[client] * turn // self.TURNS - counts[:, client].sum()) > 0:
-                    prior = priors[client] * (left > 0) + 1e-12 * left  # a prior can lie on used-up classes alone
+                    prior = priors[client] * (left > 0) + 1e-12 * left  # all classes of a prior can be used up
                     drawn = np.minimum(rng.multinomial(missing, prior / prior.sum()), left)
                     counts[:, client] += drawn
                     left -= drawn
@@ -110,7 +110,7 @@ def _draw(class_sizes: Shares | Indices, clients: int, alpha: float, rng: Genera
     sizes = np.zeros(clients)
     for label, size in enumerate(class_sizes):
         hungry = sizes < class_sizes.sum() / clients
-        hungry |= not hungry.any()  # what follows are classes without samples
+        hungry |= not hungry.any()  # only if the remaining classes have no samples
         proportions = rng.dirichlet(np.full(clients, alpha)) * hungry
         if not proportions.sum():  # a tiny alpha can put all its weight on one full client
             proportions = hungry / 1.0

@@ -10,11 +10,11 @@ from pfl_lightning.errors import PflError
 
 
 class IID(ClassPartition):
-    """Every client gets the same share of every class: no heterogeneity but that of the sizes.
+    """Every client gets the same share of every class; clients can only differ in size.
 
     Args:
-        sizes: Samples of each client, drawn from all; rounding changes them by less than one in every class. By
-            default all samples in equal parts.
+        sizes: Number of samples of each client; rounding changes it by less than one per class. Default: all samples,
+            in equal parts.
     """
 
     def __init__(self, sizes: Sizes | None = None) -> None:
@@ -24,7 +24,7 @@ class IID(ClassPartition):
         """Equal shares, or those of the sizes.
 
         Raises:
-            PflError: If the clients shall have more samples than there are.
+            PflError: If the clients need more samples than there are.
         """
         if self.sizes is None:
             return np.full((len(class_sizes), population.num_clients), 1 / population.num_clients)
@@ -32,21 +32,21 @@ class IID(ClassPartition):
         if drawn.sum() > total:
             raise PflError(
                 f"data.partition.sizes: {population.num_clients} clients with {drawn.sum():,} samples in all are not "
-                f"possible; allowed: up to the {total:,} there are"
+                f"possible; allowed: up to the {total:,} samples of the data set"
             )
         return np.tile(drawn / total, (len(class_sizes), 1))
 
 
 class ClassShards(ClassPartition):
-    """Every client gets shards of a few different classes.
+    """Every client gets shards of a few classes.
 
-    Each class is cut into equal shards, as many as it has clients; all classes have the same number of clients, or
-    differ by one where the numbers do not divide. Clients in random order take the classes that the fewest have taken.
+    Each class is cut into equal shards, one for each client that holds it. Clients, in random order, choose the classes
+    that the fewest clients have chosen so far, so the numbers of clients per class differ by at most one.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078.
 
     Args:
-        classes_per_client: Number of different classes that a client holds.
+        classes_per_client: Number of different classes per client.
     """
 
     def __init__(self, classes_per_client: PositiveInt = 3) -> None:
@@ -56,7 +56,7 @@ class ClassShards(ClassPartition):
         """Equal shares of each client's own classes.
 
         Raises:
-            PflError: If a client shall hold more classes than there are, or the shards are too few for all classes.
+            PflError: If clients need more classes than there are, or there are too few shards for all classes.
         """
         classes, clients = len(class_sizes), population.num_clients
         _check_classes(self.classes_per_client, classes)
@@ -76,8 +76,8 @@ class ClassShards(ClassPartition):
 class UnequalClassShards(ClassPartition):
     """Client u holds the classes u, u + 1, ... (modulo their number), in very unequal shares.
 
-    The m clients of a class take from it in turn: each but the last takes a uniform whole number from
-    [left // (m + 1), left // 2), at least 1, of what is ``left``; the last one takes the rest.
+    The m clients of a class take samples in turn: each but the last takes a uniform random integer from
+    [left // (m + 1), left // 2), at least 1, where ``left`` samples remain; the last client takes the rest.
 
     Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330, with the
     generator of pFedMe's code (arXiv:2006.08848).
@@ -85,7 +85,7 @@ class UnequalClassShards(ClassPartition):
     Differs: that generator counts the samples of the first two classes only, and drops what does not fit.
 
     Args:
-        classes_per_client: Number of different classes that a client holds.
+        classes_per_client: Number of different classes per client.
     """
 
     def __init__(self, classes_per_client: PositiveInt = 2) -> None:
@@ -95,7 +95,7 @@ class UnequalClassShards(ClassPartition):
         """Unequal shares of consecutive classes.
 
         Raises:
-            PflError: If a client shall hold more classes than there are, or a class has too few clients or samples.
+            PflError: If clients need more classes than there are, or a class has too few clients or samples.
         """
         holds = consecutive_classes(self.classes_per_client, len(class_sizes), population.num_clients)
         shares = np.zeros(holds.shape)
@@ -104,16 +104,16 @@ class UnequalClassShards(ClassPartition):
             if not 0 < len(takers) <= size:
                 raise PflError(
                     f"data.num_clients: {population.num_clients} is not possible: class {label} has {size} samples for "
-                    f"{len(takers)} clients; allowed: numbers that give each class clients, and each of them a sample"
+                    f"{len(takers)} clients; allowed: numbers that give each class a client, and each client a sample"
                 )
             shares[label, takers] = _take_in_turn(int(size), len(takers), rng) / size
         return shares
 
 
 class ConsecutiveClasses(ClassPartition):
-    """Client u holds the classes u, u + 1, ... (modulo their number), as many samples of each.
+    """Client u holds the classes u, u + 1, ... (modulo their number), with the same number of samples of each.
 
-    Samples that no client needs stay unused.
+    Remaining samples are not used.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078,
     for FEMNIST.
@@ -121,8 +121,8 @@ class ConsecutiveClasses(ClassPartition):
     Differs: the authors' code gives all clients of a class the same images; here no two clients share one.
 
     Args:
-        classes_per_client: Number of different classes that a client holds.
-        sizes: Samples of each client, training and test together where the test split is cut from them.
+        classes_per_client: Number of different classes per client.
+        sizes: Number of samples of each client, including test samples if ``data.test_fraction`` takes them from these.
     """
 
     def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes = lazy_instance(EqualSizes)) -> None:
@@ -132,7 +132,7 @@ class ConsecutiveClasses(ClassPartition):
         """The same number of samples of each of the client's classes.
 
         Raises:
-            PflError: If a client shall hold more classes than there are, or a class has too few samples.
+            PflError: If clients need more classes than there are, or a class has too few samples.
         """
         holds = consecutive_classes(self.classes_per_client, len(class_sizes), population.num_clients)
         wanted = holds * np.maximum(1, self.sizes.draw(population.num_clients, rng) // self.classes_per_client)
@@ -140,17 +140,17 @@ class ConsecutiveClasses(ClassPartition):
             label = int(missing.argmax())
             raise PflError(
                 f"data.partition.sizes: the clients of class {label} need {wanted[label].sum():,} samples of it; "
-                f"allowed: up to the {class_sizes[label]:,} there are"
+                f"allowed: up to its {class_sizes[label]:,} samples"
             )
         shares: Shares = wanted / np.maximum(class_sizes, 1)[:, None]
         return shares
 
 
 class SpeedGroups(ClassPartition):
-    """The faster a client, the lower its classes.
+    """Faster clients get lower classes.
 
-    Classes are cut into groups in their order, and so are the clients, sorted by their computation times; as many
-    clients as fit the classes of their group. The clients of a group share its classes equally.
+    Classes are cut into groups in order, and clients, sorted by computation time, into groups of proportional sizes.
+    The clients of a group share its classes equally.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078,
     Fig. 8, column 4.
@@ -190,7 +190,7 @@ def consecutive_classes(classes_per_client: int, num_classes: int, num_clients: 
     """Whether client u holds a class, ``[classes, clients]``: it holds u, u + 1, ... modulo the number of classes.
 
     Raises:
-        PflError: If a client shall hold more classes than there are.
+        PflError: If clients need more classes than there are.
 
     Example:
         >>> consecutive_classes(2, num_classes=3, num_clients=3).astype(int)
@@ -212,7 +212,7 @@ def _check_classes(wanted: int, classes: int) -> None:
 
 
 def _take_in_turn(left: int, takers: int, rng: Generator) -> Indices:
-    """What each taker takes of ``left`` samples, at least one each."""
+    """Number of samples that each taker takes from ``left`` samples, at least one."""
     taken = []
     for behind in range(takers - 1, 0, -1):
         low = left // (takers + 1)

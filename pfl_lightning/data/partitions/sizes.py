@@ -9,7 +9,7 @@ from pfl_lightning.errors import PflError
 
 
 class Sizes(ABC):
-    """How many samples each client gets."""
+    """Number of samples that each client gets."""
 
     @abstractmethod
     def draw(self, num_clients: int, rng: Generator) -> Indices:
@@ -17,22 +17,22 @@ class Sizes(ABC):
 
 
 class EqualSizes(Sizes):
-    """The same number for all; SRPFL's FEMNIST (arXiv:2206.02078) has 150.
+    """The same number for all clients; SRPFL's FEMNIST (arXiv:2206.02078) has 150.
 
     Args:
-        samples: Samples of a client.
+        samples: Samples per client.
     """
 
     def __init__(self, samples: PositiveInt = 150) -> None:
         self.samples = samples
 
     def draw(self, num_clients: int, rng: Generator) -> Indices:
-        """The same number for all."""
+        """The same number for all clients."""
         return np.full(num_clients, self.samples)
 
 
 class UniformSizes(Sizes):
-    """Uniform whole numbers; SRPFL's imbalanced FEMNIST (arXiv:2206.02078, Fig. 8) has 100 + U[0, 50].
+    """Uniform random integers; SRPFL's imbalanced FEMNIST (arXiv:2206.02078, Fig. 8) has 100 + U[0, 50].
 
     Args:
         low: Smallest number of samples.
@@ -58,8 +58,8 @@ class LogNormalSizes(Sizes):
     The defaults are those of FedRep's FEMNIST (Collins et al. 2021, arXiv:2102.07078, authors' code).
 
     Args:
-        least: Samples that everyone has.
-        mean: Mean of the logarithm of what comes on top.
+        least: Minimum number of samples per client.
+        mean: Mean of the logarithm of the additional samples.
         sigma: Standard deviation of that logarithm.
     """
 
@@ -68,6 +68,6 @@ class LogNormalSizes(Sizes):
 
     def draw(self, num_clients: int, rng: Generator) -> Indices:
         """Log-normal draws, rounded down."""
-        draws = np.minimum(rng.lognormal(self.mean, self.sigma, num_clients), 1e12)  # more does not fit an integer
+        draws = np.minimum(rng.lognormal(self.mean, self.sigma, num_clients), 1e12)  # avoids integer overflow
         sizes: Indices = np.maximum(1, self.least + draws.astype(np.int64))
         return sizes

@@ -9,12 +9,12 @@ from pfl_lightning.errors import PflError
 
 
 class NaturalUsers(Partition):
-    """Every client is one user of the data set, such as a writer or a role; drawn at random.
+    """Every client is one user of the data set, such as a writer or a role in a play; users are drawn at random.
 
     Paper: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, arXiv:1812.01097.
 
     Args:
-        min_samples: Least number of samples of a user, training and test together.
+        min_samples: Minimum number of samples of a user, training and test together.
     """
 
     def __init__(self, min_samples: PositiveInt = 1) -> None:
@@ -23,15 +23,15 @@ class NaturalUsers(Partition):
     def split(
         self, splits: Sequence[Labels], num_classes: int, population: Population, rng: Generator
     ) -> Sequence[Parts]:
-        """Choose users, and give each client all samples of its own.
+        """Choose users, and give each client all samples of its user.
 
         Raises:
             PflError: If the data set has no users, or too few of them.
         """
         if any(split.users is None for split in splits):
             raise PflError(
-                "data.partition: NaturalUsers is not possible with data that does not tell its users; allowed: "
-                "partitions by class"
+                "data.partition: NaturalUsers is not possible with a data set without users; allowed: partitions by "
+                "class, such as ClassShards"
             )
         counts = _count([split.users for split in splits if split.users is not None])
         eligible = np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
@@ -45,13 +45,13 @@ class NaturalUsers(Partition):
 
 
 def _count(splits: Sequence[Indices]) -> Indices:
-    """Samples of every user in each split, ``[splits, users]``."""
+    """Number of samples of every user in each split, ``[splits, users]``."""
     users = max(int(split.max(initial=0)) for split in splits) + 1
     return np.stack([np.bincount(split, minlength=users) for split in splits])
 
 
 def _samples_of(chosen: Indices, users: Indices) -> Parts:
-    """Indices of the samples of each of the users, in their order."""
+    """Sample indices of each chosen user."""
     order = np.argsort(users, kind="stable")
     starts, ends = (np.searchsorted(users[order], chosen, side=side) for side in ("left", "right"))
     return [order[start:end] for start, end in zip(starts, ends, strict=True)]

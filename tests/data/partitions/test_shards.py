@@ -201,7 +201,7 @@ def test_slower_clients_hold_higher_classes(classes, clients, data, share_out, c
         (UnequalClassShards(3), 11, r"data\.num_clients: 11 .* class 0 has 10 samples for 11 clients; allowed: "),
         (ConsecutiveClasses(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
         # class 1 has the clients 0, 1, 3 and 4 with 3 samples each
-        (ConsecutiveClasses(2, EqualSizes(6)), 5, r"data\.partition\.sizes: .* class 1 need 12 .* up to the 10 "),
+        (ConsecutiveClasses(2, EqualSizes(6)), 5, r"data\.partition\.sizes: .* class 1 need 12 .* up to its 10 "),
         (SpeedGroups(4), 5, r"data\.partition\.groups: 4 .* allowed: 1 to 3"),
         (SpeedGroups(3), 2, r"data\.partition\.groups: 3 .* allowed: 1 to 2"),
     ],
