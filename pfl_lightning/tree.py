@@ -29,9 +29,9 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
         return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
-def under(begin: str, tree: Mapping[str, Tensor]) -> Tree:
-    """The same tensors, with ``begin`` in front of their names."""
-    return {f"{begin}{name}": tensor for name, tensor in tree.items()}
+def prefixed(prefix: str, tree: Mapping[str, Tensor]) -> Tree:
+    """The same tensors under a prefix, such as ``personal.fc1.weight`` with ``personal``."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tree.items()}
 
 
 def add_to(total: Tree, tree: Mapping[str, Tensor]) -> None:
@@ -82,12 +82,12 @@ class Params(NamedTuple):
         """Add other tensors under a prefix, replacing all tensors with that prefix; nothing is copied."""
         begin = f"{prefix}."
         kept = self.select(name for name in self.tree if not name.startswith(begin))
-        return Params(*({**mine, **under(begin, its)} for mine, its in zip(kept, other, strict=True)))
+        return Params(*({**mine, **prefixed(prefix, its)} for mine, its in zip(kept, other, strict=True)))
 
     def room(self, names: Iterable[str], clients: int) -> Tree:
-        """Allocate uninitialised rows for some tensors, ``[clients, ...]``."""
+        """Allocate uninitialised rows for some tensors, ``[clients, ...]``, in the order of their names."""
         shapes = {**{n: t[0] for n, t in self.own.items()}, **self.shared}
-        return {name: shapes[name].new_empty(clients, *shapes[name].shape) for name in names}
+        return {name: shapes[name].new_empty(clients, *shapes[name].shape) for name in sorted(names)}
 
     def moved_to(self, rows: Tree) -> "Params":
         """Copy the tensors named in ``rows`` into its rows, one per client; they are the clients' own in the result."""

@@ -38,7 +38,7 @@ class Doubling(pl.Callback, ABC):
         """Set the stage of the first round of this run, which may resume another."""
 
     @abstractmethod
-    def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
+    def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Set the stage of the next round, after a round."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -50,13 +50,13 @@ class Doubling(pl.Callback, ABC):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Round, batch_idx: int
     ) -> None:
         """Set the cohort size of the next round."""
-        self.behind_round(trainer, method_of(pl_module), batch)
+        self.after_round(trainer, method_of(pl_module), batch)
         self._resize(trainer)
 
     @property
     def cohort_size(self) -> int:
         """Number of participants if the pool were unlimited."""
-        return self.n0 << self.stage
+        return self.n0 << min(self.stage, 40)  # more than any population; it stays a float where samples are counted
 
     def _resize(self, trainer: pl.Trainer) -> None:
         data = federated(trainer)

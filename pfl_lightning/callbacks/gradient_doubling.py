@@ -56,7 +56,7 @@ class GradientDoubling(Doubling):
         if trainer.global_step == 0:
             self.stage, self.rounds, self.threshold = 0, 0, 0.0  # an earlier run may have used this object
 
-    def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
+    def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Measure the gradient, and decide whether the stage ends."""
         square = squared_gradient_norm(method, batch)
         method.log("train/squared_gradient_norm", square)

@@ -55,7 +55,7 @@ class OracleDoubling(Doubling):
         if self.arrived:
             raise PflError(f"ckpt_path: the run reached its target in round {trainer.global_step}; allowed: another")
 
-    def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
+    def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Check the distance after a round: go to the next stage, or stop.
 
         Raises:

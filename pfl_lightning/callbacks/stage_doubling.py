@@ -47,6 +47,6 @@ class StageDoubling(Doubling):
         """Set the stage by the rounds completed."""
         self.stage = self.stage_of(trainer.global_step)
 
-    def behind_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
+    def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Set the stage by the rounds completed."""
         self.stage = self.stage_of(trainer.global_step)

@@ -171,7 +171,7 @@ class Engine:
         backend = self.backend(network, own, training=False)
         for first, tile in examples.split(backend.tile_size(list(own.values()))):
             received = params.rows(first, first + len(tile))
-            here = received.without(leading.state_dict()).owned(names, len(tile))
+            here = received.select(network.state_dict()).owned(names, len(tile))
             rows = {name: stack[first : first + len(tile)].zero_() for name, stack in own.items()}
             weights = tile.present / tile.device_counts[:, None]
             for batch in _batches(tile):

@@ -1,12 +1,12 @@
 """Penalty terms on the clients' local losses, for ``Phase.penalty``. Each class computes the gradient of its term."""
 
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 
 from pfl_lightning.client.phase import Rule
-from pfl_lightning.tree import Tree
+from pfl_lightning.errors import PflError
+from pfl_lightning.tree import Tree, add_to
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class Proximity:
     """Proximal term ``strength / 2 * |w - anchor|^2``, which pulls the parameters towards an anchor.
 
     The term of FedProx (Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127,
-    eq. (2)); Ditto and pFedMe use it with other anchors.
+    eq. (2)); Ditto and pFedMe use it with other anchors. It is fastest if the anchors are the very tensors that the
+    phase starts from, as in ``received.beside("anchor", received)``: linear layers then keep their dual form.
 
     Attributes:
         strength: Weight of the term.
@@ -26,7 +27,8 @@ class Proximity:
 
     def __call__(self, tensors: Tree, beside: Tree) -> Tree:
         """``strength * (w - anchor)``."""
-        return {n: torch.sub(w, beside[f"{self.anchor}.{n}"]).mul_(self.strength) for n, w in tensors.items()}
+        anchors = anchors_of(tensors, beside, self.anchor)
+        return {name: torch.sub(tensor, anchors[name]).mul_(self.strength) for name, tensor in tensors.items()}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Correlation:
 
     def __call__(self, tensors: Tree, beside: Tree) -> Tree:
         """``-strength * anchor``."""
-        return {name: -self.strength * beside[f"{self.anchor}.{name}"] for name in tensors}
+        return {name: -self.strength * anchor for name, anchor in anchors_of(tensors, beside, self.anchor).items()}
 
 
 @dataclass(frozen=True)
@@ -80,5 +82,18 @@ class Total:
 
     def __call__(self, tensors: Tree, beside: Tree) -> Tree:
         """The sum of their gradients."""
-        parts = [penalty(tensors, beside) for penalty in self.penalties]
-        return {name: reduce(torch.add, (part[name] for part in parts)) for name in tensors}
+        total: Tree = {}
+        for penalty in self.penalties:
+            add_to(total, penalty(tensors, beside))
+        return total
+
+
+def anchors_of(tensors: Tree, beside: Tree, prefix: str) -> Tree:
+    """The anchor of each tensor.
+
+    Raises:
+        PflError: If there is none.
+    """
+    if missing := [name for name in tensors if f"{prefix}.{name}" not in beside]:
+        raise PflError(f"phase.penalty: there is no {prefix}.{missing[0]}; add the anchors by Params.beside")
+    return {name: beside[f"{prefix}.{name}"] for name in tensors}

@@ -55,6 +55,9 @@ class Phase:
     direction: Direction | None = None
 
     def __post_init__(self) -> None:
+        for key, value in (("epochs", self.epochs), ("batch_size", self.batch_size), ("steps", self.steps)):
+            if value is not None and value < 1:
+                raise PflError(f"phase.{key}: {value} is not possible; allowed: 1 or more")
         if not self.moves:
             raise PflError("phase.moves: nothing is not possible; allowed: names of tensors")
 

@@ -73,9 +73,9 @@ class Steps(ABC):
             self.params, self.moving = self._params.rows(0, clients), self._moving.rows(clients)
             self.beside = self._beside.rows(0, clients).tree
 
-    def penalty(self) -> Tree:
+    def penalty(self, tensors: Tree) -> Tree:
         """The penalty gradient; empty without a penalty."""
-        return {} if self.phase.penalty is None else self.phase.penalty(self.moving.tensors, self.beside)
+        return {} if self.phase.penalty is None else self.phase.penalty(tensors, self.beside)
 
     def after_step(self) -> None:
         """Apply the phase's ``after_step``.
@@ -122,9 +122,8 @@ class AutogradSteps(Steps):
 
         def gradient(tensors: Tree) -> tuple[Tensor, Tree]:
             losses, grads = loss_gradient(self.forward, self.network, self.params, tensors, inputs, targets, weights)
-            if phase.penalty is not None:
-                extra = phase.penalty(tensors, self.beside)
-                grads = {name: grad + extra[name] for name, grad in grads.items()}
+            for name, extra in self.penalty(tensors).items():
+                grads[name] = grads[name] + extra
             return losses, grads
 
         losses, grads = gradient(moving.tensors)

@@ -35,10 +35,17 @@ class Round(NamedTuple):
     def take(self, chosen: Tensor) -> "Round":
         """The round with only the chosen participants; their weights are normalised to sum 1.
 
+        The simulated clock waits for the chosen ones only.
+
         Args:
             chosen: Whether each participant is chosen, ``[cohort]``.
+
+        Raises:
+            PflError: If none is.
         """
         chosen = chosen.cpu()
+        if not chosen.any():
+            raise PflError("choose: no client is left to train; allowed: one or more")
         weights = self.weights[chosen]
         examples, times = self.examples.take(chosen), self.times[chosen.numpy()]
         return self._replace(examples=examples, weights=weights / weights.sum(), times=times)

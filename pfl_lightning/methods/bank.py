@@ -12,21 +12,20 @@ class ClientBank(nn.Module):
     """The tensors that every client keeps: one stack ``[clients, ...]`` per tensor, under the network's own names.
 
     Args:
-        start: Initial tensors of a client, without the client axis.
-        num_clients: Number of clients.
+        start: Initial stacks, ``[clients, ...]``; they are copied.
     """
 
-    def __init__(self, start: Mapping[str, Tensor], num_clients: int) -> None:
+    def __init__(self, start: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.names = list(start)
-        for name, tensor in start.items():
+        for name, stack in start.items():
             *path, leaf = name.split(".")
             module: nn.Module = self
             for step in path:
                 if not hasattr(module, step):
                     module.add_module(step, nn.Module())
                 module = module.get_submodule(step)
-            module.register_buffer(leaf, tensor.detach().expand(num_clients, *tensor.shape).clone())
+            module.register_buffer(leaf, stack.detach().clone(memory_format=torch.contiguous_format))
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of the given clients, ``[cohort, ...]``."""
@@ -39,30 +38,36 @@ class ClientBank(nn.Module):
             self.get_buffer(name).index_copy_(0, ids, rows[name])
 
     @torch.no_grad()
-    def mix(self, matrix: Tensor, names: Iterable[str], into: str = "") -> None:
-        """Replace every client's row by a weighted combination of all rows, as in gossip or attention.
+    def mix(self, matrix: Tensor, names: Iterable[str], into: str | None = None, ids: Tensor | None = None) -> None:
+        """Replace clients' rows by weighted combinations of their rows, as in gossip or attention.
 
         Call it between rounds, for example in ``server_step``. Within a round, clients that have not trained yet would
-        start from mixed rows, and the result would depend on the chunk size.
+        start from mixed rows, and the result would depend on the chunk size. Integers, such as BatchNorm's counters,
+        stay as they are.
 
         Args:
-            matrix: Weights, ``[receivers, senders]``; both axes cover all clients.
-            names: Tensors to mix; they must have a floating-point type.
-            into: Prefix of the tensors that receive the result, such as ``cloud.``. By default the rows are
+            matrix: Weights, ``[receivers, senders]``; both axes are the clients ``ids``.
+            names: Tensors to mix.
+            into: Prefix of the tensors that receive the result, such as ``cloud``. By default the rows are
                 overwritten, block by block, so that no second bank is needed.
+            ids: The clients that mix, ``[clients]``; by default all of them.
         """
+        rows = slice(None) if ids is None else ids
         for name in names:
-            source, target = (self._rows(f"{prefix}{name}") for prefix in ("", into))
-            columns = max(1, BLOCK_BYTES // (source.element_size() * len(source)))
-            for sent, received in zip(source.split(columns, 1), target.split(columns, 1), strict=True):
-                received.copy_(matrix.to(source) @ sent)
+            source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
+            weights, width = matrix.to(source), max(1, BLOCK_BYTES // (source.element_size() * len(source)))
+            for start in range(0, source.shape[1] if source.is_floating_point() else 0, width):
+                block = slice(start, start + width)
+                target[rows, block] = weights @ source[rows, block]
 
     @torch.no_grad()
     def mean(self, names: Iterable[str]) -> Tree:
-        """Mean over all clients, in the dtype of the bank."""
-        return {name: self.get_buffer(name).mean(0) for name in names}
+        """Mean over all clients; integers come back as floats."""
+        stacks = {name: self.get_buffer(name) for name in names}
+        floats = {n: s if s.is_floating_point() else s.to(torch.get_default_dtype()) for n, s in stacks.items()}
+        return {name: stack.mean(0) for name, stack in floats.items()}
 
-    def _rows(self, name: str) -> Tensor:
+    def _matrix(self, name: str) -> Tensor:
         """A view of a stack as a matrix, ``[clients, entries]``."""
         stack = self.get_buffer(name)
         return stack.view(len(stack), -1)

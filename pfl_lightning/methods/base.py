@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import pow
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from pfl_lightning.methods.lifecycle import Lifecycle
 from pfl_lightning.models import MLP, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Weighting, client_weights
-from pfl_lightning.tree import Params, Tree, add_to, mix, select, under
+from pfl_lightning.tree import Params, Tree, add_to, mix, prefixed, select
 
 
 class Method(Lifecycle):
@@ -37,17 +38,16 @@ class Method(Lifecycle):
     two models: the shared part plus its own part (``stored``, or ``global`` if it keeps nothing), and the same after
     one part was trained further on its own samples (``refitted``); or with its ``personal`` and the ``global`` model.
 
-    Subclasses must not change the defaults of these arguments: on the command line, whether the new default applies
-    would depend on the order of the options. To remove an argument that makes no sense for a method, pass a fixed
-    value, as in ``super().__init__(eval_epochs=0, **kwargs)``.
+    Subclasses must not change the defaults of these arguments, which on the command line would depend on the order of
+    the options. To remove one that makes no sense, pass a fixed value: ``super().__init__(eval_epochs=0, **kwargs)``.
 
     Args:
         network: Network to train. Its input shape and number of classes come from the data set.
         head_layers: Number of layers that form the head, counted from the output; layers without parameters do not
             count. Default: set by the method (usually 1).
         epochs: Local epochs per round.
-        epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` and other options
-            in epochs count mini-batch steps; refitting always takes full epochs.
+        epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` counts mini-batch
+            steps, and so do a method's other options in epochs; refitting always takes full epochs.
         batch_size: Local mini-batch size.
         lr: Local learning rate. The default is from SRPFL's code; FedRep can diverge with the paper's 0.1.
         lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when refitting.
@@ -62,8 +62,7 @@ class Method(Lifecycle):
         batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
         server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
-        chunk_size: Clients in memory at once. Default: by size (32 MiB for their largest tensor on a CPU, 1 GiB in all
-            on an accelerator).
+        chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
     """
 
     keeps: ClassVar[Part] = "nothing"
@@ -137,31 +136,30 @@ class Method(Lifecycle):
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         tensors = self.network.state_dict()
-        start = self.at_first(tensors)
-        self.clients = ClientBank(start, num_clients)
-        self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in {**tensors, **start}.values()])
+        start = self.at_first(tensors, num_clients, seed)
+        self.clients = ClientBank(start)
+        one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
+        self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in one_client.values()])
 
     # What a method may override
 
-    def at_first(self, tensors: Tree) -> Tree:
-        """Tensors of a client that has not taken part yet, or that is new to a finished run.
+    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """What clients keep before they have taken part; also for clients that are new to a finished run.
 
         Args:
             tensors: The server's tensors, ``[...]``.
+            num_clients: Number of clients.
+            seed: Seed for random states.
 
         Returns:
-            The client's row in ``clients``, without the client axis, under the network's names or others.
+            The stacks of ``clients``, ``[clients, ...]``, under the network's names or others.
         """
-        kept = select(tensors, self.kept)
-        return {**kept, **under("personal.", tensors)} if self.personal else kept
+        kept = {**select(tensors, self.kept), **(prefixed("personal", tensors) if self.personal else {})}
+        return {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in kept.items()}
 
     def choose(self, batch: Round) -> Round:
-        """Choose which participants train, and weight their uploads; by default all of them, by ``weighting``.
-
-        Args:
-            batch: The round; ``batch.take`` selects some of its clients.
-        """
-        return batch._replace(weights=client_weights(batch.examples.counts, self.weighting))
+        """Choose which participants train, with ``batch.take``; by default all of them, weighted by ``weighting``."""
+        return batch
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Local work of the clients in a round; by default they train one part of the network.
@@ -223,9 +221,13 @@ class Method(Lifecycle):
 
     def phase(self, part: Part, epochs: int, lr: float | None = None) -> Phase:
         """A local phase of the current round that trains one part of the network with the method's settings."""
-        rate = (lr or self.lr) * self.lr_decay ** (self.clock.rounds // self.lr_decay_every)
+        rate = self.rate(lr or self.lr)
         phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
         return replace(phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm)
+
+    def rate(self, lr: float) -> float:
+        """A local learning rate in the current round."""
+        return lr * pow(self.lr_decay, self.clock.rounds // self.lr_decay_every)
 
     @property
     def refitting(self) -> Phase:
@@ -240,7 +242,7 @@ class Method(Lifecycle):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
-        batch = self.choose(batch)
+        batch = self.choose(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         mean, loss = self.train_clients(batch)
         self.server_step(mean, batch)
         self.clock.advance(batch.times, batch.communication_time)

@@ -12,7 +12,7 @@ class FedBABU(Method):
     Clients are evaluated with h fine-tuned for ``eval_epochs`` on their own samples (``refitted``), and with h itself
     (``global``).
 
-    Paper: Oh et al., FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR 2022,
+    Paper: Oh et al., FedBABU: Towards Enhanced Representation for Federated Image Classification, ICLR 2022,
     arXiv:2106.06042.
     """
 
@@ -21,4 +21,4 @@ class FedBABU(Method):
     @property
     def judged_models(self) -> tuple[str, ...]:
         """The refitted model first: the global one has a random head and is not meant to be used."""
-        return super().judged_models[::-1]
+        return ("refitted", "global") if self.eval_epochs else ("global",)

@@ -39,7 +39,7 @@ class HFMAML(Method):
     judged_models = ("adapted", "global")
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, difference: PositiveFloat = 1e-3, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_lr, self.difference = inner_lr, difference
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

@@ -1,6 +1,7 @@
 """Warns authors of methods about functions that are never called, most likely hooks with a misspelled name."""
 
 import difflib
+import inspect
 import warnings
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -30,6 +31,7 @@ def warn_of_unused(kind: type, base: type) -> None:
 def _names_in(member: Any) -> Iterator[str]:
     """The names that a function or property refers to."""
     function = member.fget if isinstance(member, property) else member
+    function = inspect.unwrap(function) if callable(function) else function
     codes = [function.__code__] if isinstance(function, FunctionType) else []
     while codes:
         code = codes.pop()

@@ -18,6 +18,7 @@ from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss, ClientScore
 from pfl_lightning.models import Network
+from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Clock
 from pfl_lightning.tree import Tree
 
@@ -85,8 +86,8 @@ class Lifecycle(pl.LightningModule, ABC):
         """
 
     @abstractmethod
-    def at_first(self, tensors: Tree) -> Tree:
-        """Tensors of a client that has not taken part yet, given the server's tensors."""
+    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """Tensors of clients that have not taken part yet, given the server's tensors."""
 
     # Building for a data set
 
@@ -127,7 +128,8 @@ class Lifecycle(pl.LightningModule, ABC):
     def on_test_start(self) -> None:
         """Give new clients the tensors of a client that has not taken part yet."""
         if new_clients := federated(self.trainer).new_clients:
-            self.clients = ClientBank(self.at_first(self.network.state_dict()), new_clients)
+            seed = seed_of(federated(self.trainer).seed, "new clients")
+            self.clients = ClientBank(self.at_first(self.network.state_dict(), new_clients, seed))
 
     # The server's optimizer
 

@@ -71,7 +71,7 @@ class LinearFedRep(Method):
         head = _closed_form_head(tensors, inputs, targets)[HEAD]
         errors = inputs @ body.T @ head[0] - targets
         gradient = torch.outer(head[0], errors @ inputs) / count
-        return {BODY: body - self.lr * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
+        return {BODY: body - self.rate(self.lr) * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
 
     def server_step(self, mean: Tree, batch: Round) -> None:
         """Take the server's step, then make the representation orthonormal again."""

@@ -22,4 +22,6 @@ class Local(Method):
     keeps = "all"
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, batch_norm="local", server_optimizer=SGD, **kwargs)
+        super().__init__(
+            head_layers=None, eval_epochs=0, eval_momentum=0.0, batch_norm="local", server_optimizer=SGD, **kwargs
+        )

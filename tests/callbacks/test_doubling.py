@@ -21,7 +21,7 @@ class EveryRoundDoubling(Doubling):
     def begin(self, trainer, method):
         self.stage = trainer.global_step
 
-    def behind_round(self, trainer, method, batch):
+    def after_round(self, trainer, method, batch):
         self.stage = trainer.global_step
 
 

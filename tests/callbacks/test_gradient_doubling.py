@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from pfl_lightning.callbacks import GradientDoubling
 from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, Local
+from pfl_lightning.methods import Ditto, FedAvg, Local
 from pfl_lightning.models import MLP
 
 
@@ -87,3 +87,9 @@ def test_a_method_that_shares_nothing_is_refused(ragged_data, fit):
     method = Local(network=partial(MLP, hidden=(5,)))
     with pytest.raises(PflError, match="GradientDoubling: not possible with Local, which shares nothing; allowed"):
         fit(method, ragged_data(), 1, callbacks=[GradientDoubling()])
+
+
+def test_a_method_with_a_second_model_has_a_gradient_too(ragged_data, fit):
+    method = Ditto(network=partial(MLP, hidden=(5,)))
+    trainer = fit(method, ragged_data(), 1, callbacks=[GradientDoubling(n0=1)])
+    assert trainer.callback_metrics["train/squared_gradient_norm"] > 0

@@ -14,7 +14,7 @@ from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
 from pfl_lightning.seeding import permutations
-from pfl_lightning.tree import Params, under
+from pfl_lightning.tree import Params, prefixed
 
 COUNTS = (11, 7, 7, 3, 1)
 KEY = (1, "train", 0)
@@ -241,7 +241,7 @@ def test_masks_hold_behind_each_step(backend, make):
     network, examples = make((1, 16, 16), 3), examples_of()
     masks = {name: (torch.rand(len(COUNTS), *t.shape) < 0.5).to(t) for name, t in network.state_dict().items()}
     start = {name: tensor * masks[name] for name, tensor in network.state_dict().items()}
-    params = Params({}, {**start, **under("mask.", masks)})
+    params = Params({}, {**start, **prefixed("mask", masks)})
     phase = Phase(
         frozenset(network.state_dict()),
         epochs=2,
@@ -261,6 +261,32 @@ def test_a_rule_may_only_change_what_moves():
     phase = number_phase(1, 0.1, after_step=follow(0.5))
     with pytest.raises(PflError, match=r"phase\.after_step: anchor\.fc\.weight is not possible; allowed: names in"):
         numbers("auto", [2.0], 1.0, {"anchor": 1.0}, phase)
+
+
+@every_backend
+def test_a_penalty_may_leave_some_tensors_alone(backend):
+    network, examples = NETWORKS["mlp"]((1, 16, 16), 3), examples_of()
+
+    def on_weights(tensors, beside):
+        return {name: 0.3 * tensor for name, tensor in tensors.items() if name.endswith("weight")}
+
+    names = frozenset(network.state_dict())
+    both = Phase(names, 2, 4, 0.1, penalty=Total((on_weights, on_weights)))
+    decay = Phase(names, 2, 4, 0.1, weight_decay=0.6)
+    one, other = (Engine(network, backend).train(examples, params_of(network), p, KEY)[0].own for p in (both, decay))
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, other[name], atol=1e-12, rtol=0)
+
+
+def test_a_missing_anchor_is_named():
+    with pytest.raises(PflError, match=r"phase\.penalty: there is no ankor\.fc\.weight; add the anchors by Params"):
+        numbers("auto", [2.0], 1.0, {"anchor": 1.0}, number_phase(1, 0.1, penalty=Proximity(0.5, "ankor")))
+
+
+@pytest.mark.parametrize("key", ["epochs", "batch_size", "steps"])
+def test_a_phase_without_a_step_is_refused(key):
+    with pytest.raises(PflError, match=rf"phase\.{key}: 0 is not possible; allowed: 1 or more"):
+        Phase(frozenset("w"), **{"epochs": 1, "batch_size": 10, "lr": 0.1, key: 0})
 
 
 def test_a_phase_that_moves_nothing_is_refused():

@@ -21,7 +21,7 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import JudgementLoader
 from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedRep, load_method
+from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep, load_method
 from pfl_lightning.models import MLP
 from pfl_lightning.system import DynamicExponential, FixedExponential, Participation
 
@@ -206,7 +206,7 @@ def test_partitions_see_one_class_of_a_regression():
 
 @pytest.mark.parametrize(
     ("method", "models"),
-    [(FedRep, "stored"), (HFMAML, "adapted, global"), (Ditto, "personal, global")],
+    [(FedRep, "stored"), (HFMAML, "adapted, global"), (Ditto, "personal, global"), (FedBABU, "refitted, global")],
 )
 def test_clients_that_never_train_are_not_judged_by_what_they_do_not_have(method, models, ragged_data, fit):
     line = rf"data\.test_clients: 0\.5 is not possible with {method.__name__}, which .* \({models}\); allowed: 0, or"

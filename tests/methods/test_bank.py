@@ -5,9 +5,8 @@ from pfl_lightning.methods.bank import ClientBank
 
 
 def filled():
-    clients = ClientBank(
-        {"fc.weight": torch.zeros(2, 3), "scale": torch.zeros(()), "cloud.fc.weight": torch.zeros(2, 3)}, 5
-    )
+    shapes = {"fc.weight": (2, 3), "scale": (), "cloud.fc.weight": (2, 3)}
+    clients = ClientBank({name: torch.zeros(5, *shape) for name, shape in shapes.items()})
     torch.manual_seed(0)
     for name in clients.names:
         clients.get_buffer(name).copy_(torch.randn_like(clients.get_buffer(name)))
@@ -29,14 +28,14 @@ def test_mixing_is_a_product_on_the_client_axis(monkeypatch):
 def test_a_mix_can_go_into_other_tensors():
     clients, matrix = filled(), torch.rand(5, 5)
     before = clients.get_buffer("fc.weight").clone()
-    clients.mix(matrix, ["fc.weight"], into="cloud.")
+    clients.mix(matrix, ["fc.weight"], into="cloud")
     assert torch.equal(clients.get_buffer("fc.weight"), before)
     torch.testing.assert_close(clients.get_buffer("cloud.fc.weight"), torch.einsum("rs,sij->rij", matrix, before))
 
 
 def test_a_ring_of_five_smooths_its_numbers():
     # thirds of oneself and both neighbours: (5 + 1 + 2) / 3, 2, 3, 4, (4 + 5 + 1) / 3
-    clients, eye = ClientBank({"x": torch.zeros(())}, 5), torch.eye(5)
+    clients, eye = ClientBank({"x": torch.zeros(5)}), torch.eye(5)
     clients.get_buffer("x").copy_(torch.tensor([1.0, 2, 3, 4, 5]))
     clients.mix((eye + eye.roll(1, 0) + eye.roll(-1, 0)) / 3, ["x"])
     torch.testing.assert_close(clients.get_buffer("x"), torch.tensor([8 / 3, 2, 3, 4, 10 / 3]))
@@ -46,3 +45,25 @@ def test_a_ring_of_five_smooths_its_numbers():
 def test_the_mean_is_over_all_clients():
     clients = filled()
     torch.testing.assert_close(clients.mean(["fc.weight"])["fc.weight"], clients.get_buffer("fc.weight").mean(0))
+
+
+def test_some_clients_can_mix_among_themselves():
+    clients, ids = filled(), torch.tensor([3, 1])
+    before = clients.get_buffer("fc.weight").clone()
+    clients.mix(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), ["fc.weight"], ids=ids)
+    after = clients.get_buffer("fc.weight")
+    torch.testing.assert_close(after[3], (before[3] + before[1]) / 2)
+    assert torch.equal(after[[0, 1, 2, 4]], before[[0, 1, 2, 4]])
+
+
+def test_counters_are_not_mixed_and_have_a_mean_in_floats():
+    clients = ClientBank({"steps": torch.tensor([4, 7])})
+    clients.mix(torch.full((2, 2), 0.5), ["steps"])
+    assert clients.get_buffer("steps").tolist() == [4, 7]
+    assert clients.mean(["steps"])["steps"].item() == 5.5
+
+
+def test_rows_are_stored_one_behind_another():
+    stack = ClientBank({"w": torch.ones(3).expand(4, 3)}).get_buffer("w")
+    stack[0] = 0
+    assert stack.sum() == 9

@@ -29,7 +29,6 @@ class WorstHalf(Method):
     """Only the clients with the larger losses train."""
 
     def choose(self, batch):
-        batch = super().choose(batch)
         parts = self.chunks.map(
             lambda start, cohort: self.engine.score(cohort, self.received(cohort.ids))[1], batch.examples
         )
@@ -108,22 +107,25 @@ def test_gossip_on_a_ring_keeps_models_apart_and_does_not_depend_on_the_chunk(ra
 class OwnHeads(FedRep):
     """Every client begins with a head of its own."""
 
-    def at_first(self, tensors):
-        source = torch.Generator().manual_seed(seed_of("head"))
-        kept = super().at_first(tensors)
-        return {name: torch.randn(tensor.shape, generator=source) for name, tensor in kept.items()}
+    def at_first(self, tensors, num_clients, seed):
+        source = torch.Generator().manual_seed(seed_of(seed, "heads"))
+        kept = super().at_first(tensors, num_clients, seed)
+        return {name: torch.randn(stack.shape, generator=source) for name, stack in kept.items()}
 
 
 def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(fit):
     torch.set_default_dtype(torch.float32)
     method = OwnHeads(network=partial(MLP, hidden=(8,)), head_epochs=1, eval_epochs=0)
-    trainer = fit(method, Digits(num_clients=5, participation=Participation(pool_size=1)), 1)
-    expected = method.at_first(method.network.state_dict())
-    assert not torch.equal(expected["fc2.weight"], method.network.state_dict()["fc2.weight"])
+    trainer = fit(method, Digits(num_clients=5, participation=Participation(pool_size=1), seed=3), 1)
+    tensors = method.network.state_dict()
+    expected = method.at_first(tensors, 5, 3)["fc2.weight"]
+    assert not torch.equal(expected[0], expected[1])
     untouched = [client for client in range(5) if client not in trainer.datamodule.make_round(0).examples.ids]
-    assert torch.equal(method.clients.get_buffer("fc2.weight")[untouched[0]], expected["fc2.weight"])
-    trainer.test(method, Digits(num_clients=5, new_clients=4))
-    assert torch.equal(method.clients.get_buffer("fc2.weight")[2], expected["fc2.weight"])
+    assert torch.equal(method.clients.get_buffer("fc2.weight")[untouched], expected[untouched])
+    trainer.test(method, Digits(num_clients=5, new_clients=4, seed=3))
+    new = method.clients.get_buffer("fc2.weight")
+    assert torch.equal(new, method.at_first(tensors, 4, seed_of(3, "new clients"))["fc2.weight"])
+    assert not torch.equal(new[0], expected[0])
 
 
 def test_the_rate_of_a_round_is_a_function_of_the_round(ragged_data):

@@ -1,6 +1,7 @@
 import warnings
 
 import pytest
+import torch
 
 from pfl_lightning.methods import FedRep, Method
 
@@ -32,6 +33,13 @@ def test_helpers_and_overridden_hooks_are_nothing_to_talk_about():
 
             def helper(self, trained):
                 return trained
+
+            @torch.no_grad()
+            def server_step(self, mean, batch):
+                self.other(mean)
+
+            def other(self, mean):
+                pass
 
             def _hidden(self):
                 pass

@@ -205,6 +205,15 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(fit):
     assert distance(results[0], results[2]) > 1e-6
 
 
+def test_the_rate_falls_over_rounds(fit):
+    states = []
+    for decay in (1.0, 0.01):
+        method = make(lr_decay=decay)
+        fit(method, problem(noise=0.3), 2, str(decay))
+        states.append(method.representation)
+    assert (states[0] - states[1]).abs().max() > 1e-3
+
+
 def test_backends_and_chunks_agree(fit):
     def run(backend, chunk_size):
         method = make(backend=backend, chunk_size=chunk_size)

@@ -58,7 +58,7 @@ class LinearSteps(Steps):
             hidden = layer.forward(hidden)
         losses, grad = losses_and_gradients(hidden, self.epoch.targets[:clients, batch])
         grad *= self.epoch.weights[:clients, batch, None]
-        penalty = self.penalty()
+        penalty = self.penalty(self.moving.tensors)
         for layer in reversed(others):
             grad = layer.backward(grad, penalty)
         first.move(first.before_relu(grad), penalty)  # the gradient of its inputs is not needed
@@ -83,10 +83,11 @@ def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
         return None
     if phase.penalty is None:
         return 0.0
+    if not isinstance(phase.penalty, Proximity):
+        return None
     tensors = start.tree
-    if isinstance(phase.penalty, Proximity) and tensors[weight].is_set_to(tensors[f"{phase.penalty.anchor}.{weight}"]):
-        return phase.penalty.strength
-    return None
+    anchor = tensors.get(f"{phase.penalty.anchor}.{weight}")
+    return phase.penalty.strength if anchor is not None and tensors[weight].is_set_to(anchor) else None
 
 
 def _linear_layers(network: nn.Sequential) -> dict[str, bool]:
