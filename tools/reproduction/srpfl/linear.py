@@ -1,4 +1,4 @@
-"""SRPFL's theory of linear representations, checked on simulations (section 5.7), and drawn."""
+"""SRPFL's theory of linear representations, checked on simulations, and drawn; see docs/derivations.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -206,7 +206,7 @@ def several(values: Iterable[float], digits: int = 2) -> str:
 
 
 def linear_claims(seeds: int = 10, figure: Path | None = None) -> list[Claim]:
-    """Run the experiments of section 5.7, which takes about 15 seconds.
+    """Run the experiments of the linear case, which takes about 15 seconds.
 
     Args:
         seeds: Repetitions of 5.7.3.
