@@ -1,6 +1,7 @@
 """Imports point one way: a module may import its own room and the rooms below it."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,24 @@ def test_the_command_line_imports_no_method():
 @pytest.mark.parametrize("path", MODULES, ids=str)
 def test_files_stay_small(path):
     assert len(path.read_text().splitlines()) <= 300
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported_modules(path: Path) -> set[str]:
+    known, names = {module_of(path) for path in MODULES}, set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= (inner & known) or {node.module}
+    return (names & known) - {module_of(path)}
+
+
+def test_no_modules_import_each_other():
+    assert "pfl_lightning.methods.lifecycle" in imported_modules(PACKAGE / "methods/base.py"), (
+        "there is what to look at"
+    )
+    order = TopologicalSorter({module_of(path): imported_modules(path) for path in MODULES}).static_order()
+    assert len(list(order)) == len(MODULES)

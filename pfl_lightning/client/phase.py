@@ -38,7 +38,7 @@ class Phase:
             gradient as a function of such parameters.
 
     Raises:
-        PflError: If ``moves`` is empty.
+        PflError: If ``moves`` is empty, or the phase has no step.
     """
 
     moves: frozenset[str]

@@ -172,7 +172,7 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
     assert means["refitted"] > 70
     with pytest.raises(SystemExit):
         main(["fit", *learned, "--data.new_clients=40"])
-    assert "data.new_clients: new clients do not train" in capsys.readouterr().err
+    assert "data.new_clients: new clients cannot train" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.client import Engine, Phase, Samples
+from pfl_lightning.client import Engine, Phase, Proximity, Samples
 from pfl_lightning.client.layers import frozen_layers
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
@@ -254,13 +254,15 @@ def test_batch_norm_statistics_move_with_their_layer_only():
 @pytest.mark.parametrize("epochs", [1, 2])
 @pytest.mark.parametrize("transform", [Identity(), Shift()], ids=["fixed", "augmented"])
 @pytest.mark.parametrize("make", [partial(MLP, hidden=(16, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
-def test_nothing_waits_for_an_accelerator(make, transform, epochs, part):
+@pytest.mark.parametrize("rules", [{}, {"penalty": Proximity(0.1), "steps": 1}, {"clip_norm": 1.0}], ids=str)
+def test_nothing_waits_for_an_accelerator(make, transform, epochs, part, rules):
     """Stands in for one: the meta device, whose tensors have no numbers, so that reading one is an error."""
     network, examples = make((1, 16, 16), 3), examples_of(transform).to(torch.device("meta"))
     params = Params({name: tensor.detach().to("meta") for name, tensor in network.state_dict().items()}, {})
-    phase = Phase(names(network, part), epochs, batch_size=4, lr=0.1, momentum=0.5)
-    trained, losses = Engine(network).train(examples, params, phase, KEY)
-    correct, _ = Engine(network).score(examples, trained)
+    phase = Phase(names(network, part), epochs, batch_size=4, lr=0.1, momentum=0.5, **rules)
+    trained, losses = Engine(network).train(examples, params.beside("anchor", params), phase, KEY)
+    correct, _ = Engine(network).score(examples, trained.select(params.shared))
+    Engine(network).gradient(examples, params, names(network, part))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
         float(losses.sum() + correct.sum())
 

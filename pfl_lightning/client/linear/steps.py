@@ -86,8 +86,14 @@ def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
     if not isinstance(phase.penalty, Proximity):
         return None
     tensors = start.tree
-    anchor = tensors.get(f"{phase.penalty.anchor}.{weight}")
-    return phase.penalty.strength if anchor is not None and tensors[weight].is_set_to(anchor) else None
+    before, anchor = tensors[weight], tensors.get(f"{phase.penalty.anchor}.{weight}")
+    is_start = anchor is not None and layout_of(anchor) == layout_of(before)
+    return phase.penalty.strength if is_start else None
+
+
+def layout_of(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
+    """Where a tensor lies in memory, and how; equal for two views of the same entries."""
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _linear_layers(network: nn.Sequential) -> dict[str, bool]:
