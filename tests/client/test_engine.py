@@ -1,21 +1,19 @@
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
+from fakes.cohorts import COUNTS, Identity, examples_of
 from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.client import Engine, Phase, Proximity, Samples
+from pfl_lightning.client import Engine, Phase, Proximity
 from pfl_lightning.client.layers import frozen_layers
-from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
 from pfl_lightning.seeding import permutations, random_bits
 from pfl_lightning.tree import Params
 
-COUNTS = (11, 7, 7, 3, 1)
 KEY = (1, "train", 0)
 
 
@@ -26,26 +24,6 @@ class Shift:
 
     def __call__(self, raw, bits=None):
         return raw if bits is None else raw + (bits % 1000)[:, None, None, None] / 1000
-
-
-class Identity:
-    random = False
-
-    def __call__(self, raw, bits=None):
-        return raw
-
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-
-
-def examples_of(transform=None, counts=COUNTS):
-    total = sum(counts)
-    samples = Samples(torch.randn(total, 1, 16, 16), torch.randint(3, (total,)), transform or Identity())
-    parts = np.split(np.arange(total), np.cumsum(counts)[:-1])
-    return ClientTable(samples, parts).examples(torch.arange(len(counts)))
 
 
 def params_of(network, own=()):

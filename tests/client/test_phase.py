@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fakes.cohorts import COUNTS, Identity, examples_of
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -16,33 +17,12 @@ from pfl_lightning.models import MLP, LeNet5, Network
 from pfl_lightning.seeding import permutations
 from pfl_lightning.tree import Params, prefixed
 
-COUNTS = (11, 7, 7, 3, 1)
 KEY = (1, "train", 0)
 NETWORKS = {
     "mlp": partial(MLP, hidden=(12, 5)),
     "lenet": partial(LeNet5, channels=(2, 3), hidden=(6, 5)),
 }
 every_backend = pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
-
-
-class Identity:
-    random = False
-
-    def __call__(self, raw, bits=None):
-        return raw
-
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-
-
-def examples_of(counts=COUNTS, shape=(1, 16, 16)):
-    total = sum(counts)
-    samples = Samples(torch.randn(total, *shape), torch.randint(3, (total,)), Identity())
-    parts = np.split(np.arange(total), np.cumsum(counts)[:-1])
-    return ClientTable(samples, parts).examples(torch.arange(len(counts)))
 
 
 def params_of(network, own=False):

@@ -1,36 +1,18 @@
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
+from fakes.cohorts import COUNTS, examples_of
 
-from pfl_lightning.client import Engine, Phase, Proximity, Samples
+from pfl_lightning.client import Engine, Phase, Proximity
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.recursion import Recursion
-from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.tree import Params
 
-COUNTS = (11, 7, 7, 3, 1)
-
-
-class Identity:
-    random = False
-
-    def __call__(self, raw, bits=None):
-        return raw
-
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-
 
 def examples():
-    total = sum(COUNTS)
-    samples = Samples(torch.randn(total, 20), torch.randint(3, (total,)), Identity())
-    return ClientTable(samples, np.split(np.arange(total), np.cumsum(COUNTS)[:-1])).examples(torch.arange(len(COUNTS)))
+    return examples_of(shape=(20,))
 
 
 @pytest.fixture
