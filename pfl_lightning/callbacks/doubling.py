@@ -56,7 +56,7 @@ class Doubling(pl.Callback, ABC):
     @property
     def cohort_size(self) -> int:
         """Number of participants if the pool were unlimited."""
-        return self.n0 << min(self.stage, 40)  # more than any population; it stays a float where samples are counted
+        return self.n0 << min(self.stage, 40)  # more than any population, and small enough for a float
 
     def _resize(self, trainer: pl.Trainer) -> None:
         data = federated(trainer)

@@ -47,7 +47,7 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         return f"{wrong[1]}: no such option{near}"
     if wrong := re.match(r"Call to compute_fn of link .* failed: (.*)", message):
         return wrong[1]
-    given = re.search(r"Given value: (.+)", message)  # of the innermost key, said once for all types that it could have
+    given = re.search(r"Given value: (.+)", message)  # the parser names it once, after all types that were tried
     keys, lines = [], []
     for line in (part.strip(" -") for part in message.splitlines()):
         while opened := _KEY.match(line):
@@ -67,9 +67,7 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
         owner = class_name((_CLASS.findall(message) or ["it"])[-1])
         near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
         return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
-    if wrong := re.search(
-        r"[uU]nrecognized arguments: --([\w.]+)", text
-    ):  # below an option that the class does not have
+    if wrong := re.search(r"[uU]nrecognized arguments: --([\w.]+)", text):  # an option of an unknown option
         return f"{key}.{wrong[1]}: no such option; see --{key}.help"
     if "Expected an instantiatable class" in text:
         return f"{key}: the name of the class is missing; allowed: {', '.join(sorted(known))}"

@@ -116,8 +116,8 @@ class Lifecycle(pl.LightningModule, ABC):
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
                 f"data.test_clients: {data.test_clients} is not possible with {type(self).__name__}, which evaluates "
-                f"clients with personal models ({', '.join(self.judged_models)}); allowed: 0, or a method "
-                "with a global model, such as FedAvg"
+                f"clients with personal models ({', '.join(self.judged_models)}); allowed: 0, or a method evaluated "
+                "with its global model alone, such as FedAvg"
             )
         if self.network.takes != data.input_kind:
             raise PflError(
@@ -127,9 +127,10 @@ class Lifecycle(pl.LightningModule, ABC):
 
     def on_test_start(self) -> None:
         """Give new clients the tensors of a client that has not taken part yet."""
-        if new_clients := federated(self.trainer).new_clients:
-            seed = seed_of(federated(self.trainer).seed, "new clients")
-            self.clients = ClientBank(self.at_first(self.network.state_dict(), new_clients, seed))
+        data = federated(self.trainer)
+        if data.new_clients:
+            seed = seed_of(data.seed, "new clients")
+            self.clients = ClientBank(self.at_first(self.network.state_dict(), data.new_clients, seed))
 
     # The server's optimizer
 

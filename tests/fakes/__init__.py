@@ -1,4 +1,4 @@
-"""Tiny data sets in the real layouts of their files, for the runs of ``configs/data``."""
+"""Stand-ins for tests: cohorts, methods, and tiny data sets in the real layouts of ``configs/data``."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.methods import built
 
 from pfl_lightning.client import largest_first
 from pfl_lightning.data import Digits
@@ -17,12 +18,6 @@ from pfl_lightning.system import Participation
 @pytest.fixture(autouse=True)
 def float64(float32_by_default):
     torch.set_default_dtype(torch.float64)
-
-
-def built(make, data, **options):
-    method = make(network=partial(MLP, hidden=(8, 5)), batch_size=4, lr=0.1, **options)
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    return method
 
 
 class WorstHalf(Method):

@@ -3,6 +3,7 @@ from functools import partial
 import lightning.pytorch as pl
 import pytest
 import torch
+from fakes.methods import built
 from torch.func import functional_call
 from torch.nn import functional as F
 
@@ -16,12 +17,6 @@ from pfl_lightning.system import Participation
 @pytest.fixture(autouse=True)
 def float64(float32_by_default):
     torch.set_default_dtype(torch.float64)
-
-
-def built(make, data, **options):
-    method = make(network=partial(MLP, hidden=(8, 5)), lr=0.1, **{"batch_size": 4, **options})
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    return method
 
 
 def test_the_common_model_is_fedavgs_bit_for_bit(ragged_data, fit):

@@ -2,16 +2,11 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.methods import built
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedBABU
-from pfl_lightning.models import MLP, LogisticRegression
-
-
-def built(make, data, **options):
-    method = make(network=partial(MLP, hidden=(8, 5)), batch_size=4, lr=0.1, **options)
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    return method
+from pfl_lightning.models import LogisticRegression
 
 
 def test_the_head_never_moves_and_the_body_does(ragged_data, fit):

@@ -2,11 +2,11 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.methods import built
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from pfl_lightning.methods import FedAvg, FedProx
-from pfl_lightning.models import MLP
 from pfl_lightning.seeding import permutations
 
 
@@ -15,17 +15,11 @@ def float64(float32_by_default):
     torch.set_default_dtype(torch.float64)
 
 
-def built(make, data, **options):
-    method = make(network=partial(MLP, hidden=(40, 5)), batch_size=4, lr=0.1, **options)
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    return method
-
-
 @pytest.mark.parametrize("options", [{}, {"momentum": 0.5, "epochs": 2}, {"epochs": 7, "epoch_steps": 1}], ids=str)
 def test_without_proximity_it_is_fedavg_bit_for_bit(options, ragged_data, fit):
     states = []
     for make in (FedAvg, partial(FedProx, proximity=0.0)):
-        method = built(make, ragged_data(), **options)
+        method = built(make, ragged_data(), hidden=(40, 5), **options)
         fit(method, ragged_data(), 2, make.__class__.__name__)
         states.append(method.state_dict())
         assert "epoch_steps" in options or any("dual" in choice for choice in method.engine.choices.values())
@@ -53,7 +47,7 @@ def by_hand(method, start, examples, client, proximity):
 @pytest.mark.parametrize("proximity", [0.5, 3.0])
 def test_a_round_is_a_plain_loop_with_the_proximal_term(proximity, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
-    method = built(partial(FedProx, proximity=proximity), data, weight_decay=0.0)
+    method = built(partial(FedProx, proximity=proximity), data, hidden=(40, 5), weight_decay=0.0)
     start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
     fit(method, data, 1)
     examples = data.make_round(0).examples
@@ -70,7 +64,7 @@ def test_the_stronger_the_pull_the_smaller_the_step(ragged_data, fit):
     travelled = []
     for proximity in (0.0, 1.0, 5.0):
         data = ragged_data()
-        method = built(partial(FedProx, proximity=proximity), data, epochs=3)
+        method = built(partial(FedProx, proximity=proximity), data, hidden=(40, 5), epochs=3)
         start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
         fit(method, data, 1, str(proximity))
         away = (method.network.state_dict()[name] - tensor for name, tensor in start.items())
