@@ -19,6 +19,7 @@ class Round(NamedTuple):
         weights: Weight of each participant's upload, float64 ``[cohort]``, on the CPU; the sum is 1.
         times: Computation time of each participant in simulated seconds, ``[cohort]``.
         communication_time: Simulated seconds of communication in this round.
+        left_out: Ids of participants that a method did not choose, ``[clients]``, on the CPU.
     """
 
     round_index: int
@@ -27,6 +28,7 @@ class Round(NamedTuple):
     weights: Tensor
     times: Times
     communication_time: float
+    left_out: Tensor = torch.zeros(0, dtype=torch.int64)
 
     def to(self, device: torch.device, **_: Any) -> "Round":
         """The same round, with its examples on a device."""
@@ -47,8 +49,12 @@ class Round(NamedTuple):
         if not chosen.any():
             raise PflError("choose: no client is left to train; allowed: one or more")
         weights = self.weights[chosen]
-        examples, times = self.examples.take(chosen), self.times[chosen.numpy()]
-        return self._replace(examples=examples, weights=weights / weights.sum(), times=times)
+        return self._replace(
+            examples=self.examples.take(chosen),
+            weights=weights / weights.sum(),
+            times=self.times[chosen.numpy()],
+            left_out=torch.cat([self.left_out, self.examples.host_ids[~chosen]]),
+        )
 
 
 class Judgement(NamedTuple):

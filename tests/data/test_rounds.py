@@ -1,7 +1,11 @@
 from itertools import chain, islice
 
+import numpy as np
 import pytest
+import torch
+from fakes.cohorts import examples_of
 
+from pfl_lightning.data import Round
 from pfl_lightning.data.rounds import JudgementLoader, RoundLoader
 
 
@@ -42,3 +46,16 @@ def test_judgements_cover_every_client_once(clients, at_once):
     assert list(chain(*steps)) == list(range(clients))
     assert max(map(len, steps)) <= at_once
     assert len(loader) == len(steps)
+
+
+def test_participants_that_are_not_chosen_are_remembered():
+    weights = torch.tensor([0.3, 0.25, 0.25, 0.15, 0.05], dtype=torch.float64)
+    whole = Round(0, 1, examples_of(), weights, np.arange(5.0), 0.0)
+    assert len(whole.left_out) == 0
+    once = whole.take(torch.tensor([True, False, True, True, False]))
+    twice = once.take(torch.tensor([False, True, True]))
+    assert once.left_out.tolist() == [1, 4]
+    assert twice.left_out.tolist() == [1, 4, 0]
+    assert twice.examples.ids.tolist() == [2, 3]
+    assert twice.times.tolist() == [2.0, 3.0]
+    torch.testing.assert_close(twice.weights, torch.tensor([0.625, 0.375], dtype=torch.float64))
