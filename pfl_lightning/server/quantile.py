@@ -1,9 +1,13 @@
 """A quantile of clients' values that needs nothing but sums over the clients."""
 
 from collections.abc import Callable
+from itertools import count
 
 import torch
 from torch import Tensor
+
+from pfl_lightning.seeding import Key
+from pfl_lightning.server.sums import Sums
 
 AddUp = Callable[[Tensor], Tensor]
 """Maps contributions, ``[clients, k]``, to their weighted sum, ``[k]``, with weights that sum to 1."""
@@ -70,3 +74,23 @@ def step(values: Tensor, share: float, quantile: float, add_up: AddUp, resolutio
     curvature = 1 / above.abs().clamp_min(resolution)
     pull, total = add_up(torch.stack([curvature * above, curvature], dim=1))
     return quantile + float((pull + 2 * share - 1) / total)
+
+
+def adding(sums: Sums, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
+    """Make the function that adds up contributions of clients, by one sum for each call.
+
+    Args:
+        sums: Adds up for the server.
+        ids: The clients, ``[clients]``, on the CPU.
+        weights: Their weights, with a sum of 1, ``[clients]``.
+        key: Key for the randomness of secure sums.
+        limit: Largest absolute value of a contribution.
+    """
+    numbers = count()
+
+    def add_up(values: Tensor) -> Tensor:
+        total = sums.start(ids, (*key, next(numbers)), limit)
+        total.add(ids, total.encode(ids, weights, {"values": values}))
+        return total.result()["values"]
+
+    return add_up
