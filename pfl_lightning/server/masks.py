@@ -8,7 +8,8 @@ from torch import Tensor
 from pfl_lightning.seeding import Key, permutations, random_words
 from pfl_lightning.tree import Tree
 
-BLOCK = 1 << 16  # words drawn at once: they fit in a cache
+CPU_BLOCK = 1 << 14  # words drawn at once on a CPU: they fit in its cache, and are too few to wake other threads
+DEVICE_BLOCK = 1 << 24  # on an accelerator
 
 
 class Masks:
@@ -55,8 +56,9 @@ class Masks:
     def _stream(self, name: str, seeds: Tensor, like: Tensor) -> Tensor:
         """Sum of the random words of some seeds, in the shape of a tensor."""
         total = torch.zeros(like.numel(), dtype=torch.int64, device=like.device)
-        width = max(1, BLOCK // max(1, len(seeds)))
+        block = CPU_BLOCK if like.device.type == "cpu" else DEVICE_BLOCK
+        width = max(1, block // max(1, len(seeds)))
         for first in range(0, like.numel(), width):
-            block = total[first : first + width]
-            block += random_words((*self.key, "mask", name), seeds, len(block), first).sum(0)
+            part = total[first : first + width]
+            part += random_words((*self.key, "mask", name), seeds, len(part), first).sum(0)
         return total.view(like.shape)
