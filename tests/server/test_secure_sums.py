@@ -1,0 +1,159 @@
+"""What secure sums compute, and what the server sees of a client."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.server import SecureSums, Sums, client_weights
+from pfl_lightning.server.secure_sums import WEIGHT
+
+SIZE = 12
+IDS = torch.tensor([31, 4, 15, 9, 2, 6, 5, 35, 8, 97, 93, 23])
+WEIGHTS = client_weights(torch.arange(1, SIZE + 1), "samples")
+RESOLUTION = 2.0**-42  # of the default limit, 2^20
+
+
+def tree_of(seed=0):
+    source = torch.Generator().manual_seed(seed)
+    shapes = {"w": (SIZE, 5, 3), "b": (SIZE, 7), "loss": (SIZE,)}
+    return {name: 100 * torch.randn(shape, generator=source, dtype=torch.float64) for name, shape in shapes.items()}
+
+
+def rows(tree, places):
+    return {name: stack[places] for name, stack in tree.items()}
+
+
+def summed(sums, tree, chunks=None, silent=(), key=(1, "round")):
+    """The sum of some rows, received in chunks, when some clients abstain."""
+    total = sums.start(IDS, key)
+    for places in chunks or [[place for place in range(SIZE) if place not in silent]]:
+        total.add(IDS[places], total.encode(IDS[places], WEIGHTS[places], rows(tree, places)))
+    total.abstain(IDS[list(silent)])
+    return total.result()
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_sum_is_the_plain_one_up_to_rounding():
+    tree = tree_of()
+    secure, plain = summed(SecureSums(), tree), summed(Sums(), tree)
+    for name, tensor in plain.items():
+        torch.testing.assert_close(secure[name], tensor, atol=SIZE * RESOLUTION, rtol=0)
+    assert not same(secure, plain), "or nothing was rounded"
+
+
+@given(st.permutations(range(SIZE)), st.lists(st.integers(1, SIZE - 1), unique=True, max_size=5), st.booleans())
+def test_chunks_order_and_masks_do_not_change_a_bit(order, cuts, masks):
+    edges = [0, *sorted(cuts), SIZE]
+    chunks = [list(order[start:stop]) for start, stop in pairwise(edges)]
+    assert same(summed(SecureSums(masks=masks), tree_of(), chunks), summed(SecureSums(), tree_of()))
+
+
+def test_sums_are_linear_in_the_values():
+    one, other = tree_of(1), tree_of(2)
+    both = summed(SecureSums(), {name: 3 * one[name] - other[name] for name in one})
+    parts = [summed(SecureSums(), tree) for tree in (one, other)]
+    for name, tensor in both.items():
+        torch.testing.assert_close(tensor, 3 * parts[0][name] - parts[1][name], atol=5 * SIZE * RESOLUTION, rtol=0)
+
+
+def test_encoding_can_be_repeated():
+    total = SecureSums().start(IDS, (1,))
+    first, again = (total.encode(IDS, WEIGHTS, tree_of()) for _ in range(2))
+    assert same(first, again)
+    total.add(IDS, again)
+    assert same(total.result(), summed(SecureSums(), tree_of()))
+
+
+def test_clients_that_abstain_change_nothing_but_the_bytes():
+    silent, zeros = (0, 5, 7), tree_of()
+    for stack in zeros.values():
+        stack[list(silent)] = 0.0
+    quiet, loud = SecureSums(), SecureSums()
+    assert same(summed(quiet, tree_of(), silent=silent), summed(loud, zeros))
+    # every participant uploads 5 * 3 + 7 + 1 numbers and its weight, 8 bytes each
+    assert quiet.scalars() == loud.scalars() == {"sums/calls": 1.0, "sums/bytes": SIZE * 24 * 8}
+
+
+def uploads(sums, value, keys, entries=16):
+    """The words that the server sees of one client, over many sums of two."""
+    ids, tree = torch.tensor([1, 2]), {"w": torch.full((1, entries), value)}
+    seen = [sums.start(ids, (key,)).encode(ids[:1], torch.tensor([0.5]), tree) for key in keys]
+    return torch.stack([torch.cat([part["w"], part[WEIGHT].view(1)]) for part in seen]).flatten()
+
+
+@pytest.mark.parametrize("value", [0.0, -3.75, 2.0**20])
+def test_the_server_sees_uniform_words_whatever_the_value(value):
+    def p_value(sums):
+        digits = torch.bincount(uploads(sums, value, range(500)).view(torch.uint8).int(), minlength=256)
+        return stats.chisquare(digits.numpy()).pvalue
+
+    assert p_value(SecureSums()) > 0.01
+    assert p_value(SecureSums(masks=False)) < 1e-100, "the test must be able to fail"
+
+
+def test_two_values_cannot_be_told_apart():
+    def p_value(sums):
+        return stats.ks_2samp(
+            *(uploads(sums, *case).numpy() for case in ((5.0, range(500)), (-5.0, range(500, 1000))))
+        ).pvalue
+
+    assert p_value(SecureSums()) > 0.01
+    assert p_value(SecureSums(masks=False)) < 1e-100, "the test must be able to fail"
+
+
+def test_weights_beyond_one_are_refused_alone_and_in_sum():
+    total = SecureSums().start(IDS, (1,))
+    for weight in (1.5, -0.25, float("nan")):
+        with pytest.raises(PflError, match=r"^model.sums: weights from \S+ to \S+ are not possible; allowed: 0 to 1$"):
+            total.encode(IDS[:2], torch.tensor([0.5, weight]), {"w": torch.ones(2, 1)})
+    for place in range(SIZE):
+        total.add(
+            IDS[place : place + 1], total.encode(IDS[place : place + 1], torch.tensor([0.5]), {"w": torch.ones(1)})
+        )
+    with pytest.raises(PflError, match=r"^model.sums: weights with a sum of 6 are not possible; allowed: at most 1$"):
+        total.result()
+
+
+def test_weights_in_half_precision_may_miss_one_by_rounding():
+    ids, weights = torch.arange(3), torch.full((3,), 1 / 3, dtype=torch.bfloat16)
+    total = SecureSums().start(ids, (1,))
+    total.add(ids, total.encode(ids, weights, {"w": torch.ones(3)}))
+    assert total.result()["w"] == weights.double().sum() > 1
+
+
+def test_one_sum_may_have_a_limit_of_its_own():
+    sums, weights = SecureSums(limit=10.0), torch.full((2,), 0.5)
+    tree = {"w": torch.full((2,), 1e6)}
+    with pytest.raises(PflError, match=r"^model.sums.limit: 10 is not possible with an upload of 1e\+06"):
+        sums.start(IDS[:2], (1,)).encode(IDS[:2], weights, tree)
+    total = sums.start(IDS[:2], (1,), limit=1e9)
+    total.add(IDS[:2], total.encode(IDS[:2], weights, tree))
+    assert total.result()["w"] == 1e6
+
+
+def test_a_sum_of_one_participant_is_refused():
+    with pytest.raises(PflError, match=r"^model.sums: 1 participant in a round is not possible .* allowed: 2 or more"):
+        SecureSums().start(IDS[:1], (1,))
+
+
+def test_a_participant_that_is_not_heard_is_missed():
+    total = SecureSums().start(IDS, (1,))
+    total.add(IDS[2:], total.encode(IDS[2:], WEIGHTS[2:], rows(tree_of(), slice(2, None))))
+    with pytest.raises(PflError, match=r"^model.sums: 2 participants without an upload .* such as client 4; allowed"):
+        total.result()
+
+
+@pytest.mark.parametrize("client", [1234, 31])
+def test_only_participants_are_heard_and_only_once(client):
+    total = SecureSums().start(IDS, (1,))
+    total.abstain(IDS[:1])
+    with pytest.raises(PflError, match=f"^model.sums: an upload of client {client} is not possible; allowed: one of"):
+        total.abstain(torch.tensor([client]))
