@@ -18,7 +18,7 @@ def board(ragged_data, fit, tmp_path):
         method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=1)
         fit(
             method,
-            ragged_data(),
+            ragged_data(judge_train=True),
             rounds,
             callbacks=[PercentileErrors(), ClientHistograms()],
             logger=TensorBoardLogger(tmp_path, "", "board"),
@@ -28,7 +28,8 @@ def board(ragged_data, fit, tmp_path):
 
 
 def test_each_evaluation_has_a_histogram_of_the_clients_errors(board):
-    assert board.Tags()["histograms"] == ["test/refitted/error", "test/stored/error"]
+    tags = {"test/refitted/error", "test/stored/error", "train/refitted/loss", "train/stored/loss"}
+    assert set(board.Tags()["histograms"]) == tags
     for model in ("refitted", "stored"):
         # EventAccumulator reads event files of one second in the order of their names, in which 10 is before 9
         events = sorted(board.Histograms(f"test/{model}/error"), key=lambda event: event.step)
@@ -40,6 +41,14 @@ def test_each_evaluation_has_a_histogram_of_the_clients_errors(board):
             assert histogram.sum / histogram.num == pytest.approx(1 - scalar.value)
             # twenty bins of 5 %, of which the outer empty ones are left out
             assert np.diff(histogram.bucket_limit) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("model", ["refitted", "stored"])
+def test_each_evaluation_has_a_histogram_of_the_clients_losses_on_their_training_samples(model, board):
+    histograms = {event.step: event.histogram_value for event in board.Histograms(f"train/{model}/loss")}
+    means = {event.step: event.value for event in board.Scalars(f"train/{model}/loss/mean")}
+    assert {step: histogram.sum / histogram.num for step, histogram in histograms.items()} == pytest.approx(means)
+    assert {step: histogram.num for step, histogram in histograms.items()} == dict.fromkeys((0, 2, 4), 6)
 
 
 def test_the_charts_show_tags_that_are_logged(board):

@@ -5,7 +5,7 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger
 
 from pfl_lightning.callbacks import PercentileErrors
-from pfl_lightning.methods import FedRep
+from pfl_lightning.methods import FedAvg, FedRep
 from pfl_lightning.models import MLP
 
 
@@ -45,3 +45,30 @@ def test_several_tails_and_the_losses_on_training_samples(ragged_data, fit, tmp_
     assert metrics["train/stored/loss/mean"] == pytest.approx(losses.mean())
     assert metrics["train/stored/loss/worst"] == pytest.approx(losses.max())
     assert metrics["train/stored/loss/superquantile_10"] <= losses.max() + 1e-6
+
+
+def test_errors_have_percentiles_and_tails_of_their_own(ragged_data, fit, tmp_path):
+    method = FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), eval_epochs=0)
+    data = ragged_data(test_clients=0.5, choice_fraction=0.25, judge_train=True)
+    callback, logger = PercentileErrors(percentiles=(10, 90), tails=(0.9,), errors=True), CSVLogger(tmp_path / "logs")
+    metrics = fit(method, data, 2, callbacks=[callback], logger=logger).callback_metrics
+    with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["round"] == "2"]
+    for split in ("test", "choice"):
+        mine = [row for row in rows if row["split"] == split]
+        assert [int(row["client"]) for row in mine] == [3, 4, 5]
+        errors = np.array([1 - int(row["correct"]) / int(row["samples"]) for row in mine])
+        tag = f"{split}/global/error"
+        assert metrics[f"{tag}/mean"] == pytest.approx(errors.mean())
+        assert metrics[f"{tag}/p10"] == pytest.approx(np.percentile(errors, 10))
+        assert metrics[f"{tag}/p90"] == pytest.approx(np.percentile(errors, 90))
+        tail = metrics[f"{split}/global/accuracy/superquantile_90"]
+        assert metrics[f"{tag}/superquantile_90"] == pytest.approx(1 - tail)
+    assert not [name for name in metrics if name.startswith("train/global/error")]
+
+
+def test_only_the_scores_are_logged_unless_errors_are_wanted(ragged_data, fit):
+    method = FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), eval_epochs=0)
+    metrics = fit(method, ragged_data(), 1, callbacks=[PercentileErrors()]).callback_metrics
+    assert "test/global/accuracy/p90" in metrics
+    assert not [name for name in metrics if "/error/" in name]
