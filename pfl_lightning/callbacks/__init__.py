@@ -1,5 +1,6 @@
 from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
 from pfl_lightning.callbacks.client_histograms import ClientHistograms
+from pfl_lightning.callbacks.client_scatter import ClientScatter
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
 from pfl_lightning.callbacks.metrics_table import MetricsTable
@@ -12,6 +13,7 @@ from pfl_lightning.callbacks.summary import RunSummary
 
 __all__ = [
     "ClientHistograms",
+    "ClientScatter",
     "EvaluateStartAndEnd",
     "GradientDoubling",
     "MetricsTable",

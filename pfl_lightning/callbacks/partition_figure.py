@@ -1,6 +1,6 @@
 import lightning.pytorch as pl
-from lightning.pytorch.loggers import TensorBoardLogger
 
+from pfl_lightning.callbacks.tensorboard import writers
 from pfl_lightning.data import federated
 from pfl_lightning.report import partition_figure
 
@@ -10,10 +10,9 @@ class PartitionFigure(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""
-        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        if not boards or trainer.global_step > 0 or not trainer.is_global_zero:
+        if trainer.global_step > 0 or not (boards := writers(trainer)):
             return
         data = federated(trainer)
         figure = partition_figure(data.class_counts(), type(data).__name__)
         for board in boards:
-            board.experiment.add_figure("data/partition", figure, 0)
+            board.add_figure("data/partition", figure, 0)

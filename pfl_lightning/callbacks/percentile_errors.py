@@ -3,10 +3,12 @@ from typing import Any
 
 import lightning.pytorch as pl
 from jsonargparse.typing import OpenUnitInterval, restricted_number_type
+from torch import Tensor
 
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.methods import method_of
-from pfl_lightning.metrics import client_percentiles, superquantile
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
+from pfl_lightning.quantity import ACCURACY
 
 Percentile: Any = restricted_number_type(
     "Percentile", int, [(">=", 0), ("<=", 100)], docstring="a percentile, 0 to 100"
@@ -23,6 +25,8 @@ class PercentileErrors(pl.Callback):
     Args:
         percentiles: Percentiles to log, 0 to 100.
         tails: Tails of the superquantiles, as shares of the samples.
+        errors: Also log mean, percentiles and superquantiles of the errors, 1 - accuracy, as Delta-FL reports them:
+            ``test/global/error/p90`` and so on.
         table: Whether to write ``clients.csv``.
     """
 
@@ -30,9 +34,10 @@ class PercentileErrors(pl.Callback):
         self,
         percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),
         tails: tuple[OpenUnitInterval, ...] = (0.1,),
+        errors: bool = False,
         table: bool = True,
     ) -> None:
-        self.percentiles, self.tails, self.table = percentiles, tails, table
+        self.percentiles, self.tails, self.errors, self.table = percentiles, tails, errors, table
         self.csv: RoundCsv | None = None
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -47,20 +52,36 @@ class PercentileErrors(pl.Callback):
         for name, metric in method.metrics.items():
             with metric.sync_context():
                 scores = metric.scores()
-            values = metric.values(scores)
-            summary = client_percentiles(values, scores.samples, self.percentiles)
-            sign = -1 if metric.higher_is_better else 1
-            for tail in self.tails:
-                summary[f"superquantile_{100 * tail:g}"] = sign * superquantile(sign * values, scores.samples, tail)
-            tag = f"{name}/{metric.quantity.name}"
-            method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
-            split, model = name.split("/")
-            columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
-            rows += [
-                {"split": split, "model": model, "client": client, "samples": samples, "correct": correct, "loss": loss}
-                for client, samples, correct, loss in zip(*columns, strict=True)
-            ]
+            values, quantity = metric.values(scores), metric.quantity
+            summary = self._summary(values, scores.samples, quantity.higher_is_better)
+            _log(method, f"{name}/{quantity.name}", summary)
+            if self.errors and quantity == ACCURACY:
+                errors = quantity.errors(values)
+                summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
+                _log(method, f"{name}/{quantity.error_name}", summary)
+            rows += _rows(name, scores)
         if self.csv is not None:
             self.csv.write(method.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end
+
+    def _summary(self, values: Tensor, samples: Tensor, higher_is_better: bool) -> dict[str, Tensor]:
+        """Percentiles, and means of the worst clients."""
+        sign = -1 if higher_is_better else 1
+        tails = {f"superquantile_{100 * tail:g}": superquantile(sign * values, samples, tail) for tail in self.tails}
+        worst = {name: sign * value for name, value in tails.items()}
+        return {**client_percentiles(values, samples, self.percentiles), **worst}
+
+
+def _log(method: Method, tag: str, summary: dict[str, Tensor]) -> None:
+    method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
+
+
+def _rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
+    """The rows of ``clients.csv``."""
+    split, model = name.split("/")
+    columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
+    return [
+        {"split": split, "model": model, "client": client, "samples": samples, "correct": correct, "loss": loss}
+        for client, samples, correct, loss in zip(*columns, strict=True)
+    ]

@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 import pfl_lightning
 from pfl_lightning.callbacks import (
     ClientHistograms,
+    ClientScatter,
     EvaluateStartAndEnd,
     MetricsTable,
     PartitionFigure,
@@ -176,7 +177,7 @@ class PflCLI(LightningCLI):
             kwargs["default_root_dir"] = folder
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
-        pictures = [PartitionFigure(), ClientHistograms()]
+        pictures = [PartitionFigure(), ClientHistograms(), ClientScatter()]
         kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())

@@ -9,61 +9,61 @@ from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
+from pfl_lightning.server import adding, quantile_from_sums
 
-Conformity: Any = restricted_number_type(
-    "Conformity", float, [(">", 0), ("<=", 1)], docstring="a share above 0, up to 1"
-)
+Share: Any = restricted_number_type("Share", float, [(">", 0), ("<=", 1)])
+RESOLUTION = 1e-5  # of a quantile from sums
 FORWARD = 1 / 3  # of the time of a local epoch: a step's backward pass costs twice its forward pass
 
 
 class DeltaFL(Method):
-    """FedAvg over the clients that the model serves worst, those in the upper tail of the losses; also Simplicial-FL.
+    """FedAvg over the clients that the model serves worst, the tail of their losses; also called Simplicial-FL.
 
     Rule of a round::
 
-        F_i       = f_i(w) on all training samples of client i           # every participant
+        F_i       = f_i(w) on all training samples of client i, for every participant
         threshold = weighted quantile of the F_i at 1 - conformity
-        w_i       = SGD for epochs on f_i, from w                        # clients with F_i >= threshold, the tail
-        w         = w - server_lr * (w - sum_i weight_i * w_i)           # weights of the tail, normalised
+        w_i       = SGD for epochs on f_i, from w, in the tail: for clients with F_i >= threshold
+        w         = w - server_lr * (w - sum_i weight_i * w_i), with the weights of the tail normalised
 
-    It minimises the superquantile of the losses, the mean of those F_i that hold a share ``conformity`` of the weight.
-    ``conformity`` is the paper's theta: 1 is FedAvg, and a share below that of the worst client trains this one alone.
-    With a ``dual`` tail a client at the threshold only counts as far as it is needed for that share. With
-    ``smoothing``, the paper's nu, the weights fall off over a range of losses, and the threshold is the exact minimum
-    over eta in Algorithm 1; this needs all clients in each round, and one full batch as the local step.
+    It minimises the superquantile of the losses: the mean of the largest F_i that hold the share ``conformity`` (the
+    paper's theta) of the weight. 1 is FedAvg; a share below the weight of the worst client trains that client alone.
 
     Paper: Laguel et al., Device Heterogeneity in Federated Learning: A Superquantile Approach, 2020, arXiv:2002.11223,
-    Algorithms 1 and 2.
-    Differs: to report a loss takes a third of a local epoch of simulated time, and the tail waits for all reports; the
-    paper has no clock.
+    Algorithms 1 (``smoothing``, for all clients in each round and a full batch as the local step), 2 and 3 (``sums``).
+    Differs: reporting a loss takes a third of a local epoch of simulated time, and the tail waits for all reports.
 
     Args:
         conformity: Share of the weight in the tail, above 0 and up to 1.
-        tail: Weights in the tail: ``hard`` (as in the paper's experiments), or ``dual`` (those of the superquantile).
-        smoothing: Range of losses over which the weights of a dual tail fall to zero; 0 for none.
-        quantile_every: Rounds between two computations of the threshold; a round in which no loss reaches the old
-            threshold gets a new one, too.
+        tail: ``hard``, as in the paper's experiments; ``dual`` counts the client at the threshold only as far as the
+            share needs it: the weights of the superquantile.
+        smoothing: Range of losses over which the weights of a dual tail fall to zero, the paper's nu; 0 for none.
+        quantile: ``exact``, from the losses; ``sums`` tells the server no loss, and takes up to 101 more sums.
+        quantile_every: Rounds between two computations of the threshold, unless no loss reaches it.
         kwargs: See ``Method``.
 
     Raises:
-        PflError: If ``smoothing`` is combined with a hard tail.
+        PflError: If ``smoothing`` is combined with a hard tail, or ``sums`` with a dual one.
     """
 
     threshold: Tensor
 
     def __init__(
         self,
-        conformity: Conformity = 0.5,
+        conformity: Share = 0.5,
         tail: Literal["hard", "dual"] = "hard",
         smoothing: NonNegativeFloat = 0.0,
+        quantile: Literal["exact", "sums"] = "exact",
         quantile_every: PositiveInt = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if smoothing and tail == "hard":
-            raise PflError(f"model.smoothing: {smoothing} is not possible with a hard tail; allowed: 0, or tail dual")
+            raise PflError(f"model.smoothing: {smoothing} is not possible with a hard tail; allowed: 0")
+        if quantile == "sums" and tail == "dual":
+            raise PflError("model.quantile: sums is not possible with a dual tail; allowed: exact")
         self.conformity, self.tail, self.smoothing = conformity, tail, smoothing
-        self.quantile_every = quantile_every
+        self.quantile, self.quantile_every = quantile, quantile_every
         self.register_buffer("threshold", torch.zeros(()))
 
     def choose(self, batch: Round) -> Round:
@@ -73,9 +73,11 @@ class DeltaFL(Method):
         losses = torch.cat(list(self.chunks.map(self._losses, batch.examples))).cpu()
         self.check_finite(losses)
         if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
-            self.threshold.fill_(self._threshold(losses, batch.weights))
+            self.threshold.fill_(self._threshold(losses, batch))
         self.log("train/threshold", self.threshold)
-        weights = self._weights(losses, batch.weights)
+        threshold, weights = self.threshold.cpu(), batch.weights
+        dual = tail_weights(losses, weights, self.conformity, threshold, self.smoothing)
+        weights = weights * (losses >= threshold) if self.tail == "hard" else dual
         chosen = batch._replace(weights=weights).take(weights > 0)
         reports = batch.times.max() * FORWARD / self.epochs
         return chosen._replace(times=chosen.times + reports)
@@ -84,15 +86,15 @@ class DeltaFL(Method):
         """Mean loss of the received model on all training samples of each client, ``[cohort]``."""
         return self.engine.score(cohort, self.received(cohort.ids))[1] / cohort.device_counts
 
-    def _threshold(self, losses: Tensor, weights: Tensor) -> Tensor:
+    def _threshold(self, losses: Tensor, batch: Round) -> Tensor | float:
         """The loss at which the tail begins."""
         if self.smoothing:
-            return smooth_quantile(losses, weights, self.conformity, self.smoothing)
-        return weighted_quantile(losses, weights, 1 - self.conformity)
-
-    def _weights(self, losses: Tensor, weights: Tensor) -> Tensor:
-        """Weight of each participant, 0 outside the tail, ``[cohort]``."""
-        threshold = self.threshold.cpu()
-        if self.tail == "hard":
-            return weights * (losses >= threshold)
-        return tail_weights(losses, weights, self.conformity, threshold, self.smoothing)
+            return smooth_quantile(losses, batch.weights, self.conformity, self.smoothing)
+        exact = weighted_quantile(losses, batch.weights, 1 - self.conformity)
+        if self.quantile == "exact":
+            return exact
+        ids, key = batch.examples.host_ids, (batch.seed, "quantile", batch.round_index)
+        add_up = adding(self.sums, ids, batch.weights, key, limit=1 / RESOLUTION)
+        found = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
+        self.log("train/threshold_error", found - float(exact))
+        return found - 2 * RESOLUTION  # one for its own error, one for rounding to float32

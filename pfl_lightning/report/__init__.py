@@ -12,6 +12,7 @@ from pfl_lightning.report.compare_tables import (
     write_csv,
 )
 from pfl_lightning.report.partition import partition_figure, partition_table
+from pfl_lightning.report.scatter import scatter_axes, scatter_figure
 
 __all__ = [
     "Curve",
@@ -25,6 +26,8 @@ __all__ = [
     "partition_table",
     "read_run",
     "rounds_figure",
+    "scatter_axes",
+    "scatter_figure",
     "time_figure",
     "time_markdown",
     "time_rows",

@@ -363,6 +363,7 @@ def test_the_exit_code_and_the_line_are_the_same_from_a_shell():
     ("monitor", "line"),
     [
         ("test/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
+        ("choice/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
         ("val/globl/accuracy/mean", "is not logged; allowed: val/global/accuracy"),
     ],
 )

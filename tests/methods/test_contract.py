@@ -23,10 +23,12 @@ from pfl_lightning.methods import (
     load_method,
 )
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
+from pfl_lightning.server import SecureSums
 from pfl_lightning.system import Participation
 
 METHODS = {
     "DeltaFL": partial(DeltaFL, conformity=0.6),
+    "DeltaFL over secure sums": lambda **kwargs: DeltaFL(quantile="sums", sums=SecureSums(), **kwargs),
     "DeltaFL smoothed": partial(DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
     "Ditto": Ditto,
     "FedAvg": FedAvg,

@@ -17,6 +17,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, FedAvg
 from pfl_lightning.metrics import smooth_quantile, superquantile
 from pfl_lightning.models import LogisticRegression
+from pfl_lightning.server import SecureSums, Sums
 from pfl_lightning.system import Participation
 
 
@@ -168,9 +169,42 @@ def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
         fit(method, ragged_data(), 1)
 
 
-def test_smoothing_needs_a_dual_tail():
-    with pytest.raises(PflError, match=r"^model.smoothing: 0.1 is not possible with a hard tail; allowed: 0, or"):
-        DeltaFL(smoothing=0.1)
+@pytest.mark.parametrize("sums", [Sums, SecureSums])
+@pytest.mark.parametrize("conformity", [0.8, 0.3])
+def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, ragged_data, fit):
+    states, rounds = [], 4
+    for quantile in ("exact", "sums"):
+        method = built(partial(DeltaFL, conformity=conformity, quantile=quantile), ragged_data(), sums=sums())
+        trainer = fit(method, ragged_data(), rounds, quantile)
+        states.append(tensors(method))
+    assert same(*states)
+    assert abs(trainer.callback_metrics["train/threshold_error"]) <= 1e-5
+    assert 10 * rounds < trainer.callback_metrics["sums/calls"] <= 102 * rounds
+
+
+def test_clients_outside_the_tail_upload_nothing_in_the_clear_and_zeros_in_secret(ragged_data, fit):
+    uploaded, tails = {}, {}
+    for sums in (Sums, SecureSums):
+        for conformity in (1.0, 0.1):
+            method = built(partial(DeltaFL, conformity=conformity), ragged_data(), sums=sums())
+            trainer = fit(method, ragged_data(), 1, f"{sums}-{conformity}")
+            uploaded[sums, conformity] = method.sums.bytes
+            tails[conformity] = int(trainer.callback_metrics["system/cohort"])
+    assert tails[0.1] < tails[1.0]
+    assert uploaded[Sums, 1.0] * tails[0.1] == uploaded[Sums, 0.1] * tails[1.0]
+    assert uploaded[SecureSums, 1.0] == uploaded[SecureSums, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"smoothing": 0.1}, "model.smoothing: 0.1 is not possible with a hard tail; allowed: 0"),
+        ({"tail": "dual", "quantile": "sums"}, "model.quantile: sums is not possible with a dual tail; allowed: exact"),
+    ],
+)
+def test_options_that_exclude_each_other(options, line):
+    with pytest.raises(PflError, match=f"^{line}$"):
+        DeltaFL(**options)
 
 
 class Gaussians(FederatedDataModule):
