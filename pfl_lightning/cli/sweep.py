@@ -90,7 +90,7 @@ def sweep_command(args: list[str]) -> None:
 def sweep_parser() -> PflParser:
     """The options of ``pfl sweep``."""
     parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
-    parser.add_argument("--config", metavar="FILE", help="YAML file with some of these options.")
+    parser.add_argument("--config", metavar="FILE", help="YAML file with others of these options.")
     parser.add_argument("--seeds", type=NonNegativeInt, nargs="+", required=True, help="Values of seed_everything.")
     parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
     parser.add_argument(
@@ -127,14 +127,14 @@ def words_of(file: str) -> Iterator[str]:
     """What a settings file of a sweep says, as words of the command line.
 
     Raises:
-        PflError: If the file cannot be read, or holds no settings.
+        PflError: If the file cannot be read, holds no settings, or names another file.
     """
     try:
         settings: Any = yaml.safe_load(Path(file).read_text())
     except (OSError, yaml.YAMLError):
         settings = None
-    if not isinstance(settings, dict):
-        raise PflError(f"config: {file} is not possible; allowed: a YAML file with options of pfl sweep")
+    if not isinstance(settings, dict) or "config" in settings:
+        raise PflError(f"config: {file} is not possible; allowed: a YAML file with other options of pfl sweep")
     for key, value in settings.items():
         values = value if isinstance(value, list) else [value]
         if key in ("vary", "passed"):  # each with its flag, since they may begin with dashes

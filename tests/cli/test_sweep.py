@@ -201,13 +201,23 @@ def test_a_run_with_what_varies_is_skipped_when_it_is_finished(capsys):
         ("seed_everything=1,2", 1, "--seed_everything is not possible, the sweep sets it"),
         ("data.seed=1,2", 1, "--data.seed is not possible, the sweep sets it"),
         ("trainer.default_root_dir=a", 1, "--trainer.default_root_dir is not possible, the sweep sets it"),
-        ("model.lr=1 --config none.yaml", 1, "config: none.yaml is not possible; allowed: a YAML file with options"),
-        ("model.lr=1 --config list.yaml", 1, "config: list.yaml is not possible; allowed: a YAML file with options"),
+        (
+            "model.lr=1 --config none.yaml",
+            1,
+            "config: none.yaml is not possible; allowed: a YAML file with other options",
+        ),
+        (
+            "model.lr=1 --config list.yaml",
+            1,
+            "config: list.yaml is not possible; allowed: a YAML file with other options",
+        ),
+        ("model.lr=1 --config outer.yaml", 1, "config: outer.yaml is not possible"),
         ("model.lr=1 --config=wrong.yaml", 2, "--rounds: no such option"),
     ],
 )
 def test_what_cannot_vary_is_refused_before_anything_starts(words, code, line, planned, capsys):
     Path("list.yaml").write_text("[seeds, methods]")
+    Path("outer.yaml").write_text("config: data.yaml")
     Path("wrong.yaml").write_text("rounds: 3")
     with pytest.raises(SystemExit) as stop:
         main(["sweep", "--methods", "fedrep.yaml", "fedavg.yaml", "--seeds", "1", "--vary", *words.split()])
