@@ -116,16 +116,16 @@ def choice_markdown(choice: Choice) -> str:
     """The tables of ``choice_rows`` and ``group_rows``."""
     quantity = choice.curves[0].quantity
     left_out = ", ".join(map(str, choice.left_out))
-    note = f"; without seeds that only some curves have: {left_out}" if left_out else ""
+    note = f" (left out: seeds that not all curves have, {left_out})" if left_out else ""
     errors = markdown(
-        f"Clients' test {quantity.error_name}{quantity.unit} if each picks a model by its loss on samples of its own{note}",
+        f"Clients' test {quantity.error_name}{quantity.unit} if each picks a model by its loss on other samples{note}",
         ("method", *SHOWN),
         [(row["method"], *(with_spread(row, name, quantity) for name in SHOWN)) for row in choice_rows(choice)],
     )
     groups = list(choice.groups)
     reference = reference_of(choice.curves).label
     picks = markdown(
-        f"Who picks which model{SHARE.unit}; clients by the percentile of their {quantity.error_name} under {reference}",
+        f"Who picks which model{SHARE.unit}, by the percentile of a client's {quantity.error_name} under {reference}",
         ("method", *groups),
         [(row["method"], *(with_spread(row, name, SHARE) for name in groups)) for row in group_rows(choice)],
     )
