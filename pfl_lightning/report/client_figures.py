@@ -47,9 +47,11 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
         for column, (name, judged) in zip(panels.T, splits.items(), strict=True):
             highest = max(values.max() for _, values in judged)
             bins = np.linspace(0, highest or 1, BINS + 1).tolist()
-            for axes, curve, (_, values), style in zip(column, curves, judged, styles_of(curves), strict=True):
-                _draw_histogram(axes, values, bins, style["color"], curve.label)
+            for axes, (_, values), style in zip(column, judged, styles_of(curves), strict=True):
+                _draw_histogram(axes, values, bins, style["color"])
             column[-1].set_xlabel(f"final {name} of a client")
+        for axes, curve in zip(panels[:, 0], curves, strict=True):
+            axes.set_title(f"{curve.label}: {axes.get_title(loc='left')}", loc="left")
         figure.supylabel("clients", fontsize="medium")
     return figure
 
@@ -71,9 +73,10 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
         for row, (name, judged) in zip(panels, splits.items(), strict=True):
             for axes, (samples, values), style in zip(row, judged, styles_of(curves), strict=True):
                 scatter_axes(axes, samples, values, style["color"])
-                axes.legend(loc="upper right")
-            row[0].set_ylabel(name)
-            row[len(row) // 2].set_xlabel(f"{name.partition(' ')[0]} samples of a client")
+                axes.set_xlabel(f"{name.partition(' ')[0]} samples of a client")
+                axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
+            highest = max(values.max() for _, values in judged)
+            row[0].set(ylabel=name, ylim=(0, 1.2 * highest or 1))  # with room for the legends
         for axes, curve in zip(panels[0], curves, strict=True):
             axes.set_title(curve.label)
     return figure
@@ -96,9 +99,9 @@ def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
     return splits
 
 
-def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str, label: str) -> None:
+def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:
     axes.hist(values, bins, color=color, alpha=0.8)
     mean, p90 = values.mean(), np.percentile(values, 90)
     axes.axvline(mean, color="black", linestyle="--", linewidth=1)
     axes.axvline(p90, color="black", linestyle=":", linewidth=1)
-    axes.set_title(f"{label}: mean {mean:.3g} (dashed), p90 {p90:.3g} (dotted)", loc="left")
+    axes.set_title(f"mean {mean:.3g} (dashed), p90 {p90:.3g} (dotted)", loc="left")

@@ -59,7 +59,7 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
     Returns:
         The horizontal axis counts the weighted sums that the server asks for, each of which is a secure aggregation
         (Delta-FL, Figures 6 to 11), or rounds if no run counts sums. Training losses are weighted by samples. Lines
-        are means over the seeds, bands one sample standard deviation.
+        are means over the seeds, bands one sample standard deviation; they may begin above the panel.
     """
     quantity = curves[0].quantity
     splits = {"test": (f"test {quantity.error_name}{quantity.unit}", quantity.scale)}
@@ -76,6 +76,7 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
                     draw_band(axes, curve.calls.mean(0), values, style, curve.label)
                 axes.set_title(f"{name} of the {label.partition(' (')[0]}")
             row[0].set_ylabel(label)
+            _zoom(row)
         for axes in panels[-1]:
             axes.set_xlabel("secure aggregations" if counted else "communication rounds")
         legend(figure, panels[0, 0])
@@ -101,12 +102,20 @@ def choice_figure(choice: Choice) -> Figure:
         for place, (errors, color) in enumerate(zip(choice.outcomes.values(), [*colors, "black", GREY], strict=True)):
             _draw_outcome(worth, place, quantity.scale * errors, color)
         worth.set_yticks(range(len(choice.outcomes)), [label.replace(" (", "\n(") for label in choice.outcomes])
-        worth.invert_yaxis()
+        worth.set_ylim(len(choice.outcomes) - 0.5, -0.5)
         worth.set(xlabel=f"test {quantity.error_name}{quantity.unit} of the clients", title="mean (filled), p90 (open)")
         _draw_shares(served, choice, colors)
-        served.set(xlabel=f"clients by {quantity.error_name} under {reference_of(choice.curves).label}", ylim=(0, 100))
-        served.set(ylabel="clients that pick a curve (%)", title="whom each curve serves")
+        reference = reference_of(choice.curves).label
+        served.set(xlabel=f"percentile of the {quantity.error_name} under {reference}", ylabel="clients (%)")
+        served.set(title="who picks which model", ylim=(0, 100))
     return figure
+
+
+def _zoom(row: Sequence[Axes]) -> None:
+    """Fit the shared vertical axis to the lines without their first quarter, which would hide the differences."""
+    lines = [np.asarray(line.get_xydata()) for axes in row for line in axes.lines]
+    later = np.concatenate([line[line[:, 0] >= line[-1, 0] / 4, 1] for line in lines])
+    row[0].set_ylim(0.9 * later.min(), 1.1 * later.max() or 1)
 
 
 def _draw_price(axes: Axes, curve: Curve, style: dict[str, Any]) -> None:
