@@ -64,21 +64,21 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
     quantity = curves[0].quantity
     splits = {"test": (f"test {quantity.error_name}{quantity.unit}", quantity.scale)}
     if judge_training(curves):
-        splits["train"] = ("train loss", 1)
+        splits["train"] = ("train loss, weighted by samples", 1)
     counted = any("sums/calls" in run.logged for curve in curves for run in curve.runs)
     with rc_context(PRINT):
         figure = Figure(figsize=(6 + legend_width(curves), 0.4 + 2.2 * len(splits)), layout="constrained")
         panels = figure.subplots(len(splits), 2, sharex=True, sharey="row", squeeze=False)
         for row, (split, (label, scale)) in zip(panels, splits.items(), strict=True):
-            for axes, name in zip(row, ("mean", "p90"), strict=True):
-                for curve, style in zip(curves, styles_of(curves), strict=True):
+            for curve, style in zip(curves, styles_of(curves), strict=True):
+                for axes, name in zip(row, ("mean", "p90"), strict=True):
                     values = scale * over_rounds(curve, split, name)
                     draw_band(axes, curve.calls.mean(0), values, style, curve.label)
-                axes.set_title(f"{name} of the {label.partition(' (')[0]}")
             row[0].set_ylabel(label)
             _zoom(row)
-        for axes in panels[-1]:
-            axes.set_xlabel("secure aggregations" if counted else "communication rounds")
+        for top, bottom, title in zip(panels[0], panels[-1], ("mean of the clients", "90th percentile"), strict=True):
+            top.set_title(title)
+            bottom.set_xlabel("secure aggregations" if counted else "communication rounds")
         legend(figure, panels[0, 0])
     return figure
 
@@ -106,7 +106,7 @@ def choice_figure(choice: Choice) -> Figure:
         worth.set(xlabel=f"test {quantity.error_name}{quantity.unit} of the clients", title="mean (filled), p90 (open)")
         _draw_shares(served, choice, colors)
         reference = reference_of(choice.curves).label
-        served.set(xlabel=f"percentile of the {quantity.error_name} under {reference}", ylabel="clients (%)")
+        served.set(xlabel=f"percentile of the {quantity.error_name}\nunder {reference}", ylabel="clients (%)")
         served.set(title="who picks which model", ylim=(0, 100))
     return figure
 
