@@ -1,4 +1,5 @@
 from pfl_lightning.methods.base import Method, method_of
+from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
@@ -12,6 +13,7 @@ from pfl_lightning.methods.local import Local
 
 __all__ = [
     "HFMAML",
+    "DeltaFL",
     "Ditto",
     "FedAvg",
     "FedBABU",

@@ -168,8 +168,19 @@ class Lifecycle(pl.LightningModule, ABC):
 
     def on_validation_epoch_start(self) -> None:
         """Stop a diverged run with a PflError, before it is evaluated and saved."""
-        loss = self.trainer.callback_metrics.get("train/loss")
-        if loss is not None and not torch.isfinite(loss):
+        if (loss := self.trainer.callback_metrics.get("train/loss")) is not None:
+            self.check_finite(loss)
+
+    def check_finite(self, losses: Tensor) -> None:
+        """Stop a diverged run.
+
+        Args:
+            losses: Any losses.
+
+        Raises:
+            PflError: If one of them is infinite or not a number.
+        """
+        if not torch.isfinite(losses).all():
             raise PflError(f"training diverged by round {self.clock.rounds}; try a model.lr below {self.lr}")
 
     def on_validation_epoch_end(self) -> None:

@@ -1,5 +1,6 @@
 from pfl_lightning.metrics.client_scores import ClientAccuracy, ClientLoss, ClientScore, ClientScores
 from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
+from pfl_lightning.metrics.tail import smooth_quantile, tail_weights
 
 __all__ = [
     "ClientAccuracy",
@@ -8,6 +9,8 @@ __all__ = [
     "ClientScores",
     "client_percentiles",
     "client_summary",
+    "smooth_quantile",
     "superquantile",
+    "tail_weights",
     "weighted_quantile",
 ]

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-_TOLERANCE = 1e-12  # a share such as 0.3 can miss a tie with a cumulative weight by float error
+TOLERANCE = 1e-12  # a share such as 0.3 can miss a tie with a cumulative weight by float error
 
 
 def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
@@ -28,7 +28,7 @@ def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
         return values.new_tensor(torch.nan)
     ordered, order = values.sort()
     mass = weights[order].double().cumsum(0)
-    place = torch.searchsorted(mass, mass[-1:] * (share - _TOLERANCE))
+    place = torch.searchsorted(mass, mass[-1:] * (share - TOLERANCE))
     return ordered[place.clamp(max=len(values) - 1)].squeeze(0)
 
 

@@ -10,6 +10,7 @@ from torch.optim import SGD
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.methods import (
     HFMAML,
+    DeltaFL,
     Ditto,
     FedAvg,
     FedBABU,
@@ -25,6 +26,8 @@ from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
 from pfl_lightning.system import Participation
 
 METHODS = {
+    "DeltaFL": partial(DeltaFL, conformity=0.6),
+    "DeltaFL smoothed": partial(DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
     "Ditto": Ditto,
     "FedAvg": FedAvg,
     "FedAvg with all rates": partial(
@@ -142,7 +145,9 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
     assert loaded.hparams == method.hparams
 
 
-@pytest.mark.parametrize("method", [Ditto, FedAvg, FedBABU, FedProx, FedRep, HFMAML, LGFedAvg, LinearFedRep, Local])
+@pytest.mark.parametrize(
+    "method", [DeltaFL, Ditto, FedAvg, FedBABU, FedProx, FedRep, HFMAML, LGFedAvg, LinearFedRep, Local]
+)
 def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters
     for name, parameter in inspect.signature(method).parameters.items():
