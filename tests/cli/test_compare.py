@@ -1,4 +1,5 @@
 import csv
+import shutil
 import sys
 from pathlib import Path
 
@@ -32,12 +33,13 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
     main(["compare", *runs, "--targets", "0.0", "0.99", "--communication_times", "0", "7"])
     out = Path("comparison")
     assert {path.name for path in out.iterdir()} == {
-        *("accuracy_time.png", "accuracy_time.svg", "accuracy_rounds.png", "clients.png"),
-        *("final.csv", "final.md", "time_to_accuracy.csv", "time_to_accuracy.md"),
+        *("accuracy_time.png", "accuracy_time.svg", "accuracy_rounds.png", "errors_rounds.png"),
+        *("tail.png", "clients.png", "samples.png"),
+        *(f"{name}.{kind}" for name in ("final", "time_to_accuracy", "errors") for kind in ("csv", "md")),
     }
     told = capsys.readouterr()
     assert told.err == ""
-    for name in ("final.md", "time_to_accuracy.md"):
+    for name in ("final.md", "time_to_accuracy.md", "errors.md"):
         assert (out / name).read_text() in told.out
     # the clients' final mean is what the run logged
     final = {row["method"]: row for row in rows(out / "final.csv")}
@@ -52,6 +54,33 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
 def test_models_can_be_chosen(runs, tmp_path):
     main(["compare", *runs, "--models", "stored", "global", "--out", str(tmp_path)])
     assert [row["method"] for row in rows(tmp_path / "final.csv")] == ["FedAvg", "FedRep-SRPFL (stored)"]
+
+
+def with_choice(run, folder):
+    """A copy of a run that was also judged on samples for choosing, and in which some clients sat out."""
+    shutil.copytree(run, folder)
+    text = (folder / "clients.csv").read_text()
+    chosen = [line.replace(",test,", ",choice,") for line in text.splitlines(keepends=True) if ",test," in line]
+    (folder / "clients.csv").write_text(text + "".join(chosen))
+    metrics = rows(folder / "metrics.csv")
+    with (folder / "metrics.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, metrics[0])
+        writer.writeheader()
+        writer.writerows({**row, "system/cohort": row["round"]} for row in metrics)
+    return str(folder)
+
+
+def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
+    fedavg, first, second = (with_choice(run, tmp_path / str(index)) for index, run in enumerate(runs))
+    main(["compare", fedavg, first, "--out", str(tmp_path / "out")])
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names >= {"choice.md", "choice.csv", "choice_groups.csv", "choice.png", "cohort.png"}
+    told = capsys.readouterr()
+    assert (tmp_path / "out/choice.md").read_text() in told.out
+    assert told.err == ""
+    main(["compare", fedavg, second, "--out", str(tmp_path / "unpaired")])
+    assert capsys.readouterr().err == "pfl: note: no table of what clients choose: no seed is in all curves\n"
+    assert not (tmp_path / "unpaired/choice.md").exists()
 
 
 def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys):

@@ -55,6 +55,38 @@ def write_run(tmp_path):
 
 
 @pytest.fixture
+def judge():
+    """Adds losses of clients on another split to a run folder, ``[evaluations][clients]``, at every tenth round."""
+
+    def add(folder, split, losses, model="global", samples=None, first=0):
+        with (folder / "clients.csv").open("a", newline="") as file:
+            for index, values in enumerate(losses):
+                for client, (loss, size) in enumerate(zip(values, samples or [10] * len(values), strict=True), first):
+                    csv.writer(file).writerow([10 * index, split, model, client, size, 0, loss])
+        return folder
+
+    return add
+
+
+@pytest.fixture
+def log():
+    """Logs a scalar in a run folder, by round."""
+
+    def add(folder, tag, values):
+        with (folder / "metrics.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        rounds = sorted({int(row["round"]) for row in rows} | values.keys())
+        known = {int(row["round"]): row for row in rows}
+        with (folder / "metrics.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, [*rows[0], tag])
+            writer.writeheader()
+            writer.writerows({**known.get(last, {"round": last}), tag: values.get(last, "")} for last in rounds)
+        return folder
+
+    return add
+
+
+@pytest.fixture
 def doubling():
     """The callback of SRPFL, as ``config.yaml`` has it."""
     return {"class_path": "pfl_lightning.callbacks.StageDoubling", "init_args": {"n0": 5, "rounds_per_stage": 5}}

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.report import clients_figure, curves_of, read_run, rounds_figure, time_figure
+from pfl_lightning.report import cohort_figure, cohorts_differ, curves_of, read_run, rounds_figure, time_figure
 
 
 @pytest.fixture
@@ -55,29 +55,35 @@ def test_rounds_are_counted_as_in_the_run(curves):
     assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 10]] * 3
 
 
-def test_histograms_are_of_each_clients_mean_error_over_the_seeds(curves):
-    rows = clients_figure(curves).axes
-    # FedRep: accuracies (.4, .8) and (.6, 1) give errors 50 and 10 %; all bins end with the largest error, 70 %
-    bars = [bar for bar in rows[0].patches if bar.get_height()]
-    assert [bar.get_height() for bar in bars] == [1, 1]
-    for bar, error in zip(bars, (10, 50), strict=True):
-        assert bar.get_x() <= error + 1e-9
-        assert error - 1e-9 <= bar.get_x() + bar.get_width()
-    assert rows[0].get_title(loc="left") == "FedRep: mean 30 (dashed), p90 46 (dotted)"
-    assert [sum(bar.get_height() for bar in axes.patches) for axes in rows] == [2, 2, 2]
-
-
 def test_losses_are_drawn_as_they_are(write_run):
-    run = read_run(write_run("run", {"stored": [[3.0, 5.0]]}, quantity="loss"))
-    (axes,) = clients_figure(curves_of([run])).axes
-    assert axes.get_title(loc="left").startswith("FedRep: mean 4 ")
-    assert axes.get_xlabel() == "final test loss of a client"
-    (axes,) = rounds_figure(curves_of([run])).axes
+    (axes,) = rounds_figure(curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
     assert axes.get_ylabel() == "mean test loss"
+    assert axes.lines[0].get_ydata().tolist() == [4]
 
 
-def test_histograms_show_clients_without_any_error(write_run):
-    (axes,) = clients_figure(curves_of([read_run(write_run("run", {"stored": [[1.0, 1.0]]}))])).axes
-    (bar,) = [bar for bar in axes.patches if bar.get_height()]
-    assert (bar.get_x(), bar.get_height()) == pytest.approx((0, 2))
-    assert bar.get_width() > 0
+@pytest.fixture
+def tail(write_run, log):
+    """Three and four clients, then one and two, with two seeds."""
+    runs = [write_run(str(seed), {"global": [[0.5]]}, "DeltaFL", seed=seed) for seed in (1, 2)]
+    return [read_run(log(run, "system/cohort", {1: 2 + seed, 2: seed})) for seed, run in enumerate(runs, 1)]
+
+
+def test_cohorts_are_means_with_bands_from_the_smallest_to_the_largest(tail):
+    (axes,) = cohort_figure(curves_of(tail)).axes
+    (line,), (band,) = axes.lines, axes.collections
+    assert line.get_xdata().tolist() == [1, 2]
+    assert line.get_ydata().tolist() == [3.5, 1.5]
+    edges = band.get_paths()[0].vertices
+    assert {tuple(edge) for edge in edges.tolist()} == {(1, 3), (1, 4), (2, 1), (2, 2)}
+
+
+def test_cohorts_are_shown_if_they_differ_by_more_than_doubling(write_run, log, doubling, tail):
+    def run(name, sizes, **settings):
+        return read_run(log(write_run(name, {"stored": [[0.5]]}, **settings), "system/cohort", sizes))
+
+    all_clients = run("all", {1: 20, 2: 20})
+    doubled = run("doubled", {1: 5, 2: 10}, callbacks=[doubling])
+    assert not cohorts_differ(curves_of([all_clients, doubled]))
+    assert cohorts_differ(curves_of([all_clients, run("half", {1: 10, 2: 10}, method="Local")]))
+    assert cohorts_differ(curves_of(tail))
+    assert not cohorts_differ(curves_of([*tail, read_run(write_run("old", {"stored": [[0.5]]}))]))

@@ -24,6 +24,20 @@ def test_clients_of_a_regression_are_scored_by_their_loss(write_run):
     assert run.client_scores("refitted", 0).tolist() == [2.5, 1.5]
 
 
+def test_an_evaluation_whose_clients_are_not_written_yet_is_left_out(write_run, log):
+    run = read_run(
+        log(write_run("run", {"stored": [[0.5], [0.6]]}), "test/stored/accuracy/mean", {0: 0.5, 10: 0.6, 20: 1})
+    )
+    assert run.rounds.tolist() == [0, 10]
+
+
+def test_the_sums_until_an_evaluation_are_those_that_were_logged_last(write_run, log):
+    scores = {"stored": [[0.5], [0.6], [0.7]]}
+    assert read_run(write_run("uncounted", scores)).calls.tolist() == [0, 10, 20]
+    counted = log(write_run("counted", scores), "sums/calls", {1: 3, 9: 27, 10: 30, 19: 57})
+    assert read_run(counted).calls.tolist() == [0, 30, 57]
+
+
 def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run, doubling):
     data = {"root": "/here", "communication_time": 10, "speeds": {"class_path": "UniformTime"}}
     folder = write_run("run", {"stored": [[1]]}, callbacks=[doubling], data=data, trainer={"default_root_dir": "x"})

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from pfl_lightning.report import (
+    choice_figure,
+    choice_of,
+    curves_of,
+    error_rounds_figure,
+    group_rows,
+    read_run,
+    tail_figure,
+)
+
+ERRORS = {1: [0.1, 0.4, 0.2], 2: [0.1, 0.6, 0.2]}
+
+
+@pytest.fixture
+def folders(write_run):
+    """FedAvg with two seeds, and Delta-FL with one."""
+    start = [0.1, 0.1, 0.1]
+    mean = [
+        write_run(f"mean{seed}", {"global": [start, [1 - error for error in errors]]}, "FedAvg", seed=seed)
+        for seed, errors in ERRORS.items()
+    ]
+    return [*mean, write_run("tail", {"global": [start, [0.7, 0.7, 0.7]]}, "DeltaFL")]
+
+
+def curves(folders):
+    return curves_of(list(map(read_run, folders)))
+
+
+def test_a_line_of_the_tail_goes_through_the_percentiles_of_the_clients(folders):
+    left, right = tail_figure(curves(folders)).axes
+    mean, tail = left.lines[:2]
+    assert (mean.get_label(), tail.get_label()) == ("FedAvg", "Delta-FL")
+    values = dict(zip(mean.get_xdata(), mean.get_ydata(), strict=True))
+    # three clients stand at 0, 50 and 100 %
+    assert [values[percent] for percent in (0, 50, 100)] == pytest.approx([10, 20, 50])
+    assert tail.get_ydata() == pytest.approx(np.full(101, 30))
+    # the price: means 23.3 and 30, and 90th percentiles 36 and 52; grey lines through the reference
+    point = right.lines[0].get_xydata()[0]
+    assert point == pytest.approx([80 / 3, 44])
+    assert [right.lines[-2].get_xdata()[0], right.lines[-1].get_ydata()[0]] == pytest.approx([80 / 3, 44])
+
+
+def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(folders, judge, log):
+    for folder in folders:
+        judge(folder, "train", [[5.0, 6.0], [1.0, 3.0]], samples=[30, 10], first=3)
+    assert error_rounds_figure(curves(folders)).axes[-1].get_xlabel() == "communication rounds"
+    log(folders[2], "sums/calls", {5: 20, 10: 40})
+    panels = error_rounds_figure(curves(folders)).axes
+    assert [axes.get_xlabel() for axes in panels] == ["", "", "secure aggregations", "secure aggregations"]
+    expected = [(80 / 3, 30), (44, 30), (1.5, 1.5), (3, 3)]  # the mean loss is (30 * 1 + 10 * 3) / 40
+    for axes, (mean, tail) in zip(panels, expected, strict=True):
+        assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 10], [0, 40]]
+        assert [line.get_ydata()[-1] for line in axes.lines] == pytest.approx([mean, tail])
+    # the errors at the start, 90 %, do not set the scale
+    assert panels[0].get_ylim()[1] == pytest.approx(1.1 * 44)
+
+
+def test_without_judged_training_samples_there_are_only_test_errors(folders):
+    assert len(error_rounds_figure(curves(folders)).axes) == 2
+
+
+def test_bars_show_who_picks_which_model(folders, judge):
+    for folder, losses in zip(folders, ([1.0, 3.0, 1.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0]), strict=True):
+        judge(folder, "choice", [losses, losses])
+    choice = choice_of(curves(folders))
+    worth, served = choice_figure(choice).axes
+    assert [label.get_text() for label in worth.get_yticklabels()][:3] == ["FedAvg", "Delta-FL", "clients' own choice"]
+    heights = [[bar.get_height() for bar in bars] for bars in served.containers]
+    assert heights == [pytest.approx([100 * row[name] for name in choice.groups]) for row in group_rows(choice)]
+    # seed 1: the client in the middle of the errors under FedAvg keeps it, the worst one takes Delta-FL
+    assert heights[1] == pytest.approx([0, 0, 100])
