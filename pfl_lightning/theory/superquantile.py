@@ -116,7 +116,7 @@ def superquantile_minimizer(triangle: Tensor, conformity: float) -> Tensor:
     """
     centre = circumcentre(triangle)
     shares = torch.linalg.solve(torch.cat([triangle.T, torch.ones(1, 3).to(triangle)]), _with_one(centre))
-    if 0 <= shares.min() and shares.max() <= 1 / (3 * conformity):  # a test device has its mean there
+    if shares.min() >= 0 and shares.max() <= 1 / (3 * conformity):  # a test device has its mean there
         return centre
     corners = extreme_mixtures(conformity).to(triangle) @ triangle
     nearest = _nearest_on_segments(centre, corners, corners.roll(-1, 0))
