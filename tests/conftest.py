@@ -94,7 +94,6 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
             accelerator="cpu",
             max_steps=rounds,
             max_epochs=-1,
-            val_check_interval=2,
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             log_every_n_steps=1,
@@ -102,7 +101,7 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
             enable_model_summary=False,
             default_root_dir=tmp_path / folder,
             callbacks=[*callbacks, EvaluateStartAndEnd(), *default],
-            **{"logger": False, **options},
+            **{"logger": False, "val_check_interval": 2, **options},
         )
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
         return trainer

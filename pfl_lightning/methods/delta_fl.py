@@ -10,7 +10,9 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
 
-Conformity: Any = restricted_number_type("Conformity", float, [(">", 0), ("<=", 1)], docstring="a share above 0, up to 1")
+Conformity: Any = restricted_number_type(
+    "Conformity", float, [(">", 0), ("<=", 1)], docstring="a share above 0, up to 1"
+)
 FORWARD = 1 / 3  # of the time of a local epoch: a step's backward pass costs twice its forward pass
 
 

@@ -1,4 +1,4 @@
-"""Weights of the clients in the upper tail of their losses. Pure functions of ``values`` and ``weights``, ``[clients]``."""
+"""Weights of the clients with the largest losses. Pure functions of ``values`` and ``weights``, both ``[clients]``."""
 
 import torch
 from torch import Tensor
@@ -26,15 +26,16 @@ def smooth_quantile(values: Tensor, weights: Tensor, tail: float, smoothing: flo
         >>> smooth_quantile(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.ones(4), tail=0.6, smoothing=0.5)
         tensor(1.8000)
     """
-    points = torch.cat([values, values - smoothing]).double().unique()  # ascending
+    points: Tensor = torch.cat([values, values - smoothing]).double().unique()  # ascending
     shares = ((values[:, None] - points) / smoothing).clamp(0, 1)  # [clients, points]
     held = (weights.double()[:, None] * shares).sum(0) / weights.double().sum()
     after = int((held <= tail + TOLERANCE).nonzero()[0])
     if after == 0 or held[after] >= tail - TOLERANCE:
         return points[after].to(values.dtype)
-    low, high = points[after - 1 : after + 1]
+    low, high = points[after - 1], points[after]
     part = (held[after - 1] - tail) / (held[after - 1] - held[after])
-    return (low + part * (high - low)).to(values.dtype)
+    threshold: Tensor = low + part * (high - low)
+    return threshold.to(values.dtype)
 
 
 def tail_weights(values: Tensor, weights: Tensor, tail: float, threshold: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -145,7 +145,9 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
     assert loaded.hparams == method.hparams
 
 
-@pytest.mark.parametrize("method", [DeltaFL, Ditto, FedAvg, FedBABU, FedProx, FedRep, HFMAML, LGFedAvg, LinearFedRep, Local])
+@pytest.mark.parametrize(
+    "method", [DeltaFL, Ditto, FedAvg, FedBABU, FedProx, FedRep, HFMAML, LGFedAvg, LinearFedRep, Local]
+)
 def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters
     for name, parameter in inspect.signature(method).parameters.items():

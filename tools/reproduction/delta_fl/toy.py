@@ -1,4 +1,4 @@
-"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture; see docs/derivations.md."""
+"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture; see docs/derivations.md, Three Gaussians."""
 
 from pathlib import Path
 from typing import NamedTuple

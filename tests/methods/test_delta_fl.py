@@ -1,0 +1,267 @@
+from functools import partial
+from itertools import pairwise
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from fakes.methods import built
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from pfl_lightning.callbacks import PercentileErrors
+from pfl_lightning.data import FederatedDataModule, NaturalUsers
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.transforms import Numbers
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import DeltaFL, FedAvg
+from pfl_lightning.metrics import smooth_quantile, superquantile
+from pfl_lightning.models import LogisticRegression
+from pfl_lightning.system import Participation
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def ready(data):
+    data.setup()
+    return data
+
+
+def tensors(method):
+    return {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+
+
+def same(one, other):
+    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+def losses_by_hand(method, state, examples):
+    """Mean cross-entropy of a model on each client's samples, one client after the other."""
+    losses = []
+    for client in range(len(examples)):
+        own = examples.rows(client, client + 1)
+        outputs = functional_call(method.network, state, own.gather(own.positions)[0])
+        losses.append(float(F.cross_entropy(outputs, own.targets(own.positions)[0])))
+    return losses
+
+
+def tail_by_hand(losses, counts, conformity):
+    """Whether each client's loss reaches the smallest one below which there is at least 1 - conformity of the data."""
+    reaching = [x for x in losses if counts[np.array(losses) <= x].sum() >= (1 - conformity) * counts.sum() - 1e-9]
+    return [loss >= min(reaching) for loss in losses]
+
+
+@pytest.mark.parametrize("options", [{}, {"tail": "dual"}, {"tail": "dual", "smoothing": 0.5}])
+def test_conformity_one_is_fedavg_bit_for_bit(options, ragged_data, fit):
+    states, clocks = [], []
+    for number, make in enumerate((FedAvg, partial(DeltaFL, conformity=1.0, **options))):
+        data = ragged_data(participation=Participation(pool_size=4))
+        method = built(make, data)
+        fit(method, data, 3, str(number))
+        states.append(tensors(method))
+        clocks.append(method.clock)
+    assert same(*states)
+    assert clocks[0] == clocks[1]
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+@pytest.mark.parametrize("conformity", [0.8, 0.5, 0.1])
+def test_a_round_is_fedavg_over_the_tail_of_the_losses(conformity, weighting, ragged_data, fit):
+    data = ready(ragged_data(num_clients=7, val_fraction=0.0))
+    method = built(partial(DeltaFL, conformity=conformity, weighting=weighting), data)
+    start, batch = tensors(method), data.make_round(0)
+    counts = batch.examples.counts.numpy() if weighting == "samples" else np.ones(7)
+    tail = tail_by_hand(losses_by_hand(method, start, batch.examples), counts, conformity)
+    assert 0 < sum(tail) < 7
+    trainer = fit(method, data, 1)
+    reference = built(FedAvg, data)
+    share = torch.tensor(counts * tail)
+    expected, _ = reference.train_clients(
+        batch._replace(
+            examples=batch.examples.take(torch.tensor(tail)), weights=share[torch.tensor(tail)] / share.sum()
+        )
+    )
+    for name, tensor in tensors(method).items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-12, rtol=0)
+    assert trainer.callback_metrics["system/cohort"] == sum(tail)
+
+
+def test_a_dual_tail_counts_the_client_at_the_border_as_far_as_it_is_needed(ragged_data, fit):
+    data = ready(ragged_data(num_clients=4, val_fraction=0.0))
+    method = built(partial(DeltaFL, conformity=0.6, tail="dual", weighting="uniform"), data)
+    start, batch = tensors(method), data.make_round(0)
+    worst_first = np.argsort(losses_by_hand(method, start, batch.examples))[::-1]
+    weights = torch.zeros(4)
+    weights[worst_first[:3].copy()] = torch.tensor([0.25, 0.25, 0.1]) / 0.6
+    fit(method, data, 1)
+    expected, _ = built(FedAvg, data).train_clients(batch._replace(weights=weights))
+    for name, tensor in tensors(method).items():
+        torch.testing.assert_close(tensor, expected[name], atol=1e-12, rtol=0)
+
+
+def test_chunks_do_not_change_who_is_in_the_tail(ragged_data, fit):
+    states = []
+    for chunk_size in (None, 1, 3):
+        method = built(partial(DeltaFL, chunk_size=chunk_size), ragged_data())
+        fit(method, ragged_data(), 3, str(chunk_size))
+        states.append(tensors(method))
+    for state in states[1:]:
+        for name, tensor in states[0].items():
+            torch.testing.assert_close(state[name], tensor, atol=1e-12, rtol=0)
+
+
+def test_all_participants_report_before_the_tail_trains(ragged_data, fit):
+    data = ready(ragged_data(num_clients=7, val_fraction=0.0))
+    method = built(partial(DeltaFL, conformity=0.1, epochs=2), data)
+    batch = data.make_round(0)
+    losses = losses_by_hand(method, tensors(method), batch.examples)
+    fit(method, data, 1)
+    # a report takes a third of one of the two epochs
+    assert method.clock.compute == pytest.approx(batch.times.max() / 6 + batch.times[np.argmax(losses)])
+
+
+def test_the_threshold_is_kept_between_its_computations(ragged_data, fit):
+    thresholds = []
+    for rounds in (1, 2, 3, 4):
+        method = built(partial(DeltaFL, quantile_every=3), ragged_data(), lr=1e-4)
+        fit(method, ragged_data(), rounds, str(rounds))
+        thresholds.append(float(method.threshold))
+    assert thresholds[0] == thresholds[1] == thresholds[2] != thresholds[3]
+
+
+def test_a_threshold_that_nobody_reaches_is_computed_anew(ragged_data):
+    data = ready(ragged_data())
+    method = built(partial(DeltaFL, quantile_every=100), data)
+    method.log = lambda *_: None
+    method.threshold.fill_(1e6)
+    method.clock.rounds = 1
+    batch = data.make_round(1)
+    assert 0 < len(method.choose(batch).examples) < len(batch.examples)
+    assert method.threshold < 1e6
+
+
+@pytest.mark.parametrize(("tail", "smoothing"), [("hard", 0.0), ("dual", 0.0), ("dual", 0.1)])
+def test_clients_with_equal_losses_are_all_in_the_tail(tail, smoothing, ragged_data, fit):
+    data = ragged_data()  # a linear model without a bias starts at zero: every loss is log 3
+    method = DeltaFL(0.3, tail, smoothing, network=partial(LogisticRegression, bias=False))
+    trainer = fit(method, data, 1)
+    assert trainer.callback_metrics["system/cohort"] == data.num_clients
+
+
+def test_one_client_is_its_own_tail(ragged_data, fit):
+    data = ragged_data(participation=Participation(pool_size=1))
+    states = []
+    for number, make in enumerate((FedAvg, partial(DeltaFL, conformity=0.01))):
+        method = built(make, data)
+        fit(method, ragged_data(participation=Participation(pool_size=1)), 2, str(number))
+        states.append(tensors(method))
+    assert same(*states)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
+    method = built(DeltaFL, ragged_data())
+    method.network.fc1.weight.data.fill_(torch.nan)
+    with pytest.raises(PflError, match=r"^training diverged by round 0; try a model.lr below 0.1$"):
+        fit(method, ragged_data(), 1)
+
+
+def test_smoothing_needs_a_dual_tail():
+    with pytest.raises(PflError, match=r"^model.smoothing: 0.1 is not possible with a hard tail; allowed: 0, or"):
+        DeltaFL(smoothing=0.1)
+
+
+class Gaussians(FederatedDataModule):
+    """Regressions whose losses are |w - mean|^2 / 2 + 1, one mean per client.
+
+    Four samples each: x is sqrt(2) times a unit vector, and y is sqrt(2) (mean_j + 1) or sqrt(2) (mean_j - 1).
+    """
+
+    num_classes = 1
+    input_shape = (2,)
+    regression = True
+    usual_partition = NaturalUsers
+
+    def __init__(self, means):
+        super().__init__(num_clients=len(means), val_fraction=0.0)
+        self.means = torch.tensor(means)
+
+    def load(self):
+        inputs = 2**0.5 * torch.eye(2).repeat(2 * len(self.means), 1)
+        noise = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(len(self.means))
+        targets = 2**0.5 * (self.means.repeat(1, 2).flatten() + noise)
+        data = LabelledData(inputs, targets, torch.arange(len(self.means)).repeat_interleave(4))
+        return data, data
+
+    def transform(self):
+        return Numbers()
+
+
+OBTUSE, ACUTE = [(0.0, 0.0), (4.0, 0.0), (1.0, 1.0)], [(0.0, 0.0), (4.0, 0.0), (1.0, 3.0)]
+
+
+# docs/derivations.md, Three Gaussians: the centroid; the mean with the weights (5, 5, 2) / 12 of the exact tail; the
+# midpoint of the longest side; the circumcentre. The conformity 1/2 needs smoothing, or the point swings between sides.
+@pytest.mark.parametrize(
+    ("means", "conformity", "smoothing", "lr", "expected", "value"),
+    [
+        (OBTUSE, 1.0, 0.0, 0.5, (5 / 3, 1 / 3), 23 / 9),
+        (OBTUSE, 0.8, 0.0, 0.5, (11 / 6, 1 / 6), 2.8055556),
+        (OBTUSE, 2 / 3, 0.0, 0.5, (2.0, 0.0), 3.0),
+        (OBTUSE, 1 / 2, 0.5, 0.1, (2.0, 0.0), 3.0),
+        (ACUTE, 2 / 3, 0.1, 0.02, (2.0, 1.0), 3.5),
+    ],
+)
+def test_the_means_of_three_gaussians_are_served_as_the_theory_says(
+    means, conformity, smoothing, lr, expected, value, fit
+):
+    method = DeltaFL(
+        conformity,
+        "dual",
+        smoothing,
+        network=partial(LogisticRegression, bias=False),
+        batch_size=4,
+        lr=lr,
+        weight_decay=0.0,
+    )
+    trainer = fit(method, Gaussians(means), 200, val_check_interval=200, callbacks=[PercentileErrors(tails=(2 / 3,))])
+    point = method.network.fc.weight.detach()[0]
+    torch.testing.assert_close(point, torch.tensor(expected), atol=max(1e-6, smoothing**2), rtol=0)
+    losses = (point - torch.tensor(means)).square().sum(1) / 2 + 1
+    found = superquantile(losses, torch.ones(3), conformity).item()
+    assert value - 1e-6 <= found <= value + 1e-6 + smoothing / (2 * conformity)
+    logged = trainer.callback_metrics["test/global/loss/superquantile_66.6667"].item()
+    assert logged == pytest.approx(superquantile(losses, torch.ones(3), 2 / 3).item(), abs=1e-6)
+
+
+def test_full_batches_decrease_the_smoothed_superquantile_in_each_round(ragged_data, fit):
+    data = ragged_data(num_clients=6, val_fraction=0.0, judge_train=True)
+    method = DeltaFL(
+        0.5,
+        "dual",
+        0.5,
+        weighting="samples",
+        network=partial(LogisticRegression, bias=False),
+        batch_size=100,
+        lr=0.05,
+        weight_decay=0.0,
+    )
+    values = []
+
+    class Objective(pl.Callback):
+        """Remembers the smoothed objective behind each round."""
+
+        def on_train_batch_end(self, trainer, pl_module, *_):
+            examples = data.make_round(0).examples
+            losses = torch.tensor(losses_by_hand(method, tensors(method), examples))
+            weights = examples.counts / examples.counts.sum()
+            eta = smooth_quantile(losses, weights, 0.5, 0.5)
+            excess = (losses - eta).clamp(min=0)
+            pieces = torch.where(excess < 0.5, excess.square(), excess - 0.25)  # smoothing 1/2
+            values.append(float(eta + (weights * pieces).sum() / 0.5))
+
+    fit(method, data, 60, callbacks=[Objective()], val_check_interval=60)
+    assert all(after < before for before, after in pairwise(values))
+    assert values[-1] < 0.95 * values[0]
