@@ -9,9 +9,9 @@ from pfl_lightning.report.compare_tables import (
     time_markdown,
     time_rows,
     usual_targets,
-    write_csv,
 )
 from pfl_lightning.report.partition import partition_figure, partition_table
+from pfl_lightning.report.tables import write_csv
 
 __all__ = [
     "Curve",

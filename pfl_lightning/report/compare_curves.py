@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.report.compare_runs import Floats, Run
+from pfl_lightning.report.client_table import Clients, Floats
+from pfl_lightning.report.compare_runs import Run
 from pfl_lightning.settings import shown_class
 
-PLAIN = {"LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}
+PLAIN = {"DeltaFL": "Delta-FL", "LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}
 DOUBLED = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP"}
 
 
@@ -67,10 +68,32 @@ class Curve:
         """Score of each client at the last evaluation, ``[clients]`` for each seed."""
         return [run.client_scores(self.model, int(self.rounds[-1])) for run in self.runs]
 
+    @cached_property
+    def final_errors(self) -> list[Floats]:
+        """Test error, or loss, of each client at the last evaluation, ``[clients]`` for each seed."""
+        return [self.quantity.errors(scores) for scores in self.final_scores]
+
+    def judges(self, split: str) -> bool:
+        """Whether the clients were also judged on a split."""
+        return all((split, self.model, int(self.rounds[-1])) in run.clients for run in self.runs)
+
+    def results(self, split: str, round_index: int) -> list[Clients]:
+        """The clients' results on a split that is judged, for each seed."""
+        return [run.clients[split, self.model, round_index] for run in self.runs]
+
+    def final(self, split: str) -> list[Clients]:
+        """The clients' results on a split that is judged at the last evaluation, for each seed."""
+        return self.results(split, int(self.rounds[-1]))
+
     def times(self, communication_time: float) -> Floats:
         """Simulated seconds at each evaluation, ``[seeds, evaluations]``; every round costs one communication."""
         compute = np.stack([run.compute[np.isin(run.rounds, self.rounds)] for run in self.runs])
         return compute + communication_time * self.rounds
+
+    @cached_property
+    def calls(self) -> Floats:
+        """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
+        return np.stack([run.calls[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
     def seconds_to(self, score: float, communication_time: float) -> Floats:
         """Simulated seconds until the mean score was first this good at an evaluation, nan for never, ``[seeds]``."""

@@ -12,13 +12,13 @@ import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.quantity import LOSS, QUANTITIES, Quantity
+from pfl_lightning.quantity import QUANTITIES, Quantity
+from pfl_lightning.report.client_table import Evaluations, Floats, read_clients
 from pfl_lightning.settings import class_name, flat, is_doubling, named_callbacks
-
-Floats = NDArray[np.float64]
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
+LOGGED = ("system/cohort", "sums/calls")  # clients that trained; weighted sums that the server has asked for
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
 
@@ -35,6 +35,8 @@ class Run:
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
         compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
+        clients: Results of every client at each evaluation, by split, judged model and round.
+        logged: Values by round of those tags of ``LOGGED`` that the run has.
     """
 
     folder: Path
@@ -44,6 +46,8 @@ class Run:
     rounds: NDArray[np.int64]
     compute: Floats
     means: Mapping[str, Floats]
+    clients: Evaluations
+    logged: Mapping[str, Mapping[int, float]]
 
     @property
     def method(self) -> str:
@@ -55,15 +59,19 @@ class Run:
         """Name of the callback that doubles the participants, if there is any."""
         return next(filter(is_doubling, self.settings), None)
 
+    @property
+    def calls(self) -> Floats:
+        """Weighted sums that the server has asked for until each evaluation, ``[evaluations]``.
+
+        This is what secure aggregation costs. A run that does not count them has asked for one in each round.
+        """
+        counted = self.logged.get("sums/calls") or {int(last): float(last) for last in self.rounds}
+        until = [[calls for logged, calls in counted.items() if logged <= last] for last in self.rounds]
+        return np.array([max(calls, default=0.0) for calls in until])
+
     def client_scores(self, model: str, round_index: int) -> Floats:
         """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
-        wanted = (str(round_index), "test", model)
-        with (self.folder / "clients.csv").open(newline="") as file:
-            rows = [row for row in csv.DictReader(file) if (row["round"], row["split"], row["model"]) == wanted]
-        rows.sort(key=lambda row: int(row["client"]))
-        if self.quantity == LOSS:
-            return np.array([float(row["loss"]) for row in rows])
-        return np.array([int(row["correct"]) / int(row["samples"]) for row in rows])
+        return self.clients["test", model, round_index].scores(self.quantity)
 
 
 def read_run(folder: Path) -> Run:
@@ -85,7 +93,10 @@ def read_run(folder: Path) -> Run:
     with (folder / "metrics.csv").open(newline="") as file:
         reader = csv.DictReader(file)
         tags = [tag for name in reader.fieldnames or () if (tag := TEST_MEAN.fullmatch(name))]
-        rows = [row for row in reader if tags and all(row[tag[0]] for tag in tags)]
+        logged = list(reader)
+    clients = read_clients(folder / "clients.csv")
+    known = {round_index for split, _, round_index in clients if split == "test"}
+    rows = [row for row in logged if tags and all(row[tag[0]] for tag in tags) and int(row["round"]) in known]
     if not rows:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
     return Run(
@@ -96,6 +107,8 @@ def read_run(folder: Path) -> Run:
         np.array([int(row["round"]) for row in rows]),
         np.array([float(row["time/compute"]) for row in rows]),
         {tag[1]: np.array([float(row[tag[0]]) for row in rows]) for tag in tags},
+        clients,
+        {tag: {int(row["round"]): float(row[tag]) for row in logged if row[tag]} for tag in LOGGED if tag in logged[0]},
     )
 
 

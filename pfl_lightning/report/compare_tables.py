@@ -1,20 +1,15 @@
 """Tables of curves: the clients' final scores, and how soon they were reached."""
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from math import isnan, nan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.box import MARKDOWN
-from rich.console import Console
-from rich.table import Table
 
 from pfl_lightning.quantity import Quantity
+from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve, without_doubling
-from pfl_lightning.report.compare_runs import Floats
+from pfl_lightning.report.tables import Rows, markdown, over_seeds, with_spread
 
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
@@ -25,7 +20,6 @@ SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
     "p50": lambda scores, _: np.percentile(scores, 50),
     "p90": lambda scores, _: np.percentile(scores, 90),
 }
-Rows = list[dict[str, Any]]
 
 
 def final_rows(curves: Sequence[Curve]) -> Rows:
@@ -43,8 +37,7 @@ def final_rows(curves: Sequence[Curve]) -> Rows:
     for curve in curves:
         row = {"method": curve.label, "seeds": len(curve.runs), "round": int(curve.rounds[-1])}
         for name, statistic in SPREAD.items():
-            values = np.array([statistic(scores, curve.quantity) for scores in curve.final_scores])
-            row |= {name: float(values.mean()), f"{name}_seed_std": values.std(ddof=1) if len(values) > 1 else nan}
+            row |= over_seeds(name, (statistic(scores, curve.quantity) for scores in curve.final_scores))
         rows.append(row)
     return rows
 
@@ -52,11 +45,11 @@ def final_rows(curves: Sequence[Curve]) -> Rows:
 def final_markdown(rows: Rows, quantity: Quantity) -> str:
     """The table of ``final_rows``."""
     cells = [
-        (row["method"], row["seeds"], row["round"], *(_with_spread(row, name, quantity) for name in SPREAD))
+        (row["method"], row["seeds"], row["round"], *(with_spread(row, name, quantity) for name in SPREAD))
         for row in rows
     ]
     title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, mean ± std over seeds"
-    return _markdown(title, ("method", "seeds", "round", *SPREAD), cells)
+    return markdown(title, ("method", "seeds", "round", *SPREAD), cells)
 
 
 def usual_targets(curves: Sequence[Curve]) -> list[float]:
@@ -110,29 +103,7 @@ def time_markdown(rows: Rows, quantity: Quantity) -> str:
     cells = [(quantity.show(target), method, *times) for (target, method), times in lines.items()]
     columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
     title = f"Simulated seconds to a mean test {quantity.name} (ratio to the same method without stage doubling)"
-    return _markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
-
-
-def write_csv(rows: Rows, path: Path) -> None:
-    """Write rows; a nan becomes an empty cell."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
-
-
-def _markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    table = Table(*columns, box=MARKDOWN)
-    for row in rows:
-        table.add_row(*map(str, row))
-    told = io.StringIO()
-    Console(file=told, width=1000).print(table)
-    return "\n".join((title, "", *(line.rstrip() for line in told.getvalue().splitlines() if line.strip()), ""))
-
-
-def _with_spread(row: Mapping[str, Any], name: str, quantity: Quantity) -> str:
-    spread = row[f"{name}_seed_std"]
-    return quantity.show(row[name]) + ("" if isnan(spread) else f" ± {quantity.show(spread)}")
+    return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
 
 
 def _seconds(row: Mapping[str, Any]) -> str:

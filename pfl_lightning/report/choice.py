@@ -1,0 +1,138 @@
+"""What happens if every test client picks the curve whose model has the smallest loss on its own samples.
+
+A Delta-FL client cannot measure its conformity, so it tries the models (arXiv:2002.11223). It chooses on samples of the
+split ``choice``; what its choice is worth is seen on its test samples, which are others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pfl_lightning.quantity import Quantity
+from pfl_lightning.report.client_table import Clients, Floats
+from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.tables import Rows, markdown, over_seeds, with_spread
+from pfl_lightning.report.tails import TEST, common_seeds, reference_of
+
+OWN, ORACLE = "clients' own choice", "best in hindsight (oracle: chosen on test)"
+SHOWN = ("mean", "p90")
+EDGES = (0, 25, 50, 75, 90, 100)  # percentiles of the reference's errors, between the groups
+SHARE = Quantity("share", higher_is_better=True, scale=100, unit=" (%)", digits=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The curves that clients pick.
+
+    Attributes:
+        curves: The curves to choose from.
+        seeds: Seeds that all curves have; clients choose among models of the same seed.
+        errors: Test error, or loss, of each client under each curve, ``[curves, seeds, clients]``.
+        picks: Index of the curve that each client picks, ``[seeds, clients]``.
+    """
+
+    curves: Sequence[Curve]
+    seeds: Sequence[int]
+    errors: Floats
+    picks: NDArray[np.int64]
+
+    @property
+    def left_out(self) -> list[int]:
+        """Seeds that only some of the curves have."""
+        return sorted({run.seed for curve in self.curves for run in curve.runs} - set(self.seeds))
+
+    @property
+    def outcomes(self) -> dict[str, Floats]:
+        """Errors under each fixed curve, under the clients' own choice and under the best, ``[seeds, clients]``."""
+        own = np.take_along_axis(self.errors, self.picks[None], axis=0)[0]
+        fixed = {curve.label: errors for curve, errors in zip(self.curves, self.errors, strict=True)}
+        return {**fixed, OWN: own, ORACLE: self.errors.min(axis=0)}
+
+    @property
+    def groups(self) -> dict[str, NDArray[np.bool_]]:
+        """Who belongs to each group of percentiles of the error under the reference, ``[seeds, clients]``."""
+        reference = self.errors[list(self.curves).index(reference_of(self.curves))]
+        ranks = reference.argsort(axis=1, kind="stable").argsort(axis=1)
+        percentiles = 100 * (ranks + 0.5) / reference.shape[1]
+        members = {f"{low}-{high} %": (low <= percentiles) & (percentiles < high) for low, high in pairwise(EDGES)}
+        return {name: inside for name, inside in members.items() if inside.any()}
+
+    def shares(self, group: NDArray[np.bool_]) -> Floats:
+        """Share of the clients of a group that pick each curve, ``[curves, seeds]``."""
+        picked = self.picks == np.arange(len(self.curves))[:, None, None]
+        return np.asarray((picked & group).sum(2) / group.sum(1))
+
+
+def can_choose(curves: Sequence[Curve]) -> bool:
+    """Whether there are several curves, each judged on samples for choosing."""
+    return len(curves) > 1 and all(curve.judges("choice") for curve in curves)
+
+
+def choice_of(curves: Sequence[Curve]) -> Choice:
+    """Let the clients choose; of equal losses they take the earlier curve.
+
+    Args:
+        curves: Curves on the same data, with ``can_choose`` and a common seed.
+
+    Returns:
+        The choices of the clients that have samples for choosing and test samples, in the models after the last round.
+    """
+    seeds = common_seeds(curves)
+    both = [
+        [
+            _loss_and_error(tried, test, curve.quantity)
+            for run, tried, test in zip(curve.runs, curve.final("choice"), curve.final("test"), strict=True)
+            if run.seed in seeds
+        ]
+        for curve in curves
+    ]
+    losses, errors = np.moveaxis(np.array(both), 2, 0)
+    return Choice(curves, seeds, errors, losses.argmin(axis=0))
+
+
+def choice_rows(choice: Choice) -> Rows:
+    """Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight."""
+    return [
+        {"method": label, "seeds": len(errors)}
+        | {key: value for name in SHOWN for key, value in over_seeds(name, map(TEST[name], errors)).items()}
+        for label, errors in choice.outcomes.items()
+    ]
+
+
+def group_rows(choice: Choice) -> Rows:
+    """Share of the clients of each group that pick each curve."""
+    shares = {name: choice.shares(group) for name, group in choice.groups.items()}
+    return [
+        {"method": curve.label}
+        | {key: value for name in shares for key, value in over_seeds(name, shares[name][index]).items()}
+        for index, curve in enumerate(choice.curves)
+    ]
+
+
+def choice_markdown(choice: Choice) -> str:
+    """The tables of ``choice_rows`` and ``group_rows``."""
+    quantity = choice.curves[0].quantity
+    left_out = ", ".join(map(str, choice.left_out))
+    note = f"; without seeds that only some curves have: {left_out}" if left_out else ""
+    errors = markdown(
+        f"Clients' test {quantity.error_name}{quantity.unit} if each picks a model by its loss on samples of its own{note}",
+        ("method", *SHOWN),
+        [(row["method"], *(with_spread(row, name, quantity) for name in SHOWN)) for row in choice_rows(choice)],
+    )
+    groups = list(choice.groups)
+    reference = reference_of(choice.curves).label
+    picks = markdown(
+        f"Who picks which model{SHARE.unit}; clients by the percentile of their {quantity.error_name} under {reference}",
+        ("method", *groups),
+        [(row["method"], *(with_spread(row, name, SHARE) for name in groups)) for row in group_rows(choice)],
+    )
+    return f"{errors}\n{picks}"
+
+
+def _loss_and_error(tried: Clients, test: Clients, quantity: Quantity) -> tuple[Floats, Floats]:
+    """Loss on the samples for choosing, and test error, of the clients that have both kinds of samples."""
+    _, in_tried, in_test = np.intersect1d(tried.ids, test.ids, return_indices=True)
+    return tried.loss[in_tried], quantity.errors(test.scores(quantity))[in_test]

@@ -1,0 +1,58 @@
+"""Tables of means over seeds, as Markdown and CSV."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import MARKDOWN
+from rich.console import Console
+from rich.table import Table
+
+from pfl_lightning.quantity import Quantity
+
+Rows = list[dict[str, Any]]
+
+
+def over_seeds(name: str, values: Iterable[float]) -> dict[str, float]:
+    """Two cells of a row: the mean over the seeds, and the sample standard deviation, nan for one seed."""
+    array = np.array(list(values))
+    spread = float(array.std(ddof=1)) if len(array) > 1 else nan
+    return {name: float(array.mean()) if len(array) else nan, f"{name}_seed_std": spread}
+
+
+def with_spread(row: Mapping[str, Any], name: str, quantity: Quantity, sign: str = "") -> str:
+    """The text of what ``over_seeds`` made.
+
+    Args:
+        row: A row with both cells.
+        name: Name of the first.
+        quantity: Gives the unit and the digits.
+        sign: ``+`` to show it of positive numbers too.
+    """
+    if isnan(row[name]):
+        return "-"
+    spread = row[f"{name}_seed_std"]
+    value = f"{quantity.scale * row[name]:{sign}.{quantity.digits}f}"
+    return value if isnan(spread) else f"{value} ± {quantity.show(spread)}"
+
+
+def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table with a line above it."""
+    table = Table(*columns, box=MARKDOWN)
+    for row in rows:
+        table.add_row(*map(str, row))
+    told = io.StringIO()
+    Console(file=told, width=1000).print(table)
+    return "\n".join((title, "", *(line.rstrip() for line in told.getvalue().splitlines() if line.strip()), ""))
+
+
+def write_csv(rows: Rows, path: Path) -> None:
+    """Write rows; a nan becomes an empty cell."""
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)

@@ -1,0 +1,74 @@
+"""How errors are spread over clients, and what the tail of a curve gains over that of a reference."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pfl_lightning.report.client_table import Clients, Floats
+from pfl_lightning.report.compare_curves import Curve
+
+TAIL = 0.1  # share of the clients in the superquantile
+_TOLERANCE = 1e-12  # of shares, as float sums of weights miss ties
+
+
+def superquantile(errors: Floats) -> float:
+    """Mean error of the worst 10 % of the clients; the client at the border counts with the share that is left."""
+    place = TAIL * len(errors)
+    inside = np.clip(place - np.arange(len(errors)), 0, 1)
+    return float(np.sort(errors)[::-1] @ inside / place)
+
+
+def weighted_mean(values: Floats, weights: NDArray[np.int64]) -> float:
+    """Mean of the values by their weights."""
+    return float(np.average(values, weights=weights))
+
+
+def weighted_p90(values: Floats, weights: NDArray[np.int64]) -> float:
+    """The smallest value that, with all smaller ones, has 90 % of the weight (docs/derivations.md, Quantile)."""
+    order = np.argsort(values)
+    mass = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][np.searchsorted(mass, 0.9 - _TOLERANCE)])
+
+
+TEST: dict[str, Callable[[Floats], float]] = {
+    "mean": lambda errors: float(errors.mean()),
+    "p10": lambda errors: float(np.percentile(errors, 10)),
+    "p50": lambda errors: float(np.percentile(errors, 50)),
+    "p90": lambda errors: float(np.percentile(errors, 90)),
+    "worst": lambda errors: float(errors.max()),
+    "superquantile 10 %": superquantile,
+}
+"""Statistics of the test errors, or losses; each client counts the same."""
+
+TRAIN: dict[str, Callable[[Clients], float]] = {
+    "mean": lambda clients: weighted_mean(clients.loss, clients.samples),
+    "p90": lambda clients: weighted_p90(clients.loss, clients.samples),
+}
+"""Statistics of the training losses; clients count by their samples, as in the objective of training."""
+
+
+def reference_of(curves: Sequence[Curve]) -> Curve:
+    """The curve that the others are compared with: a conformity of 1, else FedAvg, else the first."""
+    conform = [curve for curve in curves if curve.runs[0].settings.get("model.conformity") == 1]
+    plain = [curve for curve in curves if curve.runs[0].method == "FedAvg" and not curve.doubled]
+    return [*conform, *plain, *curves][0]
+
+
+def common_seeds(curves: Sequence[Curve]) -> list[int]:
+    """Seeds that all curves have."""
+    return sorted(set.intersection(*({run.seed for run in curve.runs} for curve in curves)))
+
+
+def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], float]) -> list[float]:
+    """A statistic of the final errors minus that of the reference, for each seed that both have."""
+    values, others = (
+        {run.seed: statistic(errors) for run, errors in zip(one.runs, one.final_errors, strict=True)}
+        for one in (curve, reference)
+    )
+    return [values[seed] - others[seed] for seed in common_seeds([curve, reference])]
+
+
+def judge_training(curves: Sequence[Curve]) -> bool:
+    """Whether all clients' training losses are known."""
+    return all(curve.judges("train") for curve in curves)
