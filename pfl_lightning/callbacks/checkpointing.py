@@ -56,9 +56,9 @@ class RoundCheckpoint(Checkpoint):
         """Set the folder.
 
         Raises:
-            PflError: If ``monitor`` is a test result.
+            PflError: If ``monitor`` is a result of test clients.
         """
-        if self.monitor is not None and self.monitor.startswith("test/"):
+        if self.monitor is not None and self.monitor.startswith(("test/", "choice/")):
             raise PflError(
                 f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name starting with val/"
             )

@@ -40,6 +40,8 @@ def compare_command(args: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_tables(curves, given.targets or report.usual_targets(curves), given.communication_times, out)
     write_figures(curves, given.communication_times, out)
+    if report.can_choose(curves):
+        write_choice(curves, out)
     CONSOLE.print(f"Figures and tables: {out}")
 
 
@@ -77,14 +79,15 @@ def write_tables(
 ) -> None:
     """Print the tables, and write them as CSV and Markdown."""
     final, times = report.final_rows(curves), report.time_rows(curves, targets, communication_times)
+    errors = report.error_rows(curves)
     quantity = curves[0].quantity
     for name, rows, text in (
         ("final", final, report.final_markdown(final, quantity)),
         ("time_to_accuracy", times, report.time_markdown(times, quantity)),
+        ("errors", errors, report.error_markdown(errors, quantity)),
     ):
         report.write_csv(rows, out / f"{name}.csv")
-        (out / f"{name}.md").write_text(text)
-        CONSOLE.print(text)
+        write_text(text, out / f"{name}.md")
 
 
 def write_figures(curves: Sequence[report.Curve], communication_times: Sequence[float], out: Path) -> None:
@@ -94,6 +97,29 @@ def write_figures(curves: Sequence[report.Curve], communication_times: Sequence[
         (time, "accuracy_time.png"),
         (time, "accuracy_time.svg"),
         (report.rounds_figure(curves), "accuracy_rounds.png"),
+        (report.error_rounds_figure(curves), "errors_rounds.png"),
+        (report.tail_figure(curves), "tail.png"),
         (report.clients_figure(curves), "clients.png"),
+        (report.samples_figure(curves), "samples.png"),
     ):
         figure.savefig(out / name, dpi=200)
+    if report.cohorts_differ(curves):
+        report.cohort_figure(curves).savefig(out / "cohort.png", dpi=200)
+
+
+def write_choice(curves: Sequence[report.Curve], out: Path) -> None:
+    """Print, write and draw what clients get that choose among the curves."""
+    if not report.common_seeds(curves):
+        complain("no table of what clients choose: no seed is in all curves", "note")
+        return
+    choice = report.choice_of(curves)
+    report.write_csv(report.choice_rows(choice), out / "choice.csv")
+    report.write_csv(report.group_rows(choice), out / "choice_groups.csv")
+    write_text(report.choice_markdown(choice), out / "choice.md")
+    report.choice_figure(choice).savefig(out / "choice.png", dpi=200)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Print a text, and write it."""
+    path.write_text(text)
+    CONSOLE.print(text)

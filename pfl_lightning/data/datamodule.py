@@ -1,9 +1,8 @@
 import hashlib
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import lightning.pytorch as pl
 import numpy as np
@@ -23,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
-from pfl_lightning.data.holdout import hold_out, hold_out_clients
+from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, NaturalUsers, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
@@ -32,8 +31,6 @@ from pfl_lightning.models import InputKind
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import FixedExponential, Participation, Speeds
-
-Split = Literal["train", "val", "test"]
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
@@ -53,6 +50,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             set's own test split is partitioned like the training samples; if it has none, a quarter.
         test_clients: Share of the clients that never train: all their samples are for testing, and the other clients
             have no test samples (Delta-FL's disjoint devices). 0 for none.
+        val_clients: Share of the clients that are not test clients that never train either: all their samples are for
+            validation, and ``val_fraction`` is not used (Delta-FL's validation devices). 0 for none.
+        choice_fraction: Share of each test client's samples with which it may choose between models: Delta-FL trains
+            one for each level of conformity, and a new device picks its own. They are the split ``choice``, which
+            selects no checkpoint; the others stay ``test``, at least one. 0 for none.
         judge_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
             that did. They get a new draw of the partition, as in DePRL (arXiv:2312.10815). 0 to disable.
@@ -79,6 +81,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         val_fraction: ClosedUnitInterval = 0.1,
         test_fraction: OpenUnitInterval | None = None,
         test_clients: ClosedUnitInterval = 0.0,
+        val_clients: ClosedUnitInterval = 0.0,
+        choice_fraction: ClosedUnitInterval = 0.0,
         judge_train: bool = False,
         new_clients: NonNegativeInt = 0,
         partition_seed: NonNegativeInt = 0,
@@ -89,7 +93,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds, self.communication_time = speeds, communication_time
-        self.val_fraction, self.test_fraction, self.test_clients = val_fraction, test_fraction, test_clients
+        self.held_out = HeldOut(
+            val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
+        )
         self.judge_train, self.new_clients = judge_train, new_clients
         self.partition_seed, self.seed = partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
@@ -112,8 +118,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     @property
     def training_clients(self) -> int:
-        """Number of clients that can train; they have the lowest ids."""
-        return int(self.judged_clients * (1 - self.test_clients) + 1e-9)
+        """Number of clients that can train; they have the lowest ids, then come validation and test clients."""
+        return len(self.held_out.roles(self.judged_clients).training)
 
     @property
     def training_counts(self) -> NDArray[np.int64]:
@@ -136,19 +142,18 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
         if self.new_clients and isinstance(self.partition, NaturalUsers):
             raise PflError("data.new_clients: not possible with NaturalUsers; allowed: 0, or another data.partition")
+        if self.new_clients and self.held_out.val_clients:
+            raise PflError("data.new_clients: not possible with data.val_clients; allowed: 0")
         if self.tables:
             return
-        if self.test_clients and self.test_fraction is not None:
-            raise PflError("data.test_fraction: not possible with data.test_clients; allowed: one of the two")
-        if not self.training_clients:
-            raise PflError(f"data.test_clients: {self.test_clients} leaves no client to train; allowed: a smaller one")
+        self.held_out.check(self.judged_clients)
         if not self.new_clients:
             self.participation.check(self.training_clients)
         train, test = self.load()
         samples = train.join(test)
         parts = self.assign(samples, None if test is None else len(train.targets))
-        if not self.test_clients:
-            self._check_test_samples(parts["test"])
+        if not self.held_out.test_clients:
+            check_test_samples(parts["test"][: self.training_clients])
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
         self._largest_first = largest_first(self.tables["train"].counts)
@@ -166,31 +171,17 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         labels = samples.labels()
         rng = numpy_generator(self.partition_seed, "new clients" if self.new_clients else "partition")
         population = Population(self.judged_clients, self.speeds.mean_times(self.judged_clients))
-        if official is not None and self.test_fraction is None and not self.test_clients:
+        held_out = self.held_out
+        if official is not None and held_out.test_fraction is None and not held_out.test_clients:
             parts, test_parts = self.partition(labels.cut(official), self.num_classes, population, rng)
-            test_parts = [part + official for part in test_parts]
+            splits = [parts, [part + official for part in test_parts]]
         elif self.new_clients:
             raise PflError(
                 "data.new_clients: not possible unless clients are tested on the data set's own test split; allowed: 0"
             )
         else:
-            (parts,) = self.partition([labels], self.num_classes, population, rng)
-            if self.test_clients:
-                parts, test_parts = hold_out_clients(parts, self.training_clients)
-            else:
-                fraction = self.test_fraction or self.usual_test_fraction
-                parts, test_parts = hold_out(parts, fraction, rng, self.overlap)
-        parts, val_parts = hold_out(parts, self.val_fraction, rng, self.overlap)
-        return {"train": parts, "val": val_parts, "test": test_parts}
-
-    def _check_test_samples(self, parts: Parts) -> None:
-        without = sum(not len(part) for part in parts)
-        if without == self.judged_clients:
-            raise PflError("data.test_fraction: no client has a test sample; allowed: clients with at least 2 samples")
-        if without:
-            warnings.warn(
-                f"{without} of {self.judged_clients} clients have no test samples, and so no score", stacklevel=2
-            )
+            splits = [*self.partition([labels], self.num_classes, population, rng)]
+        return held_out.assign(splits, rng, self.overlap)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.
@@ -225,8 +216,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     @property
     def judged_splits(self) -> list[Split]:
-        """The splits to evaluate: ``test``, and ``val`` and ``train`` if the options ask for them."""
-        wanted: dict[Split, bool] = {"val": self.val_fraction > 0, "test": True, "train": self.judge_train}
+        """The splits to evaluate: ``test``, and ``val``, ``choice`` and ``train`` if the options ask for them."""
+        held_out = self.held_out
+        wanted: dict[Split, bool] = {
+            "val": held_out.val_fraction > 0 or held_out.val_clients > 0,
+            "test": True,
+            "choice": held_out.choice_fraction > 0,
+            "train": self.judge_train,
+        }
         return [split for split, is_wanted in wanted.items() if is_wanted]
 
     def fingerprint(self) -> str:

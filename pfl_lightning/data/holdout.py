@@ -1,11 +1,115 @@
-"""Holding out samples of clients for validation and testing."""
+"""Holding out clients, and samples of clients, for validation and testing."""
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from pfl_lightning.data.partitions import Parts
+from pfl_lightning.errors import PflError
+
+Split = Literal["train", "val", "test", "choice"]
+
+
+class Roles(NamedTuple):
+    """Ids of the clients by what their samples are for.
+
+    Attributes:
+        training: The clients that train; some of their samples may be held out.
+        validation: The clients whose samples are all for validation.
+        test: The clients whose samples are all for testing.
+    """
+
+    training: range
+    validation: range
+    test: range
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The shares of the clients and of their samples that are held out from training.
+
+    Attributes:
+        val_fraction: See ``FederatedDataModule``, also for the other attributes.
+        test_fraction: None if it is not given.
+        usual_test_fraction: What it is then, if the data set has no test split of its own.
+        val_clients: Share of the clients that are not for testing.
+        test_clients: Share of all clients.
+        choice_fraction: Share of each test client's samples.
+    """
+
+    val_fraction: float
+    test_fraction: float | None
+    usual_test_fraction: float
+    val_clients: float
+    test_clients: float
+    choice_fraction: float
+
+    def check(self, num_clients: int) -> None:
+        """Check that the options are possible together.
+
+        Args:
+            num_clients: Number of clients.
+
+        Raises:
+            PflError: If they are not, or no client is left to train.
+        """
+        if self.test_clients and self.test_fraction is not None:
+            raise PflError("data.test_fraction: not possible with data.test_clients; allowed: one of the two")
+        if self.choice_fraction and not self.test_clients:
+            raise PflError(
+                f"data.choice_fraction: {self.choice_fraction} is not possible without data.test_clients; allowed: 0"
+            )
+        roles = self.roles(num_clients)
+        if not roles.training:
+            option = f"val_clients: {self.val_clients}" if roles.validation else f"test_clients: {self.test_clients}"
+            raise PflError(f"data.{option} leaves no client to train; allowed: a smaller one")
+
+    def roles(self, num_clients: int) -> Roles:
+        """Who trains, validates and tests, in this order of the ids.
+
+        Example:
+            >>> HeldOut(0.1, None, 0.25, val_clients=0.5, test_clients=0.5, choice_fraction=0.0).roles(40)
+            Roles(training=range(0, 10), validation=range(10, 20), test=range(20, 40))
+        """
+        not_test = _rest(num_clients, self.test_clients)
+        training = _rest(not_test, self.val_clients)
+        return Roles(range(training), range(training, not_test), range(not_test, num_clients))
+
+    @property
+    def clients_option(self) -> str:
+        """The option by which some clients never train, such as ``test_clients: 0.5``."""
+        return f"test_clients: {self.test_clients}" if self.test_clients else f"val_clients: {self.val_clients}"
+
+    def assign(self, splits: Sequence[Parts], rng: Generator, overlap: int = 0) -> dict[Split, Parts]:
+        """Assign the samples of every client to splits.
+
+        Args:
+            splits: Sample indices of each client, followed by those of the data set's own test split, if it is used.
+            rng: Source of randomness.
+            overlap: See ``hold_out``.
+
+        Returns:
+            Sample indices of each client, by split; ``choice`` is missing unless ``choice_fraction`` is positive.
+        """
+        roles = self.roles(len(splits[0]))
+        kept, held_out = zip(*(hold_out_clients(parts, roles.validation) for parts in splits), strict=True)
+        train, val = kept[0], [np.concatenate(parts) for parts in zip(*held_out, strict=True)]
+        if len(kept) > 1:
+            test = kept[1]
+        elif self.test_clients:
+            train, test = hold_out_clients(train, roles.test)
+        else:
+            train, test = hold_out(train, self.test_fraction or self.usual_test_fraction, rng, overlap)
+        if not self.val_clients:
+            train, val = hold_out(train, self.val_fraction, rng, overlap)
+        if not self.choice_fraction:
+            return {"train": train, "val": val, "test": test}
+        test, choice = hold_out(test, self.choice_fraction, rng, overlap)
+        return {"train": train, "val": val, "test": test, "choice": choice}
 
 
 def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overlap: int = 0) -> tuple[Parts, Parts]:
@@ -39,24 +143,24 @@ def _hold_out_the_end(parts: Sequence[np.ndarray], fraction: float, overlap: int
     return kept, [part[start:] for part, start in zip(ordered, starts, strict=True)]
 
 
-def hold_out_clients(parts: Sequence[np.ndarray], training_clients: int) -> tuple[Parts, Parts]:
-    """Hold out all samples of the last clients, and none of the others.
+def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts, Parts]:
+    """Hold out all samples of some clients, and none of the others.
 
     Args:
         parts: Sample indices of each client.
-        training_clients: Number of clients that keep their samples.
+        clients: Ids of the clients whose samples are held out.
 
     Returns:
         The samples that each client keeps, and those that are held out.
 
     Example:
-        >>> kept, held = hold_out_clients([np.array([4, 5]), np.array([6])], training_clients=1)
+        >>> kept, held = hold_out_clients([np.array([4, 5]), np.array([6])], range(1, 2))
         >>> [part.tolist() for part in kept], [part.tolist() for part in held]
         ([[4, 5], []], [[], [6]])
     """
     nothing = np.zeros(0, dtype=np.int64)
-    behind = len(parts) - training_clients
-    return [*parts[:training_clients], *[nothing] * behind], [*[nothing] * training_clients, *parts[training_clients:]]
+    kept = [nothing if client in clients else part for client, part in enumerate(parts)]
+    return kept, [part if client in clients else nothing for client, part in enumerate(parts)]
 
 
 def held_out_size(samples: int, fraction: float) -> int:
@@ -67,3 +171,23 @@ def held_out_size(samples: int, fraction: float) -> int:
         [0, 1, 2]
     """
     return max(0, min(max(1, round(samples * fraction)), samples - 1)) if fraction > 0 else 0
+
+
+def check_test_samples(parts: Parts) -> None:
+    """Warn of clients that have no test samples.
+
+    Args:
+        parts: Test samples of each client that should have some.
+
+    Raises:
+        PflError: If none has any.
+    """
+    without = sum(not len(part) for part in parts)
+    if without == len(parts):
+        raise PflError("data.test_fraction: no client has a test sample; allowed: clients with at least 2 samples")
+    if without:
+        warnings.warn(f"{without} of {len(parts)} clients have no test samples, and so no score", stacklevel=3)
+
+
+def _rest(clients: int, share: float) -> int:
+    return int(clients * (1 - share) + 1e-9)  # 10 * (1 - 0.9) is 0.99999...

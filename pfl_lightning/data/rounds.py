@@ -63,7 +63,7 @@ class Judgement(NamedTuple):
     Attributes:
         seed: Seed of the experiment.
         train: Training examples of the clients, for refitting; largest client first.
-        judged: Examples of the same clients to evaluate on, by split: ``test``, and ``val`` and ``train`` if enabled.
+        judged: Examples of the same clients to evaluate on, by split: ``test``, and others if enabled.
     """
 
     seed: int

@@ -112,10 +112,10 @@ class Lifecycle(pl.LightningModule, ABC):
         """
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
-            self.build(*shape, data.seed, data.pretrained(), data.test_clients > 0)
+            self.build(*shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients)
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
-                f"data.test_clients: {data.test_clients} is not possible with {type(self).__name__}, which evaluates "
+                f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "
                 f"clients with personal models ({', '.join(self.judged_models)}); allowed: 0, or a method evaluated "
                 "with its global model alone, such as FedAvg"
             )

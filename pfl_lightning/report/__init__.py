@@ -1,30 +1,48 @@
 """Tables and figures; knows neither methods nor training."""
 
+from pfl_lightning.report.choice import Choice, can_choose, choice_markdown, choice_of, choice_rows, group_rows
+from pfl_lightning.report.client_figures import clients_figure, samples_figure
 from pfl_lightning.report.compare_curves import Curve, curves_of
-from pfl_lightning.report.compare_figures import clients_figure, rounds_figure, time_figure
+from pfl_lightning.report.compare_figures import cohort_figure, cohorts_differ, rounds_figure, time_figure
 from pfl_lightning.report.compare_runs import Run, check_same_data, read_run
-from pfl_lightning.report.compare_tables import (
-    final_markdown,
-    final_rows,
-    time_markdown,
-    time_rows,
-    usual_targets,
-)
+from pfl_lightning.report.compare_tables import final_markdown, final_rows, time_markdown, time_rows, usual_targets
 from pfl_lightning.report.partition import partition_figure, partition_table
+from pfl_lightning.report.scatter import scatter_axes, scatter_figure
 from pfl_lightning.report.tables import write_csv
+from pfl_lightning.report.tail_figures import choice_figure, error_rounds_figure, tail_figure
+from pfl_lightning.report.tail_tables import error_markdown, error_rows
+from pfl_lightning.report.tails import common_seeds, reference_of
 
 __all__ = [
+    "Choice",
     "Curve",
     "Run",
+    "can_choose",
     "check_same_data",
+    "choice_figure",
+    "choice_markdown",
+    "choice_of",
+    "choice_rows",
     "clients_figure",
+    "cohort_figure",
+    "cohorts_differ",
+    "common_seeds",
     "curves_of",
+    "error_markdown",
+    "error_rounds_figure",
+    "error_rows",
     "final_markdown",
     "final_rows",
+    "group_rows",
     "partition_figure",
     "partition_table",
     "read_run",
+    "reference_of",
     "rounds_figure",
+    "samples_figure",
+    "scatter_axes",
+    "scatter_figure",
+    "tail_figure",
     "time_figure",
     "time_markdown",
     "time_rows",

@@ -57,7 +57,7 @@ class Choice:
         reference = self.errors[list(self.curves).index(reference_of(self.curves))]
         ranks = reference.argsort(axis=1, kind="stable").argsort(axis=1)
         percentiles = 100 * (ranks + 0.5) / reference.shape[1]
-        members = {f"{low}-{high} %": (low <= percentiles) & (percentiles < high) for low, high in pairwise(EDGES)}
+        members = {f"{low}-{high}": (low <= percentiles) & (percentiles < high) for low, high in pairwise(EDGES)}
         return {name: inside for name, inside in members.items() if inside.any()}
 
     def shares(self, group: NDArray[np.bool_]) -> Floats:
@@ -116,16 +116,17 @@ def choice_markdown(choice: Choice) -> str:
     """The tables of ``choice_rows`` and ``group_rows``."""
     quantity = choice.curves[0].quantity
     left_out = ", ".join(map(str, choice.left_out))
-    note = f"; without seeds that only some curves have: {left_out}" if left_out else ""
+    note = f" (left out: seeds that not all curves have, {left_out})" if left_out else ""
+    name = f"Clients' test {quantity.error_name}{quantity.unit}"
     errors = markdown(
-        f"Clients' test {quantity.error_name}{quantity.unit} if each picks a model by its loss on samples of its own{note}",
+        f"{name} if each picks the model with the smallest loss on its choice samples{note}",
         ("method", *SHOWN),
         [(row["method"], *(with_spread(row, name, quantity) for name in SHOWN)) for row in choice_rows(choice)],
     )
     groups = list(choice.groups)
     reference = reference_of(choice.curves).label
     picks = markdown(
-        f"Who picks which model{SHARE.unit}; clients by the percentile of their {quantity.error_name} under {reference}",
+        f"Who picks which model{SHARE.unit}, by the percentile of the client's {quantity.error_name} under {reference}",
         ("method", *groups),
         [(row["method"], *(with_spread(row, name, SHARE) for name in groups)) for row in group_rows(choice)],
     )

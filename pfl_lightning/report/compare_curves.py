@@ -95,6 +95,13 @@ class Curve:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
         return np.stack([run.calls[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
+    @cached_property
+    def cohorts(self) -> tuple[NDArray[np.int64], Floats]:
+        """Rounds that all seeds log, ``[rounds]``, and the number of clients that trained, ``[seeds, rounds]``."""
+        logged = [run.logged["system/cohort"] for run in self.runs]
+        rounds = sorted(set.intersection(*map(set, logged)))
+        return np.array(rounds), np.array([[sizes[round_index] for round_index in rounds] for sizes in logged])
+
     def seconds_to(self, score: float, communication_time: float) -> Floats:
         """Simulated seconds until the mean score was first this good at an evaluation, nan for never, ``[seeds]``."""
         sign = 1 if self.quantity.higher_is_better else -1

@@ -1,32 +1,15 @@
-"""Figures of curves, in print size; a method and its variant with stage doubling share a colour."""
+"""Mean scores of curves over time and over rounds, in print size."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
+from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve
-
-# Okabe and Ito's colours for the colour-blind (Wong, Nature Methods 8, 441), the palest last
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-MARKERS = "osD^v"  # one for every eight families
-BINS = 20  # of a histogram
-PRINT: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.axisbelow": True,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 2.5,
-    "legend.frameon": False,
-}
+from pfl_lightning.report.drawing import draw_band, legend, legend_width, styles_of
+from pfl_lightning.report.style import PRINT
 
 
 def time_figure(curves: Sequence[Curve], communication_times: Sequence[float]) -> Figure:
@@ -43,10 +26,10 @@ def time_figure(curves: Sequence[Curve], communication_times: Sequence[float]) -
     with rc_context(PRINT):
         figure, panels = _panels(curves, len(communication_times))
         for axes, communication_time in zip(panels, communication_times, strict=True):
-            for curve, style in zip(curves, _styles(curves), strict=True):
-                _draw(axes, curve, curve.times(communication_time).mean(0), style)
+            for curve, style in zip(curves, styles_of(curves), strict=True):
+                draw_band(axes, curve.times(communication_time).mean(0), _scores(curve), style, curve.label)
             axes.set(title=f"communication time {communication_time:g} s", xlabel="simulated time (s)")
-        _legend(figure, panels[0])
+        legend(figure, panels[0])
     return figure
 
 
@@ -54,72 +37,49 @@ def rounds_figure(curves: Sequence[Curve]) -> Figure:
     """Mean test score against communication rounds; lines and bands as in ``time_figure``."""
     with rc_context(PRINT):
         figure, (axes,) = _panels(curves, 1)
-        for curve, style in zip(curves, _styles(curves), strict=True):
-            _draw(axes, curve, curve.rounds, style)
+        for curve, style in zip(curves, styles_of(curves), strict=True):
+            draw_band(axes, curve.rounds, _scores(curve), style, curve.label)
         axes.set_xlabel("communication rounds")
-        _legend(figure, axes)
+        legend(figure, axes)
     return figure
 
 
-def clients_figure(curves: Sequence[Curve]) -> Figure:
-    """Histograms of the clients' final test errors, or losses, one row for each curve.
+def cohort_figure(curves: Sequence[Curve]) -> Figure:
+    """Clients that trained in each round (Delta-FL, Figure 16).
 
     Args:
-        curves: Curves on the same data.
+        curves: Curves that log their cohorts.
 
     Returns:
-        Each client's error is its mean over the seeds (Delta-FL, Figures 4, 12 and 13).
+        Lines are means over the seeds, bands reach from the smallest to the largest.
     """
-    quantity = curves[0].quantity
-    errors = [quantity.scale * quantity.errors(np.mean(curve.final_scores, axis=0)) for curve in curves]
-    bins = np.linspace(0, max(quantity.scale / 100, *map(np.max, errors)), BINS + 1)
     with rc_context(PRINT):
-        figure = Figure(figsize=(4.5, 0.5 + 1.1 * len(curves)), layout="constrained")
-        rows = figure.subplots(len(curves), sharex=True, sharey=True, squeeze=False)[:, 0]
-        for axes, curve, values, style in zip(rows, curves, errors, _styles(curves), strict=True):
-            axes.hist(values, bins, color=style["color"], alpha=0.8)
-            mean, p90 = values.mean(), np.percentile(values, 90)
-            axes.axvline(mean, color="black", linestyle="--", linewidth=1)
-            axes.axvline(p90, color="black", linestyle=":", linewidth=1)
-            axes.set_title(f"{curve.label}: mean {mean:.3g} (dashed), p90 {p90:.3g} (dotted)", loc="left")
-        rows[-1].set_xlabel(f"final test {quantity.error_name}{quantity.unit} of a client")
-        figure.supylabel("clients", fontsize="medium")
+        figure = Figure(figsize=(4 + legend_width(curves), max(2.6, 0.2 * len(curves))), layout="constrained")
+        axes = figure.subplots()
+        for curve, style in zip(curves, styles_of(curves), strict=True):
+            rounds, sizes = curve.cohorts
+            axes.plot(rounds, sizes.mean(0), label=curve.label, **style | {"marker": ""})
+            axes.fill_between(rounds, sizes.min(0), sizes.max(0), color=style["color"], alpha=0.15, linewidth=0)
+        axes.set(xlabel="communication rounds", ylabel="clients that trained", ylim=(0, None))
+        legend(figure, axes)
     return figure
+
+
+def cohorts_differ(curves: Sequence[Curve]) -> bool:
+    """Whether the curves log their cohorts, and these differ by more than stage doubling."""
+    if not all("system/cohort" in run.logged for curve in curves for run in curve.runs):
+        return False
+    return len({size for curve in curves if not curve.doubled for size in curve.cohorts[1].flat}) > 1
 
 
 def _panels(curves: Sequence[Curve], number: int) -> tuple[Figure, list[Axes]]:
     quantity = curves[0].quantity
-    for_legend = 0.8 + 0.065 * max(len(curve.label) for curve in curves)
-    figure = Figure(figsize=(3 * number + for_legend, max(2.6, 0.2 * len(curves))), layout="constrained")
+    figure = Figure(figsize=(3 * number + legend_width(curves), max(2.6, 0.2 * len(curves))), layout="constrained")
     panels = list(figure.subplots(1, number, sharey=True, squeeze=False)[0])
     panels[0].set_ylabel(f"mean test {quantity.name}{quantity.unit}")
     return figure, panels
 
 
-def _styles(curves: Sequence[Curve]) -> list[dict[str, Any]]:
-    """A colour for each family; dashed where doubling is compared with none."""
-    families = list(dict.fromkeys(curve.family for curve in curves))
-    any_doubled = any(curve.doubled for curve in curves)
-    indices = [families.index(curve.family) for curve in curves]
-    return [
-        {
-            "color": COLORS[index % len(COLORS)],
-            "marker": MARKERS[index // len(COLORS) % len(MARKERS)],
-            "linestyle": "--" if any_doubled and not curve.doubled else "-",
-        }
-        for index, curve in zip(indices, curves, strict=True)
-    ]
-
-
-def _draw(axes: Axes, curve: Curve, x: NDArray[Any], style: dict[str, Any]) -> None:
-    """The mean over the seeds, and where there are several its band."""
-    means = curve.quantity.scale * curve.means
-    middle = means.mean(0)
-    axes.plot(x, middle, label=curve.label, **style)
-    if len(means) > 1:
-        spread = means.std(0, ddof=1)
-        axes.fill_between(x, middle - spread, middle + spread, color=style["color"], alpha=0.15, linewidth=0)
-
-
-def _legend(figure: Figure, axes: Axes) -> None:
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+def _scores(curve: Curve) -> Floats:
+    """Mean score of the clients in the unit of the axis, ``[seeds, evaluations]``."""
+    return curve.quantity.scale * curve.means

@@ -17,9 +17,10 @@ def error_rows(curves: Sequence[Curve]) -> Rows:
         curves: Curves on the same data.
 
     Returns:
-        For each curve the statistics of ``tails.TEST``; ``<name> difference``, the same minus that of the ``reference``, over
-        the seeds that both have; and ``train loss mean`` and ``train loss p90``, weighted by samples. Each is a mean
-        over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one seed.
+        For each curve the statistics of ``tails.TEST``; ``<name> difference``, the same minus that of the
+        ``reference``, over the seeds that both have; and ``train loss mean`` and ``train loss p90``, weighted by
+        samples. Each is a mean over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one
+        seed.
     """
     reference, trained = reference_of(curves), judge_training(curves)
     rows = []

@@ -72,3 +72,24 @@ def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], fl
 def judge_training(curves: Sequence[Curve]) -> bool:
     """Whether all clients' training losses are known."""
     return all(curve.judges("train") for curve in curves)
+
+
+def over_rounds(curve: Curve, split: str, name: str) -> Floats:
+    """A statistic at each evaluation, of the test errors or of the training losses.
+
+    Args:
+        curve: The curve.
+        split: ``test`` or ``train``; it must be judged.
+        name: ``mean`` or ``p90``.
+
+    Returns:
+        The statistic, ``[seeds, evaluations]``.
+    """
+
+    def statistic(clients: Clients) -> float:
+        if split == "train":
+            return TRAIN[name](clients)
+        return TEST[name](curve.quantity.errors(clients.scores(curve.quantity)))
+
+    evaluations = [curve.results(split, round_index) for round_index in curve.rounds.tolist()]
+    return np.array([list(map(statistic, seeds)) for seeds in evaluations]).T

@@ -141,6 +141,37 @@ def test_test_clients_hold_test_samples_alone_and_the_others_none(val_fraction):
     assert sorted(chain(*train.values(), *val.values(), *test.values())) == list(range(TRAIN + TEST))
 
 
+@pytest.mark.parametrize("kind", [Numbered, Unsplit])
+@pytest.mark.parametrize(
+    ("test_clients", "holds"),
+    [(0.0, [{"train", "test"}] * 4 + [{"val"}] * 4), (0.25, [{"train"}] * 3 + [{"val"}] * 3 + [{"test"}] * 2)],
+)
+def test_all_samples_of_validation_clients_are_for_validation_and_none_of_the_others(kind, test_clients, holds):
+    options = {"partition": Dirichlet(1.0, 5), "test_clients": test_clients}
+    module, without = kind(val_clients=0.5, **options), kind(val_fraction=0.0, **options)
+    module.setup()
+    without.setup()
+    parts, whole = ({name: split(data, name) for name in ("train", "val", "test")} for data in (module, without))
+    for client in range(CLIENTS):
+        own = {name: part[client] for name, part in parts.items() if part[client]}
+        assert set(own) == holds[client]
+        assert sorted(chain(*own.values())) == sorted(chain(*(part[client] for part in whole.values())))
+    assert len(module.training_counts) == module.training_clients == sum("train" in names for names in holds)
+    assert module.judged_splits == ["val", "test"]
+
+
+def test_choice_samples_are_a_split_of_their_own():
+    module, without = (ready(test_clients=0.25, choice_fraction=share) for share in (0.5, 0.0))
+    assert (module.judged_splits, without.judged_splits) == (["val", "test", "choice"], ["val", "test"])
+    test, choice, whole = split(module, "test"), split(module, "choice"), split(without, "test")
+    for client, own in whole.items():
+        assert sorted(test[client] + choice[client]) == sorted(own)
+        assert len(choice[client]) == held_out_size(len(own), 0.5)
+    assert module.class_counts()["choice"].sum() == sum(map(len, choice.values())) > 0
+    assert "choice" not in without.class_counts()
+    assert module.fingerprint() != without.fingerprint()
+
+
 @pytest.mark.parametrize(
     ("clients", "share", "training"),
     [(8, 0.0, 8), (8, 0.25, 6), (3, 0.5, 1), (1730, 0.5, 865), (10, 0.9, 1)],  # 10 * (1 - 0.9) is 0.99999...
@@ -149,18 +180,20 @@ def test_training_clients_are_what_the_test_clients_leave(clients, share, traini
     assert Numbered(num_clients=clients, test_clients=share).training_clients == training
 
 
-def test_test_clients_never_take_part_in_a_round():
-    module = ready(test_clients=0.25, participation=Participation(5))
+@pytest.mark.parametrize(("options", "training"), [({}, 6), ({"val_clients": 0.5}, 3)])
+def test_clients_that_are_held_out_never_take_part_in_a_round(options, training):
+    module = ready(test_clients=0.25, participation=Participation(training - 1), **options)
     ids = {client for index in range(30) for client in module.make_round(index).examples.ids.tolist()}
-    assert ids == set(range(6))
+    assert ids == set(range(training))
 
 
-def test_pool_larger_than_the_training_clients_is_refused():
-    with pytest.raises(PflError, match=r"data\.participation\.pool_size: 7 .* 1 to 6"):
-        ready(participation=Participation(7), test_clients=0.25)
+@pytest.mark.parametrize(("options", "training"), [({}, 6), ({"val_clients": 0.5}, 3)])
+def test_pool_larger_than_the_training_clients_is_refused(options, training):
+    with pytest.raises(PflError, match=rf"data\.participation\.pool_size: 7 .* 1 to {training}, "):
+        ready(participation=Participation(7), test_clients=0.25, **options)
 
 
-def test_test_clients_that_leave_nobody_to_train_are_refused():
+def test_held_out_clients_that_leave_nobody_to_train_are_refused():
     with pytest.raises(PflError, match=r"^data\.test_clients: 1\.0 .* allowed: a smaller one$"):
         ready(test_clients=1.0)
 
@@ -208,18 +241,27 @@ def test_partitions_see_one_class_of_a_regression():
     ("method", "models"),
     [(FedRep, "stored"), (HFMAML, "adapted, global"), (Ditto, "personal, global"), (FedBABU, "refitted, global")],
 )
-def test_clients_that_never_train_are_not_judged_by_what_they_do_not_have(method, models, ragged_data, fit):
-    line = rf"data\.test_clients: 0\.5 is not possible with {method.__name__}, which .* \({models}\); allowed: 0, or"
+@pytest.mark.parametrize("option", ["test_clients", "val_clients"])
+def test_clients_that_never_train_are_not_judged_by_what_they_do_not_have(option, method, models, ragged_data, fit):
+    line = rf"data\.{option}: 0\.5 is not possible with {method.__name__}, which .* \({models}\); allowed: 0, or"
     with pytest.raises(PflError, match=line):
-        fit(method(network=partial(MLP, hidden=(4,))), ragged_data(test_clients=0.5), 1)
+        fit(method(network=partial(MLP, hidden=(4,))), ragged_data(**{option: 0.5}), 1)
 
 
-@pytest.mark.parametrize("val_fraction", [0.0, 0.25])
-def test_clients_without_training_samples_are_judged_by_the_common_model(val_fraction, ragged_data, fit, tmp_path):
-    data = ragged_data(test_clients=0.5, val_fraction=val_fraction)
+@pytest.mark.parametrize(
+    ("options", "training"),
+    [
+        ({"test_clients": 0.5, "val_fraction": 0.0}, 3),
+        ({"test_clients": 0.5, "val_fraction": 0.25}, 3),
+        ({"test_clients": 0.5, "val_clients": 0.5, "choice_fraction": 0.25, "judge_train": True}, 1),
+        ({"val_clients": 0.5}, 3),
+    ],
+)
+def test_clients_without_training_samples_are_judged_by_the_common_model(options, training, ragged_data, fit, tmp_path):
+    data = ragged_data(**options)
     method = FedAvg(network=partial(MLP, hidden=(4,)), batch_size=4)
     metrics = fit(method, data, 2).callback_metrics
-    assert not data.tables["train"].counts[3:].any()
+    assert not data.tables["train"].counts[training:].any()
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(4,)))
     assert loaded.judged_models == method.judged_models == ("global",)
     assert loaded.eval_epochs == method.eval_epochs == 10
@@ -354,6 +396,11 @@ def test_default_speeds_are_those_of_the_papers_law():
 def test_new_clients_are_refused_where_they_would_be_tested_on_training_samples(options):
     with pytest.raises(PflError, match=r"data\.new_clients: not possible unless clients are tested on the data"):
         Digits(new_clients=5, **options).setup("test")
+
+
+def test_new_clients_are_refused_where_some_clients_are_for_validation_alone():
+    with pytest.raises(PflError, match=r"data\.new_clients: not possible with data\.val_clients; allowed: 0"):
+        Digits(new_clients=5, val_clients=0.5).setup("test")
 
 
 def test_users_that_took_part_are_not_new():

@@ -3,12 +3,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.holdout import held_out_size, hold_out, hold_out_clients
+from pfl_lightning.data.holdout import HeldOut, held_out_size, hold_out, hold_out_clients
+from pfl_lightning.errors import PflError
 
 # clients with 0 to 9 samples each, whose numbers are their places in the data
 parts_of_clients = st.lists(st.integers(0, 9), min_size=1, max_size=6).map(
     lambda sizes: np.split(np.arange(100, 100 + sum(sizes)), np.cumsum(sizes)[:-1])
 )
+
+OPTIONS = {
+    "val_fraction": 0.25,
+    "test_fraction": None,
+    "usual_test_fraction": 0.25,
+    "val_clients": 0.0,
+    "test_clients": 0.0,
+    "choice_fraction": 0.0,
+}
 
 
 def lists(parts):
@@ -54,11 +64,11 @@ def test_held_out_samples_are_a_pure_function_of_the_generator():
 
 @given(parts_of_clients, st.data())
 def test_clients_hold_out_everything_or_nothing(parts, data):
-    training = data.draw(st.integers(0, len(parts)))
-    kept, held_out = hold_out_clients(parts, training)
-    nothing = [[]] * len(parts)
-    assert lists(kept) == lists(parts)[:training] + nothing[training:]
-    assert lists(held_out) == nothing[:training] + lists(parts)[training:]
+    start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(parts))] * 2)))
+    kept, held_out = hold_out_clients(parts, range(start, stop))
+    own, nothing = lists(parts), [[]] * len(parts)
+    assert lists(kept) == own[:start] + nothing[start:stop] + own[stop:]
+    assert lists(held_out) == nothing[:start] + own[start:stop] + nothing[stop:]
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.floats(0.01, 0.9), st.integers(1, 10))
@@ -71,3 +81,55 @@ def test_what_overlaps_is_held_out_from_the_end_behind_a_gap(counts, fraction, o
         assert train.tolist() == part[: len(train)].tolist()
         if len(test) and len(train) > 1:
             assert test[0] - train[-1] == overlap + 1
+
+
+@pytest.mark.parametrize("num_clients", [1, 20, 21, 877, 1730])
+@pytest.mark.parametrize(("test_clients", "val_clients"), [(0.0, 0.0), (0.5, 0.5), (0.0, 0.3), (0.9, 0.1)])
+def test_every_client_has_one_role_and_shares_are_rounded_in_favour_of_the_held_out(
+    num_clients, test_clients, val_clients
+):
+    roles = HeldOut(**{**OPTIONS, "test_clients": test_clients, "val_clients": val_clients}).roles(num_clients)
+    assert [*roles.training, *roles.validation, *roles.test] == list(range(num_clients))
+    assert 0 <= len(roles.test) - num_clients * test_clients < 1
+    assert -1e-9 <= len(roles.validation) - (num_clients - len(roles.test)) * val_clients < 1
+
+
+@pytest.mark.parametrize("overlap", [0, 3])
+def test_choice_samples_are_taken_from_the_test_clients_alone(overlap):
+    parts = np.split(np.arange(60), [10, 20, 21])  # 10, 10, 1 and 39 samples; the last two clients test
+    held_out = HeldOut(**{**OPTIONS, "test_clients": 0.5, "choice_fraction": 0.25})
+    without = HeldOut(**{**OPTIONS, "test_clients": 0.5})
+    assigned, before = (shares.assign([parts], np.random.default_rng(0), overlap) for shares in (held_out, without))
+    assert "choice" not in before
+    assert lists(assigned["train"] + assigned["val"]) == lists(before["train"] + before["val"])
+    assert list(map(len, assigned["choice"])) == [0, 0, 0, 10]
+    assert lists(assigned["test"])[:3] == [[], [], [20]]
+    assert sorted(assigned["test"][3].tolist() + assigned["choice"][3].tolist()) == [
+        number for number in range(21, 60) if not overlap or number not in (47, 48, 49)
+    ]
+    if overlap:  # successive samples share content with the three before them
+        assert assigned["choice"][3].tolist() == list(range(50, 60))
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            {"choice_fraction": 0.5},
+            r"data\.choice_fraction: 0\.5 is not possible without data\.test_clients; allowed: 0",
+        ),
+        ({"test_clients": 1.0}, r"data\.test_clients: 1\.0 leaves no client to train; allowed: a smaller one"),
+        ({"val_clients": 1.0}, r"data\.val_clients: 1\.0 leaves no client to train; allowed: a smaller one"),
+        (
+            {"test_clients": 0.5, "val_clients": 0.8},
+            r"data\.val_clients: 0\.8 leaves no client to train; allowed: a smaller one",
+        ),
+        (
+            {"test_clients": 0.5, "test_fraction": 0.2},
+            r"data\.test_fraction: not possible with data\.test_clients; allowed: one of the two",
+        ),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_in_one_line(options, line):
+    with pytest.raises(PflError, match=f"^{line}$"):
+        HeldOut(**{**OPTIONS, **options}).check(8)

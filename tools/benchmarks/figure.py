@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.timing import Record
-from pfl_lightning.report.compare_figures import COLORS, PRINT
+from pfl_lightning.report.style import COLORS, PRINT
 
 BACKENDS = {"auto": COLORS[0], "sequential": COLORS[5], "batched": COLORS[4]}
 OURS, PEER = COLORS[0], "#999999"

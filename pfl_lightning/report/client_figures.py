@@ -1,0 +1,107 @@
+"""Figures with every client in them: histograms, and scores against numbers of samples."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pfl_lightning.report.client_table import Floats, Ints
+from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.drawing import styles_of
+from pfl_lightning.report.scatter import scatter_axes
+from pfl_lightning.report.style import PRINT
+from pfl_lightning.report.tails import judge_training
+
+BINS = 20  # of a histogram
+
+
+class _Judged(NamedTuple):
+    """What the clients of one curve have on a split after the last round, as means over the seeds.
+
+    Attributes:
+        samples: Number of samples of each client, ``[clients]``.
+        values: Test error, or loss, in the unit of the axis, ``[clients]``.
+    """
+
+    samples: Ints
+    values: Floats
+
+
+def clients_figure(curves: Sequence[Curve]) -> Figure:
+    """Histograms of the clients' final test errors, or losses, and training losses, one row for each curve.
+
+    Args:
+        curves: Curves on the same data.
+
+    Returns:
+        Each client's error is its mean over the seeds (Delta-FL, Figures 4, 12 and 13).
+    """
+    splits = _splits(curves)
+    with rc_context(PRINT):
+        size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(curves), len(splits), sharex="col", sharey="col", squeeze=False)
+        for column, (name, judged) in zip(panels.T, splits.items(), strict=True):
+            highest = max(values.max() for _, values in judged)
+            bins = np.linspace(0, highest or 1, BINS + 1).tolist()
+            for axes, (_, values), style in zip(column, judged, styles_of(curves), strict=True):
+                _draw_histogram(axes, values, bins, style["color"])
+            column[-1].set_xlabel(f"final {name} of a client")
+        for axes, curve in zip(panels[:, 0], curves, strict=True):
+            axes.set_title(f"{curve.label}: {axes.get_title(loc='left')}", loc="left")
+        figure.supylabel("clients", fontsize="medium")
+    return figure
+
+
+def samples_figure(curves: Sequence[Curve]) -> Figure:
+    """The clients' final test errors, or losses, and training losses, against their numbers of samples.
+
+    Args:
+        curves: Curves on the same data.
+
+    Returns:
+        A column for each curve; each client's error is its mean over the seeds (Delta-FL, Figures 5, 14 and 15).
+    """
+    splits = _splits(curves)
+    with rc_context(PRINT):
+        size = (0.6 + 2.2 * len(curves), 0.3 + 2.1 * len(splits))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(splits), len(curves), sharex="row", sharey="row", squeeze=False)
+        for row, (name, judged) in zip(panels, splits.items(), strict=True):
+            for axes, (samples, values), style in zip(row, judged, styles_of(curves), strict=True):
+                scatter_axes(axes, samples, values, style["color"])
+                axes.set_xlabel(f"{name.partition(' ')[0]} samples of a client")
+                axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
+            highest = max(values.max() for _, values in judged)
+            row[0].set(ylabel=name, ylim=(0, 1.2 * highest or 1))  # with room for the legends
+        for axes, curve in zip(panels[0], curves, strict=True):
+            axes.set_title(curve.label)
+    return figure
+
+
+def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
+    """What the clients of each curve have on the test samples and, if judged, the training samples; by axis label."""
+    quantity = curves[0].quantity
+    splits = {
+        f"test {quantity.error_name}{quantity.unit}": [
+            _Judged(curve.final("test")[0].samples, quantity.scale * np.mean(curve.final_errors, axis=0))
+            for curve in curves
+        ]
+    }
+    if judge_training(curves):
+        splits["train loss"] = [
+            _Judged(curve.final("train")[0].samples, np.mean([one.loss for one in curve.final("train")], axis=0))
+            for curve in curves
+        ]
+    return splits
+
+
+def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:
+    axes.hist(values, bins, color=color, alpha=0.8)
+    mean, p90 = values.mean(), np.percentile(values, 90)
+    axes.axvline(mean, color="black", linestyle="--", linewidth=1)
+    axes.axvline(p90, color="black", linestyle=":", linewidth=1)
+    axes.set_title(f"mean {mean:.3g} (dashed), p90 {p90:.3g} (dotted)", loc="left")

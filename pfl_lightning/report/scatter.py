@@ -1,0 +1,58 @@
+"""The clients' scores against their numbers of samples, as in Delta-FL (arXiv:2002.11223, Figure 5)."""
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from numpy.typing import NDArray
+
+from pfl_lightning.quantity import Quantity
+from pfl_lightning.report.style import COLORS, PRINT
+
+Floats = NDArray[np.float64]
+CROWD = 300  # clients; of more, the points are smaller and paler
+
+
+def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: str = COLORS[0]) -> None:
+    """Draw a point for each client, with lines at the mean (dashed) and the 90th percentile (dotted) of the clients.
+
+    Args:
+        axes: Where to draw; the horizontal axis becomes logarithmic.
+        samples: Number of samples of each client, ``[clients]``.
+        values: Error or loss of each client, in the unit of the axis, ``[clients]``.
+        color: Colour of the points.
+    """
+    size, alpha = (14, 0.6) if len(values) <= CROWD else (6, 0.4)
+    axes.scatter(samples, values, s=size, color=color, alpha=alpha, linewidths=0, clip_on=False)
+    mean, p90 = float(np.mean(values)), float(np.percentile(values, 90))
+    axes.axhline(mean, color="black", linestyle="--", linewidth=1, label=f"mean {mean:.3g}")
+    axes.axhline(p90, color="black", linestyle=":", linewidth=1, label=f"p90 {p90:.3g}")
+    _logarithmic(axes, decades_only=samples.max() > 200 * samples.min())
+    axes.set_ylim(bottom=0)
+
+
+def _logarithmic(axes: Axes, decades_only: bool) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades_only else (1, 2, 5)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda samples, _: f"{samples:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def scatter_figure(samples: NDArray[np.int64], scores: Floats, quantity: Quantity, split: str) -> Figure:
+    """The errors, or losses, of the clients of a run against their numbers of samples.
+
+    Args:
+        samples: Number of samples of each client, ``[clients]``.
+        scores: Score of each client, ``[clients]``.
+        quantity: What clients are judged by.
+        split: Name of the split, such as ``test``.
+    """
+    with rc_context(PRINT):
+        figure = Figure(figsize=(4.5, 3), layout="constrained")
+        axes = figure.subplots()
+        scatter_axes(axes, samples, quantity.scale * quantity.errors(scores))
+        axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {quantity.error_name}{quantity.unit}")
+        axes.set_title(f"{len(scores):,} clients", loc="left")
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
+    return figure
