@@ -5,49 +5,21 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import yaml
 from jsonargparse.typing import NonNegativeInt, PositiveInt
 
 from pfl_lightning.cli.console import CONSOLE
-from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.parser import PflParser, plain
-from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
+from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.cli.planning import PlannedRun, plan
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings import run_name
 
-DESCRIPTION = """Runs pfl fit for each method and seed, each in a process of its own. The same command again skips
-finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come before the method's
-file, options after it.
-Example: pfl sweep --seeds 1 2 --methods configs/methods/fedrep.yaml -- --config configs/data/cifar10.yaml"""
-OWN = ("--seed_everything", "--trainer.default_root_dir", "--ckpt_path")  # set by the sweep itself
-
-
-class Settings(PflCLI):
-    """Reads the settings of a run, and starts nothing."""
-
-    def instantiate_classes(self) -> None:
-        """Nothing is built."""
-
-
-class PlannedRun(NamedTuple):
-    """A run of the sweep: its name in progress lines, folder, arguments of ``pfl fit``, and all that these set."""
-
-    name: str
-    folder: Path
-    args: list[str]
-    settings: dict[str, Any]
-
-    def resume(self) -> Resume | None:
-        """Its newest checkpoint, if there is one; a PflError if that has other settings."""
-        try:
-            found = find_resume("last", self.folder / run_name(self.settings))
-        except PflError:
-            return None
-        for line in refuse_changes(found.content["config"], self.settings):
-            if not line.startswith("data.root"):
-                raise PflError(f"{line}; keep the old value, or choose another --out")
-        return found
+DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
+same command again skips finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come
+before the method's file, options after it, and what varies last.
+Example: pfl sweep --seeds 1 2 --methods configs/methods/fedrep.yaml --vary model.lr=0.1,0.03 --
+--config configs/data/cifar10.yaml"""
 
 
 class Sweep:
@@ -101,13 +73,9 @@ def sweep_command(args: list[str]) -> None:
         SystemExit: With code 1 if a run fails, 130 or 143 after a signal.
     """
     split = args.index("--") if "--" in args else len(args)
-    parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
-    parser.add_argument("--seeds", type=NonNegativeInt, nargs="+", required=True, help="Values of seed_everything.")
-    parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
-    parser.add_argument("--out", default="sweep", help="Output folder; runs are in <out>/<method>/seed_<seed>.")
-    parser.add_argument("--jobs", type=PositiveInt, default=1, help="Number of runs at the same time.")
-    given = parser.parse_args(args[:split])
-    runs, sweep = list(plan(given.methods, given.seeds, args[split + 1 :], Path(given.out))), Sweep()
+    given = sweep_parser().parse_args(expanded(args[:split]))
+    passed = [*given.passed, *args[split + 1 :]]
+    runs, sweep = list(plan(given.methods, given.vary, given.seeds, passed, Path(given.out))), Sweep()
     before = {number: signal.signal(number, sweep.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     with ThreadPoolExecutor(given.jobs) as pool:
         folders = list(pool.map(sweep.execute, runs))
@@ -119,25 +87,57 @@ def sweep_command(args: list[str]) -> None:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def plan(methods: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path) -> Iterator[PlannedRun]:
-    """The runs of a sweep, method by method, with the arguments ``passed`` on to ``pfl fit``."""
-    names = [Path(method).stem for method in methods]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise PflError(f"methods: {twice.pop()} is listed twice; allowed: files with different names")
-    if own := [word for word in passed if word.partition("=")[0] in OWN]:
-        raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
-    runs = [(name, method, seed) for name, method in zip(names, methods, strict=True) for seed in dict.fromkeys(seeds)]
-    for number, (name, method, seed) in enumerate(runs, start=1):
-        folder = out / name / f"seed_{seed}"
-        where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
-        args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false"]
-        cli = Settings(args, run=False)
-        settings = plain(cli.parser, cli.config)
-        yield PlannedRun(f"{number}/{len(runs)} {name}, seed {seed}", folder, args, settings)
+def sweep_parser() -> PflParser:
+    """The options of ``pfl sweep``."""
+    parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
+    parser.add_argument("--config", metavar="FILE", help="YAML file with some of these options.")
+    parser.add_argument("--seeds", type=NonNegativeInt, nargs="+", required=True, help="Values of seed_everything.")
+    parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE,...",
+        help="A setting and its values, in YAML. May be given several times: all combinations run.",
+    )
+    parser.add_argument(
+        "--passed",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="A word for pfl fit, like those that follow --; a file lists them.",
+    )
+    parser.add_argument(
+        "--out", default="sweep", help="Output folder; runs are in <out>/<method>[,<key>=<value>...]/seed_<seed>."
+    )
+    parser.add_argument("--jobs", type=PositiveInt, default=1, help="Number of runs at the same time.")
+    return parser
 
 
-def with_method(passed: Sequence[str], method: str) -> list[str]:
-    """The arguments with the method's file after the other files, such as the data set's, and before the options."""
-    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in ("-c", "--config")]
-    end = max((index + (1 if "=" in passed[index] else 2) for index in files), default=0)
-    return [*passed[:end], "--config", method, *passed[end:]]
+def expanded(words: Sequence[str]) -> list[str]:
+    """The words of a command line with what settings files say in place of ``--config FILE``."""
+    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
+    for place, word in enumerate(words[:-1]):
+        if word == "--config":
+            return [*words[:place], *words_of(words[place + 1]), *expanded(words[place + 2 :])]
+    return words
+
+
+def words_of(file: str) -> Iterator[str]:
+    """What a settings file of a sweep says, as words of the command line.
+
+    Raises:
+        PflError: If the file cannot be read, or holds no settings.
+    """
+    try:
+        settings: Any = yaml.safe_load(Path(file).read_text())
+    except (OSError, yaml.YAMLError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise PflError(f"config: {file} is not possible; allowed: a YAML file with options of pfl sweep")
+    for key, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        if key in ("vary", "passed"):  # each with its flag, since they may begin with dashes
+            yield from (f"--{key}={each}" for each in values)
+        else:
+            yield from (f"--{key}", *map(str, values))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pfl_lightning.cli import main, sweep
-from pfl_lightning.cli.sweep import with_method
+from pfl_lightning.cli.planning import with_method
+from pfl_lightning.settings import flat
 
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}
@@ -39,6 +40,14 @@ def swept(capsys, *args: str) -> tuple[int, list[str]]:
     except SystemExit as stop:
         code = stop.code
     return code, capsys.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """The runs that a sweep would start."""
+    runs = []
+    monkeypatch.setattr(sweep.Sweep, "execute", lambda _, run: runs.append(run) or run.folder)
+    return runs
 
 
 def rounds(folder: str) -> list[str]:
@@ -93,6 +102,119 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_one(capsys):
         code, told = swept(capsys, *command, f"--model.{option}")
         assert code == 1
         assert told[0].startswith(f"1/1 fedavg, seed 1: failed: {line}")
+
+
+def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, capsys):
+    vary = ["--vary", "model.lr=0.1,1e-3", "--vary", "model.network.hidden=[8],[4, 4]"]
+    swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", "2", *vary, "--", "--config=data.yaml", "--model.lr=0.5")
+    grid = [(lr, hidden, seed) for lr in (0.1, 0.001) for hidden in ([8], [4, 4]) for seed in (1, 2)]
+    assert len(planned) == len(grid)
+    for number, (run, (lr, hidden, seed)) in enumerate(zip(planned, grid, strict=True), start=1):
+        widths = str(hidden).replace(" ", "")
+        assert run.name == f"{number}/8 fedavg, lr={lr}, hidden={widths}, seed {seed}"
+        assert run.folder == Path(f"sweep/fedavg,lr={lr},hidden={widths}/seed_{seed}")
+        model = run.settings["model"]["init_args"]
+        assert (model["lr"], model["network"]["init_args"]["hidden"]) == (lr, hidden)
+        assert run.settings["seed_everything"] == seed
+
+
+@pytest.mark.parametrize(
+    ("key", "words", "values", "folders"),
+    [
+        (
+            "model.network",
+            "MLP,LogisticRegression",
+            ["pfl_lightning.models.MLP", "pfl_lightning.models.LogisticRegression"],
+            ["network=MLP", "network=LogisticRegression"],
+        ),
+        ("model.clip_norm", "null,2", [None, 2], ["clip_norm=null", "clip_norm=2"]),
+        ("model.decay_biases", "true", [True], ["decay_biases=true"]),
+        ("data.root", "a/b,'c, d'", ["a/b", "c, d"], ["root=a%2Fb", "root=c,%20d"]),
+    ],
+)
+def test_values_are_yaml_and_folders_are_safe(key, words, values, folders, planned, capsys):
+    swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", "--vary", f"{key}={words}", "--", "--config=data.yaml")
+    assert [dict(flat(run.settings))[key] for run in planned] == values
+    assert [run.folder.parent.name for run in planned] == [f"fedavg,{folder}" for folder in folders]
+
+
+def test_keys_that_end_alike_are_written_out(planned, capsys):
+    vary = ["--vary", "model.lr=0.1", "--vary", "model.server_optimizer.lr=1.0"]
+    swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", *vary)
+    assert planned[0].folder == Path("sweep/fedavg,model.lr=0.1,model.server_optimizer.lr=1.0/seed_1")
+
+
+def test_a_file_says_what_the_command_line_says(planned, capsys):
+    Path("experiment.yaml").write_text(
+        """
+        seeds: [1, 2]
+        methods: fedavg.yaml
+        vary:
+        - model.lr=0.1,0.2
+        passed: [--config, data.yaml, --model.epochs=3]
+        out: "a folder"
+        """
+    )
+    more = ["--seeds", "5", "--vary", "model.momentum=0,0.9", "--"]
+    swept(capsys, "--config", "experiment.yaml", *more, "--model.epochs=2")
+    of_the_file, planned[:] = list(planned), []
+    words = ["--methods", "fedavg.yaml", "--vary", "model.lr=0.1,0.2", "--out=a folder", *more]
+    swept(capsys, *words, "--config", "data.yaml", "--model.epochs=3", "--model.epochs=2")
+    assert len(planned) == 4
+    assert of_the_file == planned
+
+
+def test_a_run_with_what_varies_is_skipped_when_it_is_finished(capsys):
+    files = ["--config=data.yaml", "--config=fedavg.yaml", "--trainer.enable_progress_bar=false", "--seed_everything=1"]
+    main(["fit", *files, "--model.network.hidden=[8]", "--trainer.default_root_dir=sweep/fedavg,hidden=[8]/seed_1"])
+    capsys.readouterr()
+    words = [
+        "--methods",
+        "fedavg.yaml",
+        "--seeds",
+        "1",
+        "--vary",
+        "model.network.hidden=[8]",
+        "--",
+        "--config=data.yaml",
+    ]
+    code, told = swept(capsys, *words)
+    assert code == 0
+    run = "sweep/fedavg,hidden=[8]/seed_1/FedAvg-Digits/version_0"
+    assert told == ["1/1 fedavg, hidden=[8], seed 1: finished", f"Compare: pfl compare '{run}' --out sweep/comparison"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("model.lr", 1, "vary: model.lr is not possible; allowed: a setting and its values: model.lr=0.1,0.03"),
+        ("model.lr=", 1, "vary: model.lr= is not possible"),
+        ("=1", 1, "vary: =1 is not possible"),
+        ("model.lr=[1", 1, "vary: model.lr=[1 is not possible"),
+        ("model.lr=0.1,0.2,1e-1", 1, "vary: model.lr=0.1 is listed twice"),
+        ("model.lr=1 --vary model.lr=2", 1, "vary: model.lr is listed twice"),
+        ("model.lr=0.1,fast", 2, "model.lr: 'fast' is not possible; allowed: a number"),
+        ("model.head_epochs=1,2", 2, "model.head_epochs: FedAvg has no such option"),  # FedRep, which comes first, has
+        ("trainer.rounds=3", 2, "--trainer.rounds: no such option"),
+        ("config=a.yaml,b.yaml", 1, "vary: config is not possible; allowed: options of trainer, model, data"),
+        ("model.help=FedRep", 1, "vary: model.help is not possible"),
+        ("seed_everything=1,2", 1, "--seed_everything is not possible, the sweep sets it"),
+        ("data.seed=1,2", 1, "--data.seed is not possible, the sweep sets it"),
+        ("trainer.default_root_dir=a", 1, "--trainer.default_root_dir is not possible, the sweep sets it"),
+        ("model.lr=1 --config none.yaml", 1, "config: none.yaml is not possible; allowed: a YAML file with options"),
+        ("model.lr=1 --config list.yaml", 1, "config: list.yaml is not possible; allowed: a YAML file with options"),
+        ("model.lr=1 --config=wrong.yaml", 2, "--rounds: no such option"),
+    ],
+)
+def test_what_cannot_vary_is_refused_before_anything_starts(words, code, line, planned, capsys):
+    Path("list.yaml").write_text("[seeds, methods]")
+    Path("wrong.yaml").write_text("rounds: 3")
+    with pytest.raises(SystemExit) as stop:
+        main(["sweep", "--methods", "fedrep.yaml", "fedavg.yaml", "--seeds", "1", "--vary", *words.split()])
+    assert stop.value.code == code
+    assert not planned
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"pfl: error: {line}")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from benchmarks import timing, training
 from benchmarks.population import Measurement, measure_population, population_record
 from benchmarks.workloads import WORKLOADS, RandomClients, Workload, ragged_counts
 
-from pfl_lightning.methods import FedRep, Method
+from pfl_lightning.methods import DeltaFL, FedRep, Method
 from pfl_lightning.models import MLP
 
 NETWORK = partial(MLP, hidden=(8,))
@@ -22,6 +22,8 @@ TINY = {
     "fedavg-logistic": {},
     "fedprox-mlp": {},
     "ditto-mlp": {},
+    "deltafl-mlp": {"samples": (3, 6, 4)},
+    "deltafl-lenet": {"input_shape": (3, 32, 32), "samples": (3, 6, 4)},
     "fedprox-lenet": {"input_shape": (3, 32, 32)},
     "fedavg-lenet": {"input_shape": (3, 32, 32)},
     "fedrep-lenet": {"input_shape": (3, 32, 32)},
@@ -140,6 +142,29 @@ def test_a_client_that_does_not_train_is_noticed(tiny, monkeypatch):
     monkeypatch.setattr(FedRep, "local", lazy)
     with pytest.raises(RuntimeError, match="sequential moves a client by 0"):
         training.check_same_work(tiny, ["sequential"])
+
+
+@pytest.mark.parametrize("conformity", [0.1, 0.5, 0.8])
+def test_the_tail_of_the_plain_loop_holds_more_than_its_share_and_without_its_best_client_no_more(conformity):
+    workload = Workload(NETWORK, (1, 4, 4), cohort=20, samples=ragged_counts(20), conformity=conformity)
+    plain, _ = training.contestants(workload, [])
+    tail = sorted(plain.tail(range(20)), key=plain.loss)
+    assert all(plain.loss(client) < plain.loss(tail[0]) for client in set(range(20)) - set(tail))
+    held = torch.tensor([len(plain.data[client][1]) for client in tail]).sum() / plain.samples
+    assert held - len(plain.data[tail[0]][1]) / plain.samples <= conformity < held
+
+
+def test_a_backend_that_trains_another_tail_is_not_timed(tiny, monkeypatch):
+    workload = replace(tiny, head_epochs=0, conformity=0.5)
+    training.check_same_work(workload, ["sequential"])
+    monkeypatch.setattr(DeltaFL, "choose", Method.choose)
+    with pytest.raises(RuntimeError, match="trains clients that the other does not"):
+        training.check_same_work(workload, ["sequential"])
+
+
+@pytest.mark.parametrize("network", ["mlp", "lenet"])
+def test_only_the_tail_makes_a_difference_between_delta_fl_and_fedavg(network):
+    assert replace(WORKLOADS[f"deltafl-{network}"], conformity=1.0) == WORKLOADS[f"fedavg-{network}"]
 
 
 def test_populations_in_fresh_processes(tiny):

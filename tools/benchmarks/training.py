@@ -3,6 +3,7 @@
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.optim import SGD
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import Ditto, FedAvg, FedProx, FedRep, Method
+from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedProx, FedRep, Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -40,7 +41,7 @@ class PlainLoop:
 
     @property
     def samples(self) -> int:
-        """Training samples of all rounds of a turn."""
+        """Training samples of all rounds of a turn, also of clients who report a loss and then do not train."""
         return sum(len(self.data[client][1]) for clients in self.stages for client in clients)
 
     def turn(self) -> None:
@@ -49,7 +50,8 @@ class PlainLoop:
             self.round(clients)
 
     def round(self, clients: Sequence[int]) -> None:
-        """One communication round of FedAvg, FedRep, FedProx or Ditto, as the workload says."""
+        """One communication round of FedAvg, FedRep, FedProx, Ditto or Delta-FL, as the workload says."""
+        clients = self.tail(clients) if self.workload.conformity < 1 else clients
         total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
         mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.body}
         for client in clients:
@@ -58,6 +60,23 @@ class PlainLoop:
             for name in self.body:
                 mean[name] += trained[name] * (len(self.data[client][1]) / total)
         self.network.load_state_dict({**state, **mean})
+
+    def tail(self, clients: Sequence[int]) -> list[int]:
+        """The clients whose loss reaches the quantile at 1 - conformity, where each weighs as many as its samples."""
+        losses = {client: self.loss(client) for client in clients}
+        ascending = sorted(clients, key=losses.__getitem__)
+        below = list(accumulate(len(self.data[client][1]) for client in ascending))
+        place = next(i for i, samples in enumerate(below) if samples >= (1 - self.workload.conformity) * below[-1])
+        return [client for client in clients if losses[client] >= losses[ascending[place]]]
+
+    @torch.no_grad()
+    def loss(self, client: int) -> float:
+        """Mean loss of the server's model at one client."""
+        inputs, targets = self.data[client]
+        self.network.eval()
+        loss = F.cross_entropy(self.network(inputs), targets)
+        self.network.train()
+        return float(loss)
 
     def local(self, client: int) -> dict[str, Tensor]:
         """The tensors of one client after its local training."""
@@ -165,6 +184,8 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
         method = FedRep(head_epochs=workload.head_epochs, **settings)
     elif workload.proximity:
         method = (Ditto if workload.personal else FedProx)(proximity=workload.proximity, **settings)
+    elif workload.conformity < 1:
+        method = DeltaFL(conformity=workload.conformity, **settings)
     else:
         method = FedAvg(**settings)
     method.build(workload.input_shape, workload.classes, len(workload.counts()))
@@ -176,6 +197,7 @@ def without_trainer(method: Method) -> None:
     server = method.configure_optimizers()
     method.optimizers = lambda: server  # type: ignore[method-assign,assignment]
     method.log_round = lambda loss, cohort_size: None  # type: ignore[method-assign]
+    method.log = lambda *named: None  # type: ignore[method-assign]
 
 
 def held_by(examples: Examples, row: int) -> tuple[Tensor, Tensor]:
@@ -207,8 +229,8 @@ def check_same_work(workload: Workload, backends: Sequence[BackendName]) -> None
     """Take a turn of each in float64: whoever does less than the others must not win.
 
     Raises:
-        RuntimeError: If a backend does not move the shared or the kept numbers as far as the plain loop (within 20 %,
-            since the batch orders differ), or a client less than half as far.
+        RuntimeError: If a backend trains other clients than the plain loop, does not move the shared or the kept
+            numbers as far (within 20 %, since the batch orders differ), or a client less than half as far.
     """
     with default_float(torch.float64):
         plain, ours = contestants(workload, backends)
@@ -216,6 +238,8 @@ def check_same_work(workload: Workload, backends: Sequence[BackendName]) -> None
         expected, clients = moved(plain, start)
         for backend, contestant in ours.items():
             found, travelled = moved(contestant, start)
+            if others := travelled.keys() ^ clients.keys():
+                raise RuntimeError(f"{backend} or the plain loop trains clients that the other does not: {others}")
             for client, distance in clients.items():
                 if not travelled[client] > distance / 2:
                     travel = f"{travelled[client]:.3g}, the plain loop by {distance:.3g}"

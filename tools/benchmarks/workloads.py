@@ -55,6 +55,7 @@ class Workload:
         head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of everything.
         proximity: Strength of the pull to the received model, in FedProx or of Ditto's personal models.
         personal: Whether clients train a second model, as in Ditto.
+        conformity: Share of the samples whose clients, those with the largest losses, train in Delta-FL; 1 for FedAvg.
         clients: Clients in all; the cohort by default.
         stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
         classes: Number of classes.
@@ -68,6 +69,7 @@ class Workload:
     head_epochs: int = 0
     proximity: float = 0.0
     personal: bool = False
+    conformity: float = 1.0
     clients: int | None = None
     stages: tuple[int | None, ...] = (None,)
     classes: int = 10
@@ -98,8 +100,10 @@ WORKLOADS = {
     "fedavg-logistic": Workload(LogisticRegression, MNIST_LIKE, cohort=100, samples=150),
     "fedprox-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1),
     "ditto-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, personal=True),
+    "deltafl-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, conformity=0.5),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
+    "deltafl-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, conformity=0.5),
     "fedrep-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
     "fedavg-resnet18": Workload(ResNet18, CIFAR_LIKE, cohort=4, samples=32, batch_size=16),
     "fedavg-gru": Workload(CharGRU, TEXT_LIKE, cohort=20, samples=30, classes=80, module=FusedGRU),

@@ -1,0 +1,142 @@
+"""The runs of a sweep: every method with every value of what varies and every seed."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from jsonargparse import get_loader
+from yaml import YAMLError
+
+from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.parser import plain
+from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
+from pfl_lightning.errors import PflError
+from pfl_lightning.settings import run_name
+
+# set by the sweep itself; the seed of the data set follows the other
+OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
+load_yaml = get_loader("yaml")  # the parser's own, which takes 1e-3 for a number
+
+
+class Settings(PflCLI):
+    """Reads the settings of a run, and starts nothing."""
+
+    def instantiate_classes(self) -> None:
+        """Nothing is built."""
+
+    def plain(self) -> dict[str, Any]:
+        """Everything that is set, as a settings file has it."""
+        return plain(self.parser, self.config)
+
+
+class PlannedRun(NamedTuple):
+    """A run of the sweep: its name in progress lines, folder, arguments of ``pfl fit``, and all that these set."""
+
+    name: str
+    folder: Path
+    args: list[str]
+    settings: dict[str, Any]
+
+    def resume(self) -> Resume | None:
+        """Its newest checkpoint, if there is one; a PflError if that has other settings."""
+        try:
+            found = find_resume("last", self.folder / run_name(self.settings))
+        except PflError:
+            return None
+        for line in refuse_changes(found.content["config"], self.settings):
+            if not line.startswith("data.root"):
+                raise PflError(f"{line}; keep the old value, or choose another --out")
+        return found
+
+
+def plan(
+    methods: Sequence[str], vary: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path
+) -> Iterator[PlannedRun]:
+    """The runs of a sweep, method by method, then value by value.
+
+    Args:
+        methods: Settings files of the methods.
+        vary: What varies, such as ``model.lr=0.1,0.03``; of several the runs are all combinations.
+        seeds: Values of ``seed_everything``.
+        passed: Other arguments of ``pfl fit``.
+        out: Folder of all runs.
+
+    Raises:
+        PflError: If something is listed twice, or is not for a sweep to set.
+        SystemExit: With code 2 if the settings of a run are wrong.
+    """
+    names = [Path(method).stem for method in methods]
+    if twice := repeated(names):
+        raise PflError(f"methods: {twice[0]} is listed twice; allowed: files with different names")
+    varied = values_by_key(vary)
+    shown = shown_keys(list(varied))
+    if own := [word for word in [*passed, *(f"--{key}" for key in varied)] if word.partition("=")[0] in OWN]:
+        raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
+    check_sections(varied)
+    grid = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+    runs = list(product(zip(names, methods, strict=True), grid, dict.fromkeys(seeds)))
+    for number, ((name, method), values, seed) in enumerate(runs, start=1):
+        labels = [f"{shown[key]}={value}" for key, value in values.items()]
+        folder = out / ",".join([name, *(quote(label, safe="=,[]+") for label in labels)]) / f"seed_{seed}"
+        where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
+        options = [f"--{key}={value}" for key, value in values.items()]
+        args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false", *options]
+        called = ", ".join([name, *labels, f"seed {seed}"])
+        yield PlannedRun(f"{number}/{len(runs)} {called}", folder, args, Settings(args, run=False).plain())
+
+
+def values_by_key(vary: Sequence[str]) -> dict[str, list[str]]:
+    """The values of each setting that varies, as the command line takes them.
+
+    Raises:
+        PflError: If a setting has no values, or is listed twice, or one of its values is.
+    """
+    varied: dict[str, list[str]] = {}
+    for word in vary:
+        key, _, listed = word.partition("=")
+        try:
+            values = load_yaml(f"[{listed}]")
+        except YAMLError:
+            values = []
+        if not key or not values:
+            raise PflError(f"vary: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
+        if key in varied:
+            raise PflError(f"vary: {key} is listed twice; allowed: once, with all of its values")
+        words = [value if isinstance(value, str) else json.dumps(value, separators=(",", ":")) for value in values]
+        if twice := repeated(values):
+            raise PflError(f"vary: {key}={words[values.index(twice[0])]} is listed twice; allowed: different values")
+        varied[key] = words
+    return varied
+
+
+def repeated(values: Sequence[Any]) -> list[Any]:
+    """The values that are there already."""
+    return [value for index, value in enumerate(values) if value in values[:index]]
+
+
+def shown_keys(keys: Sequence[str]) -> dict[str, str]:
+    """What settings are called in folders: the last part of the key, or all of it if two keys end alike."""
+    last = {key: key.rpartition(".")[2] for key in keys}
+    return last if len(set(last.values())) == len(keys) else {key: key for key in keys}
+
+
+def check_sections(varied: Mapping[str, Any]) -> None:
+    """Refuse options of ``pfl fit`` that are no settings of a run, such as ``config`` and ``model.help``.
+
+    Raises:
+        PflError: If there is one.
+    """
+    sections = [name for name in Settings([], run=False).plain() if f"--{name}" not in OWN]
+    for key in varied:
+        if key.partition(".")[0] not in sections or key.endswith(".help"):
+            raise PflError(f"vary: {key} is not possible; allowed: options of {', '.join(sections)}, such as model.lr")
+
+
+def with_method(passed: Sequence[str], method: str) -> list[str]:
+    """The arguments with the method's file after the other files, such as the data set's, and before the options."""
+    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in ("-c", "--config")]
+    end = max((index + (1 if "=" in passed[index] else 2) for index in files), default=0)
+    return [*passed[:end], "--config", method, *passed[end:]]
