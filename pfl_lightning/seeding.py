@@ -24,10 +24,27 @@ def numpy_generator(*key: int | str) -> np.random.Generator:
     return np.random.default_rng(seed_of(*key))
 
 
-def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
-    """Draw one 63-bit integer for each (key, id, column), on the device of ``ids``.
+def random_words(key: Key, ids: Tensor, columns: int, first: int = 0) -> Tensor:
+    """Draw one 64-bit word for each (key, id, column), on the device of ``ids``.
 
     A value depends on nothing else: not on the other ids, the number of columns or the device.
+
+    Args:
+        key: Key of the draw.
+        ids: Client ids, or other numbers of streams, ``[clients]``.
+        columns: Draws per client.
+        first: Column to begin with.
+
+    Returns:
+        Signed integers, uniform on all 2^64, ``[clients, columns]``.
+    """
+    column = torch.arange(first + 1, first + columns + 1, device=ids.device)
+    stream = _mix(ids * _GOLDEN + seed_of(*key))
+    return _mix(stream[:, None] + column * _GOLDEN)
+
+
+def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
+    """Draw one 63-bit integer for each (key, id, column): a random word without its sign.
 
     Args:
         key: Key of the draw.
@@ -37,9 +54,7 @@ def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
     Returns:
         Integers in [0, 2^63), ``[clients, columns]``.
     """
-    column = torch.arange(1, columns + 1, device=ids.device)
-    stream = _mix(ids * _GOLDEN + seed_of(*key))
-    return _mix(stream[:, None] + column * _GOLDEN) & _LARGEST
+    return random_words(key, ids, columns) & _LARGEST
 
 
 def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int | None = None) -> Tensor:

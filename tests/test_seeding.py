@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.seeding import numpy_generator, permutations, random_bits, seed_of
+from pfl_lightning.seeding import numpy_generator, permutations, random_bits, random_words, seed_of
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -50,11 +50,14 @@ def test_numpy_generator_is_fresh_for_every_call():
 
 
 @pytest.mark.parametrize("client", [0, 1, 7, 123_456_789])
-def test_bits_are_those_of_splitmix64(client):
+def test_words_and_bits_are_those_of_splitmix64(client):
     key = (3, "order", 5)
     stream = next(splitmix64(seed_of(*key) + (client - 1) * GOLDEN))
-    expected = [word & (MASK >> 1) for word in islice(splitmix64(stream), 6)]
-    assert random_bits(key, torch.tensor([client]), 6).tolist() == [expected]
+    expected = list(islice(splitmix64(stream), 6))
+    words = random_words(key, torch.tensor([client]), 6)
+    assert [word & MASK for word in words[0].tolist()] == expected
+    assert random_bits(key, torch.tensor([client]), 6).tolist() == [[word & (MASK >> 1) for word in expected]]
+    assert torch.equal(random_words(key, torch.tensor([client]), 4, first=2), words[:, 2:])
 
 
 def test_bits_do_not_depend_on_the_other_clients_or_columns():

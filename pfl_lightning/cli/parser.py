@@ -5,12 +5,13 @@ import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
-from pfl_lightning import callbacks, data, methods, models, system
+from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
+from pfl_lightning.server import Sums
 from pfl_lightning.system import Speeds
 
 
@@ -27,6 +28,7 @@ CHOICES: dict[str, dict[str, type]] = {
         ("sizes", data, Sizes),
         ("network", models, Network),
         ("speeds", system, Speeds),
+        ("sums", server, Sums),
         ("callbacks", callbacks, pl.Callback),
     )
 }

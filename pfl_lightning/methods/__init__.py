@@ -1,4 +1,4 @@
-from pfl_lightning.methods.base import Method, method_of
+from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.fedavg import FedAvg
@@ -10,6 +10,7 @@ from pfl_lightning.methods.lg_fedavg import LGFedAvg
 from pfl_lightning.methods.linear_fedrep import LinearFedRep
 from pfl_lightning.methods.loading import load_method
 from pfl_lightning.methods.local import Local
+from pfl_lightning.methods.narrowing import method_of
 
 __all__ = [
     "HFMAML",

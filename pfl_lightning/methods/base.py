@@ -4,7 +4,7 @@ from math import pow
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-import lightning.pytorch as pl
+import torch
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -18,8 +18,10 @@ from pfl_lightning.methods.hooks import warn_of_unused
 from pfl_lightning.methods.lifecycle import Lifecycle
 from pfl_lightning.models import MLP, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
-from pfl_lightning.server import Weighting, client_weights
-from pfl_lightning.tree import Params, Tree, add_to, mix, prefixed, select
+from pfl_lightning.server import Sums, Weighting, client_weights
+from pfl_lightning.tree import Params, Tree, prefixed, select
+
+LOSS = "train/loss"  # entry of the training losses among the uploads
 
 
 class Method(Lifecycle):
@@ -63,6 +65,8 @@ class Method(Lifecycle):
         server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
         chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
+        sums: Adds up the uploads and training losses for the server, which learns their sums alone. Default: in the
+            clear (``Sums``); ``SecureSums`` masks each upload.
     """
 
     keeps: ClassVar[Part] = "nothing"
@@ -99,9 +103,10 @@ class Method(Lifecycle):
         server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
         backend: BackendName = "auto",
         chunk_size: PositiveInt | None = None,
+        sums: Sums | None = None,
     ) -> None:
-        super().__init__(server_optimizer)
-        self.save_hyperparameters(ignore=["network", "server_optimizer"])
+        super().__init__(server_optimizer, sums or Sums())
+        self.save_hyperparameters(ignore=["network", "server_optimizer", "sums"])
         self.make_network = network
         self.head_layers = head_layers or self.usual_head_layers
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
@@ -254,22 +259,23 @@ class Method(Lifecycle):
         Returns:
             Weighted mean of their uploads, and of their training losses.
         """
-        dtype = next(self.network.parameters()).dtype
+        dtype, key = next(self.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
         weights = batch.weights.to(self.device, dtype, non_blocking=True)
+        sums = self.sums if self.shared else Sums()  # where nothing is shared, the losses are for the log alone
+        total = sums.start(torch.cat([batch.examples.host_ids, batch.left_out]), key)
+        total.abstain(batch.left_out)
 
-        def work(start: int, cohort: Examples) -> tuple[Tensor, Tree, Tree, Tensor]:
-            trained, losses = self.local(cohort, self.received(cohort.ids), (batch.seed, "train", batch.round_index))
-            share = weights[start : start + len(cohort)]
+        def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Tree]:
+            trained, losses = self.local(cohort, self.received(cohort.ids), key)
             kept, upload = select(trained.own, self.clients.names), select(trained.own, self.shared)
-            return cohort.ids, kept, mix(share, upload), (share * losses).sum()
+            share = weights[start : start + len(cohort)]
+            return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses})
 
-        mean: Tree = {}
-        loss = weights.new_zeros(())
-        for ids, kept, share_of_mean, share_of_loss in self.chunks.map(work, batch.examples):
-            add_to(mean, share_of_mean)
-            self.clients.scatter(ids, kept)
-            loss += share_of_loss
-        return mean, loss
+        for cohort, kept, part in self.chunks.map(work, batch.examples):
+            total.add(cohort.host_ids, part)
+            self.clients.scatter(cohort.ids, kept)
+        mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
+        return mean, mean.pop(LOSS)
 
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
         """Evaluate some clients with each of their models, on each split."""
@@ -286,14 +292,3 @@ class Method(Lifecycle):
         for scores in self.chunks.map(work, batch.train):
             for name, score in scores:
                 self.metrics[name].update(*score)
-
-
-def method_of(module: pl.LightningModule) -> Method:
-    """Narrow the module that Lightning passes to a callback to ``Method``.
-
-    Raises:
-        PflError: If it is another kind of module.
-    """
-    if not isinstance(module, Method):
-        raise PflError(f"model: {type(module).__name__} is not possible with these callbacks; allowed: a Method")
-    return module

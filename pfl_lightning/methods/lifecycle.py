@@ -19,6 +19,7 @@ from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss, ClientScore
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import seed_of
+from pfl_lightning.server import Sums
 from pfl_lightning.system import Clock
 from pfl_lightning.tree import Tree
 
@@ -28,6 +29,7 @@ class Lifecycle(pl.LightningModule, ABC):
 
     Args:
         server_optimizer: Makes the server's optimizer, the only optimizer that Lightning sees.
+        sums: Adds up uploads for the server.
 
     Attributes:
         network: The network with the server's tensors.
@@ -47,10 +49,10 @@ class Lifecycle(pl.LightningModule, ABC):
     test_only: bool = False
     lr: float
 
-    def __init__(self, server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer]) -> None:
+    def __init__(self, server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer], sums: Sums) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.make_optimizer = server_optimizer
+        self.make_optimizer, self.sums = server_optimizer, sums
         self.clock = Clock()
         self.scores = nn.ModuleDict()
 
@@ -156,8 +158,9 @@ class Lifecycle(pl.LightningModule, ABC):
         return cast(dict[str, ClientScore], dict(self.scores.items()))
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
-        """Log a round's simulated time, loss and cohort size."""
+        """Log a round's simulated time, loss and cohort size, and what has been summed so far."""
         self.log_clock()
+        self.log_dict(self.sums.scalars())
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
 
@@ -206,16 +209,18 @@ class Lifecycle(pl.LightningModule, ABC):
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the clock, and everything needed to build the method again."""
+        """Add the clock, the counts of the sums, and everything needed to build the method again."""
         checkpoint["clock"] = asdict(self.clock)
+        checkpoint["sums"] = (self.sums.calls, self.sums.bytes)
         checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.built_for
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore the clock; build the method, unless it is built; take the checkpoint's float type."""
+        """Restore clock and counts; build the method, unless it is built; take the checkpoint's float type."""
         self.clock = Clock(**checkpoint["clock"])
+        self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))  # older checkpoints have none
         if not hasattr(self, "clients"):
             self.build(**checkpoint["shape"])
         self.chunks.limit = checkpoint["engine"]["limit"]

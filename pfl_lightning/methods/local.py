@@ -23,5 +23,11 @@ class Local(Method):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
-            head_layers=None, eval_epochs=0, eval_momentum=0.0, batch_norm="local", server_optimizer=SGD, **kwargs
+            head_layers=None,
+            eval_epochs=0,
+            eval_momentum=0.0,
+            batch_norm="local",
+            server_optimizer=SGD,
+            sums=None,
+            **kwargs,
         )

@@ -1,0 +1,62 @@
+"""Pairwise masks: random words that cancel in the sum over all clients."""
+
+from math import ceil, log2
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.seeding import Key, permutations, random_words
+from pfl_lightning.tree import Tree
+
+BLOCK = 1 << 16  # words drawn at once: they fit in a cache
+
+
+class Masks:
+    """Masks of the participants of one sum: each shares seeds with its neighbours on a ring in random order.
+
+    Of two neighbours one adds the random words of their seed, the other one subtracts them, modulo 2^64. An upload
+    looks uniformly random to a server that lacks the seed of even one of the client's neighbours, and there are about
+    log2(participants) of them (docs/derivations.md, Secure sums).
+
+    Paper: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017, for
+    pairwise masks; Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", CCS 2020, for
+    few neighbours.
+
+    Args:
+        ids: Participants, two or more, ``[participants]``.
+        key: Key of the order on the ring and of the seeds.
+    """
+
+    def __init__(self, ids: Tensor, key: Key) -> None:
+        size = len(ids)
+        order = permutations((*key, "ring"), torch.zeros(1, dtype=torch.int64), torch.tensor([size]), size)[0]
+        self.key, self.ring = key, ids[order]
+        reach = torch.arange(1, max(1, ceil(log2(size) / 2)) + 1)
+        self.ahead = (torch.arange(size)[:, None] + reach) % size  # neighbours ahead of each place, [places, reach]
+
+    def hide(self, ids: Tensor, words: Tree) -> Tree:
+        """Add the masks of some clients to the sum of their words.
+
+        Masks that two of these clients share cancel, so they are not drawn.
+
+        Args:
+            ids: The clients, ``[clients]``.
+            words: Sums of their words, ``[...]``.
+        """
+        within = torch.isin(self.ring, ids)
+        here, ahead = within[:, None], within[self.ahead]
+        device = next(iter(words.values())).device
+        added, subtracted = (edges.flatten().nonzero()[:, 0].to(device) for edges in (here & ~ahead, ~here & ahead))
+        return {
+            name: tensor + (self._stream(name, added, tensor) - self._stream(name, subtracted, tensor))
+            for name, tensor in words.items()
+        }
+
+    def _stream(self, name: str, seeds: Tensor, like: Tensor) -> Tensor:
+        """Sum of the random words of some seeds, in the shape of a tensor."""
+        total = torch.zeros(like.numel(), dtype=torch.int64, device=like.device)
+        width = max(1, BLOCK // max(1, len(seeds)))
+        for first in range(0, like.numel(), width):
+            block = total[first : first + width]
+            block += random_words((*self.key, "mask", name), seeds, len(block), first).sum(0)
+        return total.view(like.shape)

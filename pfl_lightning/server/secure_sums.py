@@ -1,0 +1,127 @@
+import torch
+from jsonargparse.typing import PositiveFloat
+from torch import Tensor
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import Key
+from pfl_lightning.server.fixed_point import FixedPoint
+from pfl_lightning.server.masks import Masks
+from pfl_lightning.server.sums import Sums, WeightedSum
+from pfl_lightning.tree import Tree
+
+WEIGHT = "sums/weight"  # entry of every sum: the weights are summed, too
+WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
+TOLERANCE = 2.0**-7  # weights in bfloat16 can sum to a little more than 1; a word can hold twice as much
+
+
+class SecureSums(Sums):
+    """Sums by secure aggregation: the server sees only masked uploads, which look random, and learns their sum.
+
+    Rule of a sum; ``f`` binary places keep every sum within 64 bits, and ``mask_i`` are random words that cancel::
+
+        upload_i = round(2^f * weight_i * value_i) + mask_i  mod 2^64
+        result   = 2^-f * (sum_i upload_i                    mod 2^64)
+
+    Results are exact sums of rounded values, so they do not depend on the order of the clients, the chunks or the
+    masks. The sum of the weights is computed in the same way, and checked. A sum needs at least two participants, and
+    all of them have to upload: a participant with nothing to add uploads masked zeros. Clients that drop out in the
+    middle of a round are not simulated.
+
+    This simulates what a server sees, what it costs and what rounding does; it protects nobody, because all seeds
+    follow from that of the run. Masks that cancel within a chunk are not drawn.
+
+    Paper: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017; Bell et
+    al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", CCS 2020.
+
+    Args:
+        limit: Largest absolute value in an upload, from 1 to 2^40; more is an error. The smaller, the finer the
+            rounding: to 2^-42 with the default of 2^20.
+        masks: Whether uploads are masked; the results are the same without, and faster.
+    """
+
+    def __init__(self, limit: PositiveFloat = 2.0**20, masks: bool = True) -> None:
+        super().__init__()
+        self.code, self.masks = FixedPoint(limit), masks
+
+    def start(self, ids: Tensor, key: Key, limit: float | None = None) -> "SecureWeightedSum":
+        """Start a sum; see ``Sums.start``."""
+        if len(ids) < 2:
+            raise PflError(
+                f"model.sums: {len(ids)} participant in a round is not possible with SecureSums, the sum would be its "
+                "upload; allowed: 2 or more, see data.participation.pool_size and StageDoubling.n0"
+            )
+        code = self.code if limit is None else FixedPoint(limit)
+        return SecureWeightedSum(self, ids, code, Masks(ids, key) if self.masks else None)
+
+
+class SecureWeightedSum(WeightedSum):
+    """One secure sum in progress; its parts are words that ``result`` turns into numbers.
+
+    Args:
+        sums: Where to count the sum.
+        ids: Participants, ``[participants]``.
+        code: How numbers become words.
+        masks: The participants' masks; None for none.
+    """
+
+    def __init__(self, sums: Sums, ids: Tensor, code: FixedPoint, masks: Masks | None) -> None:
+        super().__init__(sums)
+        self.code, self.masks = code, masks
+        self.awaited = set(ids.tolist())
+        self.silent = ids[:0]
+
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Tree:
+        """Masked words of some clients, already added up; see ``WeightedSum.encode``.
+
+        Raises:
+            PflError: If a value is beyond the limit or not a number, or a weight is not in [0, 1].
+        """
+        weights = weights.double()
+        if not ((weights >= 0) & (weights <= 1)).all():
+            lowest, highest = weights.aminmax()
+            raise PflError(f"model.sums: weights from {lowest:g} to {highest:g} are not possible; allowed: 0 to 1")
+        words = {name: self.code.encode(weights, stack) for name, stack in tree.items()}
+        return self._hidden(ids, {**words, WEIGHT: WEIGHTS.encode(weights, torch.ones_like(weights))})
+
+    def add(self, ids: Tensor, part: Tree) -> None:
+        """Receive the words of these clients, ``[clients]``.
+
+        Raises:
+            PflError: If one of them is no participant, or is received twice.
+        """
+        self._receive(ids)
+        super().add(ids, part)
+
+    def abstain(self, ids: Tensor) -> None:
+        """Let these participants, ``[clients]``, upload masked zeros.
+
+        Raises:
+            PflError: As in ``add``.
+        """
+        self._receive(ids)
+        self.silent = torch.cat([self.silent, ids])
+
+    def result(self) -> Tree:
+        """End the sum and count it; see ``WeightedSum.result``."""
+        if self.awaited:
+            raise PflError(
+                f"model.sums: {len(self.awaited)} participants without an upload are not possible, such as client "
+                f"{min(self.awaited)}; allowed: each of them adds or abstains"
+            )
+        zeros = {name: torch.zeros_like(words) for name, words in self.total.items()}
+        super().add(self.silent, self._hidden(self.silent, zeros))
+        total = super().result()
+        weight = float(WEIGHTS.decode(total.pop(WEIGHT)))
+        if weight > 1 + TOLERANCE:
+            raise PflError(f"model.sums: weights with a sum of {weight:g} are not possible; allowed: at most 1")
+        return {name: self.code.decode(words) for name, words in total.items()}
+
+    def _receive(self, ids: Tensor) -> None:
+        some = set(ids.tolist())
+        if not some <= self.awaited:
+            wrong = min(some - self.awaited)
+            raise PflError(f"model.sums: an upload of client {wrong} is not possible; allowed: one of each participant")
+        self.awaited -= some
+
+    def _hidden(self, ids: Tensor, words: Tree) -> Tree:
+        return self.masks.hide(ids, words) if self.masks else words

@@ -1,0 +1,95 @@
+from torch import Tensor
+
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Tree, add_to, mix
+
+
+class Sums:
+    """Weighted sums of what clients upload: all that the server of a round learns about them.
+
+    Participants may upload in any order and in any chunks::
+
+        total = sums.start(ids, key)
+        for some, weights, tree in chunks:
+            total.add(some, total.encode(some, weights, tree))
+        total.abstain(others)
+        mean = total.result()
+
+    Attributes:
+        calls: Sums so far.
+        bytes: Bytes that all clients have uploaded for them so far.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.bytes = 0
+
+    def start(self, ids: Tensor, key: Key, limit: float | None = None) -> "WeightedSum":
+        """Start a sum.
+
+        Args:
+            ids: Clients that take part, ``[participants]``, on the CPU.
+            key: Key for the randomness of secure sums; a different one for each sum.
+            limit: Largest absolute value that an upload may have, where the kind of sum has a limit. Default: the
+                limit of all sums.
+
+        Raises:
+            PflError: If a secure sum is not possible with these participants or this limit.
+        """
+        return WeightedSum(self)
+
+    def count(self, uploaded: int) -> None:
+        """Count one more sum, and the bytes uploaded for it."""
+        self.calls += 1
+        self.bytes += uploaded
+
+    def scalars(self) -> dict[str, float]:
+        """Both counts, by their names in TensorBoard and ``metrics.csv``."""
+        return {"sums/calls": float(self.calls), "sums/bytes": float(self.bytes)}
+
+
+class WeightedSum:
+    """One sum in progress; this one adds up what clients upload in the clear.
+
+    Args:
+        sums: Where to count the sum.
+    """
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+        self.total: Tree = {}
+        self.uploaded = 0
+
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Tree:
+        """What some clients upload, already added up; it changes nothing, so that it can be repeated.
+
+        Args:
+            ids: The clients, ``[clients]``, on the CPU.
+            weights: Their weights; all weights of a sum are not negative and sum to at most 1, ``[clients]``.
+            tree: Their tensors, ``[clients, ...]``.
+
+        Returns:
+            One tensor for each name, ``[...]``, for ``add``.
+        """
+        return mix(weights, tree)
+
+    def add(self, ids: Tensor, part: Tree) -> None:
+        """Receive what these clients upload, ``[clients]``; each client adds or abstains once."""
+        add_to(self.total, part)
+        self.uploaded += len(ids) * sum(tensor.nbytes for tensor in part.values())
+
+    def abstain(self, ids: Tensor) -> None:
+        """Note that these participants, ``[clients]``, have nothing to add."""
+
+    def result(self) -> Tree:
+        """End the sum and count it.
+
+        Returns:
+            The weighted sum of the tensors, ``[...]``; in the precision of the weights, or in float64 if the sum is
+            secure.
+
+        Raises:
+            PflError: If a secure sum has not heard from all participants, or their weights sum to more than 1.
+        """
+        self.sums.count(self.uploaded)
+        return self.total
