@@ -1,4 +1,7 @@
-"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture; see docs/derivations.md, Three Gaussians."""
+"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture.
+
+Derivations: docs/derivations.md, Three Gaussians.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 from torch import Tensor
 
-from pfl_lightning.report.compare_figures import PRINT
+from pfl_lightning.report.style import PRINT
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory import (
     circumcentre,
