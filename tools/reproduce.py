@@ -1,19 +1,29 @@
-"""Runs the experiments behind a figure of a paper and checks the paper's claims about it.
+"""Runs the experiments behind a table or figure of a paper and checks the paper's claims about it.
 
-Example: ``python tools/reproduce.py srpfl fig3 --scale small --root DIR``; DIR holds one folder of files for each data
-set, such as ``DIR/cifar10``. Finished runs are kept in ``--out`` and not repeated; an interrupted command resumes.
+Examples: ``python tools/reproduce.py srpfl fig3 --scale small --root DIR`` and ``python tools/reproduce.py delta_fl
+table2 --root DIR``; DIR holds one folder of files for each data set, such as ``DIR/cifar10``. Finished runs are kept in
+``--out`` and not repeated; an interrupted command resumes.
 """
 
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Literal
 
 from jsonargparse import auto_cli
-from reproduction.claims import show
+from reproduction.claims import Claim, show
+from reproduction.delta_fl import runs
+from reproduction.delta_fl.devices import TABLE, device_claims
+from reproduction.delta_fl.figures import FIGURES as DELTA_FL
+from reproduction.delta_fl.figures import FigureName as DeltaFLName
+from reproduction.delta_fl.figures import figure_claims as delta_fl_claims
+from reproduction.delta_fl.search import search
+from reproduction.delta_fl.toy import toy_claims
 from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, Scale, figure_claims
 from reproduction.srpfl.linear import linear_claims
 
 from pfl_lightning.cli.console import complain, keep_quiet
+from pfl_lightning.errors import PflError
 
 
 def srpfl(
@@ -48,7 +58,60 @@ def srpfl(
         claims = linear_claims(figure=folder / "linear.png")
     else:
         claims = figure_claims(FIGURES[figure], scale, root, folder, seeds or SEEDS[scale], jobs)
-    show(claims)
+    finish(claims, json)
+
+
+def delta_fl(
+    figure: Literal[DeltaFLName, "table1", "fig3", "search"],
+    scale: Scale = "small",
+    root: Path = Path("data"),
+    out: Path = Path("reproduce"),
+    pairs: list[runs.PairName] | None = None,
+    seeds: list[int] | None = None,
+    jobs: int = 1,
+    json: Path | None = None,
+) -> None:
+    """Run the experiments of a table or figure of Delta-FL and check its claims; the exit code is 1 if one fails.
+
+    Args:
+        figure: Which table or figure. ``table2`` stands for Table 3 and Figures 4 to 15 too, which show the same runs;
+            ``search`` tries learning rates on validation devices.
+        scale: ``small`` runs on two CPU cores, ``full`` is the paper's setting.
+        root: Folder with a folder of files for each data set.
+        out: Folder for runs and figures.
+        pairs: Pairs of data and network; by default all that the figure has.
+        seeds: Seeds to run; by default 1 to 3 at small scale, the paper's 1 to 5 at full scale, and 1 for a search.
+        jobs: Number of runs at the same time.
+        json: File to which one record per claim is written.
+    """
+    keep_quiet()
+    possible = DELTA_FL[figure].pairs if figure in DELTA_FL else tuple(TABLE) if figure == "table1" else runs.PAIRS
+    if wrong := [pair for pair in pairs or () if pair not in possible]:
+        complain(f"pairs: {wrong[0]} is not possible for {figure}; allowed: {', '.join(possible)}")
+        raise SystemExit(2)
+    usual = [1] if figure == "search" else runs.SEEDS[scale]
+    places = [
+        runs.Place(pair, scale, root, out / f"delta_fl-{pair}-{scale}", seeds or usual, jobs)
+        for pair in pairs or possible
+    ]
+    try:
+        if figure == "search":
+            search(places)
+            return
+        if figure == "fig3":
+            claims = toy_claims(out / "delta_fl-toy.png")
+        else:
+            claims = device_claims(places) if figure == "table1" else delta_fl_claims(figure, places)
+    except PflError as error:
+        complain(str(error))
+        raise SystemExit(2) from error
+    finish(claims, json)
+
+
+def finish(claims: Sequence[Claim], json: Path | None) -> None:
+    """Print the claims, write them if asked to, and exit with code 1 if one fails."""
+    if claims:
+        show(claims)
     if json is not None:
         records = [claim._asdict() | {"passed": bool(claim.passed)} for claim in claims]
         json.write_text(dumps(records, indent=2) + "\n")
@@ -57,4 +120,4 @@ def srpfl(
 
 
 if __name__ == "__main__":
-    auto_cli({"srpfl": srpfl})
+    auto_cli({"srpfl": srpfl, "delta_fl": delta_fl})

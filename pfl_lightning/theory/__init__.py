@@ -8,6 +8,15 @@ from pfl_lightning.theory.linear import (
     stage_length_bound,
     switching_distance,
 )
+from pfl_lightning.theory.superquantile import (
+    circumcentre,
+    extreme_mixtures,
+    gaussian_losses,
+    narrowed,
+    superquantile_loss,
+    superquantile_minimizer,
+    worst_mixture,
+)
 from pfl_lightning.theory.times import (
     equal_stages_ratio,
     expected_order_statistic,
@@ -17,10 +26,14 @@ from pfl_lightning.theory.times import (
 )
 
 __all__ = [
+    "circumcentre",
     "contraction",
     "equal_stages_ratio",
     "expected_order_statistic",
     "expected_time",
+    "extreme_mixtures",
+    "gaussian_losses",
+    "narrowed",
     "next_distance",
     "orthonormal",
     "principal_angle_distance",
@@ -29,5 +42,8 @@ __all__ = [
     "stage_length",
     "stage_length_bound",
     "stage_sizes",
+    "superquantile_loss",
+    "superquantile_minimizer",
     "switching_distance",
+    "worst_mixture",
 ]

@@ -1,0 +1,82 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from reproduction.delta_fl import claims
+
+from pfl_lightning.quantity import ACCURACY
+from pfl_lightning.report import Curve
+
+ROUNDS = np.array([0, 20])
+
+
+def curve(errors, cohorts=(), calls=(0.0, 20.0), **settings):
+    """A curve with the final errors of some devices, ``[seeds][devices]``, and the devices kept in each round."""
+    runs = [
+        SimpleNamespace(
+            seed=seed,
+            settings={"data.participation.pool_size": 10} | {f"model.{key}": value for key, value in settings.items()},
+            rounds=ROUNDS,
+            quantity=ACCURACY,
+            client_scores=lambda model, index, each=each: 1 - np.array(each),
+            logged={"system/cohort": dict(enumerate(cohorts, start=1))},
+            calls=np.array(calls),
+        )
+        for seed, each in enumerate(errors)
+    ]
+    return Curve(runs, "global")
+
+
+def passed(found) -> list[bool]:
+    return [claim.passed for claim in found]
+
+
+EVEN = [0.2] * 11  # mean and 90th percentile 20 %
+UNEVEN = [0.0] * 5 + [0.1] + [0.4] * 5  # mean 21/110 = 19.1 %, 90th percentile 40 %
+
+
+def test_errors_are_percentiles_over_devices_as_numpy_has_them():
+    found = claims.errors(curve([np.arange(11) / 100, np.arange(11) / 50]), "p90")
+    np.testing.assert_allclose(found, [9.0, 18.0])
+    assert claims.shown(found) == "13.5 ± 6.4"  # 9 / sqrt(2)
+
+
+def test_a_better_tail_is_claimed_if_the_mean_does_not_pay_for_it():
+    family = {"fedavg": curve([UNEVEN]), claims.HALF: curve([EVEN])}
+    assert passed(claims.served_better(family)) == [True, True]  # 0.9 points of the mean are lost
+    costly = family | {claims.HALF: curve([[0.25] * 11])}
+    assert passed(claims.served_better(costly)) == [True, False]
+    swapped = {"fedavg": curve([EVEN]), claims.HALF: curve([UNEVEN])}
+    assert passed(claims.served_better(swapped)) == [False, True]
+
+
+def test_means_on_par_may_differ_by_the_spread_over_the_seeds():
+    fedavg = curve([[0.10] * 4, [0.30] * 4])
+    noisy = curve([[0.15] * 4, [0.31] * 4])  # 5 and 1 points: a mean of 3, and a spread of 2.8
+    assert passed(claims.served_better({"fedavg": fedavg, "other": noisy}))[1] is False
+    noisier = curve([[0.16] * 4, [0.30] * 4])  # 6 and 0 points: 3 and 4.2
+    assert passed(claims.served_better({"fedavg": fedavg, "other": noisier}))[1] is True
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "expected"),
+    [((5, 6, 5, 6), [True, True]), ((8, 8, 8, 8), [False, True]), ((4, 4, 6, 6), [True, False])],
+)
+def test_as_many_devices_are_kept_as_the_conformity_says(cohorts, expected):
+    assert passed(claims.kept({"name": curve([EVEN], cohorts, conformity=0.5)})) == expected
+
+
+def test_a_rarer_quantile_may_change_the_tail_a_little():
+    every = curve([UNEVEN])
+    near, far = curve([[0.0] * 5 + [0.1] + [0.41] * 5]), curve([EVEN])
+    assert passed(claims.period_matters_little({claims.HALF: every, "rarer": near, "rarest": far})) == [True, False]
+
+
+def test_tails_from_sums_are_the_same_and_cost_more_sums():
+    exact = curve([EVEN], (5, 5, 4, 5))
+    summed = curve([EVEN], (5, 5, 4, 5), calls=(0.0, 400.0))
+    found = claims.same_tails({claims.HALF: exact, claims.SUMS: summed})
+    assert passed(found) == [True, True, True]
+    assert found[2].measured == "1.0, 20.0"
+    other = curve([UNEVEN], (5, 3, 4, 5))
+    assert passed(claims.same_tails({claims.HALF: exact, claims.SUMS: other})) == [False, False, False]

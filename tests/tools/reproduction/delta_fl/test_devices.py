@@ -1,0 +1,32 @@
+import fakes
+import numpy as np
+import pytest
+from fakes.sent140 import write_glove
+from reproduction.delta_fl import devices, runs
+
+
+def passed(claims) -> list[bool]:
+    return [claim.passed for claim in claims]
+
+
+@pytest.mark.parametrize("pair", devices.TABLE)
+def test_devices_are_counted_as_the_runs_split_them(pair, tmp_path, monkeypatch, capsys):
+    data = pair.partition("_")[0]
+    fakes.WRITERS[data](tmp_path / data)
+    write_glove(tmp_path / "glove", {"happy": np.ones(50)})
+    monkeypatch.setitem(runs.SMALL, pair, "--data.num_clients=11 --data.partition.min_samples=5")
+    place = runs.Place(pair, "small", tmp_path, tmp_path, [1], 1)
+    found = devices.measured(devices.load(place))
+    assert found[:2] == (5, 6)
+    assert 5 <= found.smallest <= found.median <= found.largest
+    assert devices.device_claims([place]) == []
+    assert "train" in capsys.readouterr().out
+
+
+def test_a_row_of_table_1_allows_for_another_half_of_the_users():
+    paper = devices.TABLE["femnist_linear"]
+    assert passed(devices.row_claims("femnist_linear", paper, paper)) == [True, True]
+    assert passed(devices.row_claims("femnist_linear", paper._replace(median=170, largest=400), paper)) == [True, True]
+    assert passed(devices.row_claims("femnist_linear", paper._replace(median=150), paper)) == [True, False]
+    assert passed(devices.row_claims("femnist_linear", paper._replace(smallest=100), paper)) == [True, False]
+    assert passed(devices.row_claims("femnist_linear", paper._replace(test=864), paper)) == [False, True]

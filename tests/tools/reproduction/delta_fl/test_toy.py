@@ -1,0 +1,32 @@
+import pytest
+import torch
+from reproduction.delta_fl import toy
+
+
+def passed(claims) -> list[bool]:
+    return [claim.passed for claim in claims]
+
+
+def test_every_claim_holds_and_the_picture_is_drawn(tmp_path):
+    claims = toy.toy_claims(tmp_path / "new" / "toy.png")
+    assert [claim for claim in claims if not claim.passed] == []
+    assert (tmp_path / "new" / "toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_measured_numbers_are_those_of_the_derivation():
+    largest, _, means, _ = toy.loss_claims(toy.models())
+    assert largest.measured == "3.111, 3.000"  # 28/9 and 3
+    assert means.measured == "2.556, 2.667"  # 23/9 and 8/3
+
+
+def test_claims_fail_for_models_that_are_swapped():
+    found = toy.models()
+    swapped = {"FedAvg": found["Delta-FL"], "Delta-FL": found["FedAvg"]}
+    assert passed(toy.loss_claims(swapped)) == [False, False, False, False]
+
+
+def test_mixtures_are_uniform():
+    # every weight is Beta(1, 2): below 1/2 with 1 - (1/2)^2; the standard error of 200,000 draws is 0.001
+    mixtures = toy.uniform_mixtures(toy.DRAWS)
+    torch.testing.assert_close(mixtures.sum(-1), torch.ones(toy.DRAWS, dtype=torch.float64))
+    assert (mixtures < 0.5).double().mean(0).tolist() == pytest.approx([0.75] * 3, abs=0.005)

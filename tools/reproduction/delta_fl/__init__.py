@@ -1,0 +1,1 @@
+"""Device heterogeneity in federated learning: a superquantile approach (Delta-FL)."""

@@ -1,0 +1,130 @@
+"""Delta-FL's claims about its tables and figures, checked on the curves of runs."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import numpy as np
+
+from pfl_lightning.report import Curve
+from pfl_lightning.report.client_table import Floats
+from reproduction.claims import Claim
+
+Curves = Mapping[str, Curve]  # of one pair, by the names of their folders
+Check = Callable[[Curves], list[Claim]]
+
+ON_PAR = 1.0  # points of the mean error that may be lost
+NO_LARGE_EFFECT = 2.0  # points of the 90th percentile
+NEAR = 0.15  # share of the pool by which the number of devices kept may miss the conformity, since they weigh unequally
+STEADY = 0.1  # share of the pool by which that number may change from the first half of the rounds to the second
+SAME_TAILS = 0.9  # share of the rounds in which as many devices are kept
+
+FEDAVG, HALF = "fedavg", "delta-fl,conformity=0.5"
+SUMS = f"{HALF},quantile=sums"
+
+
+def errors(curve: Curve, statistic: Literal["mean", "p90"]) -> Floats:
+    """Mean or 90th percentile of the test devices' final errors in %, ``[seeds]``."""
+    values = [errors.mean() if statistic == "mean" else np.percentile(errors, 90) for errors in curve.final_errors]
+    return 100 * np.array(values)
+
+
+def shown(values: Floats) -> str:
+    """Mean over the seeds, with their sample standard deviation if there are several."""
+    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
+
+
+def spread(differences: Floats) -> float:
+    """Sample standard deviation over the seeds, 0 for a single one."""
+    return float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
+
+
+def served_better(curves: Curves) -> list[Claim]:
+    """Some conformity below 1 has a smaller 90th percentile of the error than FedAvg, and its mean is on par."""
+    tails = {name: errors(curve, "p90") for name, curve in curves.items()}
+    means = {name: errors(curve, "mean") for name, curve in curves.items()}
+    others = [name for name in curves if name != FEDAVG]
+    best = min(others, key=lambda name: tails[name].mean())
+    lost = means[best] - means[FEDAVG]
+    allowed = max(ON_PAR, spread(lost))
+    return [
+        Claim(
+            "90th percentile of the test error (%)",
+            "; ".join(f"{name} {shown(values)}" for name, values in tails.items()),
+            f"one below {FEDAVG}",
+            bool(tails[best].mean() < tails[FEDAVG].mean()),
+        ),
+        Claim(
+            f"mean test error (%), on par for {best}",
+            "; ".join(f"{name} {shown(values)}" for name, values in means.items()),
+            f"at most {allowed:.1f} above {FEDAVG}",
+            bool(lost.mean() <= allowed),
+        ),
+    ]
+
+
+def kept(curves: Curves) -> list[Claim]:
+    """As many devices are kept in each round as the conformity says, up to their weights, from first to last."""
+    claims = []
+    for name, curve in curves.items():
+        settings = curve.runs[0].settings
+        conformity, pool = settings["model.conformity"], settings["data.participation.pool_size"]
+        shares = np.array([list(run.logged["system/cohort"].values()) for run in curve.runs]) / pool
+        first, second = (half.mean() for half in np.array_split(shares, 2, axis=1))
+        claims += [
+            Claim(
+                f"{name}: share of a round's devices that are kept",
+                f"{shares.mean():.2f}, from {shares.min():.2f} to {shares.max():.2f}",
+                f"{conformity} ± {NEAR}",
+                bool(abs(shares.mean() - conformity) <= NEAR),
+            ),
+            Claim(
+                f"{name}: the same in the first and in the second half of the rounds",
+                f"{first:.2f}, {second:.2f}",
+                f"within {STEADY}",
+                bool(abs(first - second) <= STEADY),
+            ),
+        ]
+    return claims
+
+
+def period_matters_little(curves: Curves) -> list[Claim]:
+    """It makes no large difference whether the quantile is computed in each round or less often."""
+    every = errors(curves[HALF], "p90")
+    claims = []
+    for name, curve in curves.items():
+        if name != HALF:
+            difference = errors(curve, "p90") - every
+            allowed = max(NO_LARGE_EFFECT, spread(difference))
+            text = f"{name}: 90th percentile of the test error, minus that with a quantile in each round (points)"
+            passed = bool(abs(difference.mean()) <= allowed)
+            claims.append(Claim(text, shown(difference), f"within {allowed:.1f}", passed))
+    return claims
+
+
+def same_tails(curves: Curves) -> list[Claim]:
+    """The quantile that is found by sums alone keeps the same devices, and costs more sums."""
+    exact, summed = curves[HALF], curves[SUMS]
+    sizes = [np.array([list(run.logged["system/cohort"].values()) for run in curve.runs]) for curve in (exact, summed)]
+    agree = float((sizes[0] == sizes[1]).mean())
+    difference = errors(summed, "p90") - errors(exact, "p90")
+    calls = [float((curve.calls[:, -1] / curve.rounds[-1]).mean()) for curve in (exact, summed)]
+    return [
+        Claim(
+            "share of the rounds in which the exact quantile and that from sums keep as many devices",
+            f"{agree:.2f}",
+            f"at least {SAME_TAILS}",
+            agree >= SAME_TAILS,
+        ),
+        Claim(
+            "90th percentile of the test error with sums, minus that with the exact quantile (points)",
+            shown(difference),
+            f"within {ON_PAR}",
+            bool(abs(difference.mean()) <= ON_PAR),
+        ),
+        Claim(
+            "sums per round: exact, from sums",
+            ", ".join(f"{each:.1f}" for each in calls),
+            "more from sums",
+            calls[0] < calls[1],
+        ),
+    ]

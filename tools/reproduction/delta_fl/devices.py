@@ -1,0 +1,93 @@
+"""Delta-FL's Table 1: how many devices there are, and how many samples they hold."""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import yaml
+from jsonargparse import ArgumentParser
+from rich.console import Console
+
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.report import partition_table
+from reproduction.claims import Claim
+from reproduction.delta_fl.runs import CONFIGS, PairName, Place, fit_options
+
+
+class Devices(NamedTuple):
+    """A row of Table 1.
+
+    Attributes:
+        train: Number of training devices.
+        test: Number of test devices.
+        median: Median of the samples of a training device.
+        smallest: Samples of the smallest one.
+        largest: Samples of the largest one.
+    """
+
+    train: int
+    test: int
+    median: float
+    smallest: int
+    largest: int
+
+
+TABLE: dict[PairName, Devices] = {
+    "femnist_linear": Devices(865, 865, 179, 101, 447),
+    "sent140_linear": Devices(438, 439, 69, 51, 549),
+    "shakespeare_rnn": Devices(544, 545, 1288, 101, 66963),
+}
+MEDIAN = 0.1  # by which the median of another random half of the users may differ, as a share
+
+
+def device_claims(places: Sequence[Place]) -> list[Claim]:
+    """Show how the data are split; at full scale, compare them with Table 1.
+
+    Args:
+        places: Pairs of different data.
+    """
+    claims = []
+    for place in places:
+        data = load(place)
+        Console().print(partition_table(data.class_counts()))
+        if place.scale == "full":
+            claims += row_claims(place.pair, measured(data), TABLE[place.pair])
+    return claims
+
+
+def load(place: Place) -> FederatedDataModule:
+    """The data of a pair, split among the devices."""
+    parser = ArgumentParser()
+    parser.add_subclass_arguments(FederatedDataModule, "data")
+    settings = yaml.safe_load((CONFIGS / f"papers/delta_fl/{place.pair}.yaml").read_text())["data"]
+    options = [option for option in fit_options(place) if option.startswith("--data.")]
+    data = parser.instantiate_classes(parser.parse_args([f"--data={json.dumps(settings)}", *options])).data
+    assert isinstance(data, FederatedDataModule)
+    data.prepare_data()
+    data.setup()
+    return data
+
+
+def measured(data: FederatedDataModule) -> Devices:
+    """The row of Table 1 for some data."""
+    counts = data.training_counts
+    held = [int(counts.min()), int(counts.max())]
+    return Devices(len(counts), data.num_clients - len(counts), float(np.median(counts)), *held)
+
+
+def row_claims(pair: PairName, found: Devices, paper: Devices) -> list[Claim]:
+    """The devices are as many as in the paper, and about as large; which users train is random."""
+    name = pair.partition("_")[0]
+    numbers = f"{found.train}, {found.test}"
+    sizes = f"{found.smallest}, {found.median:g}, {found.largest}"
+    near = abs(found.median / paper.median - 1) <= MEDIAN
+    return [
+        Claim(f"{name}: training and test devices", numbers, f"{paper.train}, {paper.test}", found[:2] == paper[:2]),
+        Claim(
+            f"{name}: samples of the smallest, the median and the largest training device",
+            sizes,
+            f"{paper.smallest}, {paper.median:g} ± {MEDIAN:.0%}, {paper.largest} in one half",
+            found.smallest == paper.smallest and near,
+        ),
+    ]

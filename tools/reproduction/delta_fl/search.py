@@ -1,0 +1,62 @@
+"""Learning rates for FedAvg, judged on validation devices that never train, as the paper chooses its own."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.report import Curve, read_run
+from reproduction.delta_fl.runs import CONFIGS, Place, Sweep, newest, start
+
+FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the paper's learning rate
+HALF = "--data.val_clients=0.5"  # of the training devices
+
+
+def search(places: Sequence[Place]) -> None:
+    """Train FedAvg with some learning rates, and print how it serves the validation devices.
+
+    Args:
+        places: The pairs.
+    """
+    for place in places:
+        place = place._replace(folder=place.folder / "search")
+        rates = learning_rates(place)
+        sweep = Sweep("fedavg", {"lr": rates})
+        start(place, sweep, [HALF])  # a rate with which runs diverge is an answer, too
+        Console().print(rates_table(place, dict(zip(rates, sweep.names, strict=True))))
+
+
+def learning_rates(place: Place) -> list[float]:
+    """The learning rates that are tried."""
+    settings = yaml.safe_load((CONFIGS / f"papers/delta_fl/{place.pair}.yaml").read_text())
+    return [float(f"{factor * settings['model']['init_args']['lr']:g}") for factor in FACTORS]
+
+
+def rates_table(place: Place, names: dict[float, str]) -> Table:
+    """Mean loss and 90th percentile of the error on the validation devices; nothing where a run did not finish.
+
+    Args:
+        place: The runs.
+        names: Their folders by learning rate.
+    """
+    table = Table("learning rate", "mean loss", "90th percentile of the error (%)", title=place.pair)
+    for rate, name in names.items():
+        table.add_row(f"{rate:g}", *validation(place, name))
+    return table
+
+
+def validation(place: Place, name: str) -> tuple[str, str]:
+    """Both numbers of a row, as means over the seeds."""
+    try:
+        runs = [read_run(newest(place.folder / name / f"seed_{seed}")) for seed in place.seeds]
+    except (PflError, ValueError):  # a run without an evaluation, or not even a folder
+        return "-", "-"
+    if any(run.rounds[-1] < run.settings["trainer.max_steps"] for run in runs):
+        return "-", "-"
+    clients = Curve(runs, "global").final("val")
+    loss = np.mean([each.loss.mean() for each in clients])
+    tail = np.mean([np.percentile(1 - each.correct / each.samples, 90) for each in clients])
+    return f"{loss:.4f}", f"{100 * tail:.1f}"

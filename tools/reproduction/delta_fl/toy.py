@@ -1,0 +1,214 @@
+"""The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture.
+
+Derivations: docs/derivations.md, Three Gaussians.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.tri import Triangulation
+from torch import Tensor
+
+from pfl_lightning.report.style import PRINT
+from pfl_lightning.seeding import seed_of
+from pfl_lightning.theory import (
+    circumcentre,
+    gaussian_losses,
+    narrowed,
+    superquantile_loss,
+    superquantile_minimizer,
+)
+from reproduction.claims import Claim
+
+OBTUSE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+ACUTE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+CONFORMITY = 2 / 3
+DRAWS = 200_000  # test devices, drawn uniformly from those with the conformity
+STEP = 0.01  # between the points that are searched for the smallest superquantile
+SIMPLEX = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]], dtype=torch.float64)  # where mixtures are drawn
+COLORS = {"FedAvg": "#0072B2", "Delta-FL": "#D55E00"}  # Okabe and Ito's, for the colour-blind
+
+
+class Model(NamedTuple):
+    """A model of the toy.
+
+    Attributes:
+        point: Where it is, ``[2]``.
+        losses: Its loss on each training device, ``[3]``.
+        test_losses: Its loss on each of the test devices that were drawn, ``[DRAWS]``.
+    """
+
+    point: Tensor
+    losses: Tensor
+    test_losses: Tensor
+
+
+def models(triangle: Tensor = OBTUSE) -> dict[str, Model]:
+    """FedAvg's and Delta-FL's model, judged on the same test devices of conformity 2/3.
+
+    Args:
+        triangle: Means of the training devices' data, ``[3, 2]``.
+    """
+    mixtures = narrowed(uniform_mixtures(DRAWS), CONFORMITY)
+    found = {}
+    for name, conformity in (("FedAvg", 1.0), ("Delta-FL", CONFORMITY)):
+        point = superquantile_minimizer(triangle, conformity)
+        losses = gaussian_losses(point, triangle)
+        found[name] = Model(point, losses, mixtures @ losses)
+    return found
+
+
+def uniform_mixtures(number: int) -> Tensor:
+    """Weights of three devices, uniform among all that sum to 1, ``[number, 3]``."""
+    random = torch.Generator().manual_seed(seed_of("mixtures of the toy"))
+    times = torch.rand(number, 3, generator=random, dtype=torch.float64).log().neg()  # exponential
+    return times / times.sum(-1, keepdim=True)
+
+
+def searched_minimizer(triangle: Tensor, conformity: float) -> Tensor:
+    """The point of a fine grid with the smallest superquantile, ``[2]``; knows no geometry."""
+    low, high = triangle.min(0).values, triangle.max(0).values
+    axes = [
+        torch.arange(float(a), float(b) + STEP / 2, STEP, dtype=torch.float64) for a, b in zip(low, high, strict=True)
+    ]
+    points = torch.cartesian_prod(*axes)
+    return points[superquantile_loss(gaussian_losses(points, triangle), conformity).argmin()]
+
+
+def toy_claims(figure: Path | None = None) -> list[Claim]:
+    """Check what Figure 3 shows, which takes a second.
+
+    Args:
+        figure: Where the picture goes, if anywhere; its ending says the format.
+    """
+    found = models()
+    if figure is not None:
+        draw(found, figure)
+    return [*place_claims(), *loss_claims(found)]
+
+
+def place_claims() -> list[Claim]:
+    """Delta-FL's model is the midpoint of the longest side, unless the triangle is acute."""
+    places = (
+        ("obtuse triangle: its longest side has Delta-FL's model in the middle", OBTUSE, OBTUSE[:2].mean(0)),
+        (
+            "acute triangle: Delta-FL's model is as far from all devices (the paper says: on a side)",
+            ACUTE,
+            circumcentre(ACUTE),
+        ),
+    )
+    claims = []
+    for text, triangle, expected in places:
+        searched = searched_minimizer(triangle, CONFORMITY)
+        agree = torch.allclose(searched, expected, atol=STEP) and torch.allclose(
+            superquantile_minimizer(triangle, CONFORMITY), expected
+        )
+        claims.append(Claim(text, shown(searched), shown(expected), agree))
+    return claims
+
+
+def loss_claims(found: dict[str, Model]) -> list[Claim]:
+    """Delta-FL's model serves the worst test device better, and all of them more equally; the mean may pay for it."""
+    fedavg, delta_fl = found["FedAvg"], found["Delta-FL"]
+    worst = [float(superquantile_loss(model.losses, CONFORMITY)) for model in (fedavg, delta_fl)]
+    spread = [float(model.test_losses.std()) for model in (fedavg, delta_fl)]
+    means = [float(model.losses.mean()) for model in (fedavg, delta_fl)]
+    better = float((delta_fl.test_losses < fedavg.test_losses).double().mean())
+    return [
+        Claim("largest loss of a test device: FedAvg, Delta-FL", pair(worst), "28/9, 3", worst[1] < worst[0]),
+        Claim("standard deviation over test devices", pair(spread), "smaller for Delta-FL", spread[1] < spread[0]),
+        Claim("mean loss, which may be larger for Delta-FL", pair(means), "23/9, 8/3", means[1] >= means[0]),
+        Claim(
+            "share of test devices that Delta-FL serves better", f"{better:.3f}", "11/36", abs(better - 11 / 36) < 0.01
+        ),
+    ]
+
+
+def shown(point: Tensor) -> str:
+    """A point, with two digits."""
+    return "({:.2f}, {:.2f})".format(*point.tolist())
+
+
+def pair(values: list[float]) -> str:
+    """Two numbers, with three digits."""
+    return ", ".join(f"{value:.3f}" for value in values)
+
+
+# The picture
+
+
+def draw(found: dict[str, Model], path: Path) -> None:
+    """Draw the plane of the models, the test devices, and their losses side by side."""
+    with rc_context(PRINT):
+        figure = Figure(figsize=(12.5, 3.4), layout="constrained")
+        plane, mixtures, histogram = figure.subplots(1, 3, width_ratios=(1.5, 1.1, 1))
+        draw_plane(plane, found)
+        draw_mixtures(mixtures, found)
+        draw_histogram(histogram, found)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+
+
+def draw_plane(axes: Axes, found: dict[str, Model]) -> None:
+    """Level sets of the superquantile, with the devices and both models."""
+    x, y = torch.linspace(-0.6, 4.6, 261).double(), torch.linspace(-1.0, 1.6, 131).double()
+    points = torch.stack(torch.meshgrid(x, y, indexing="xy"), -1)
+    values = superquantile_loss(gaussian_losses(points, OBTUSE), CONFORMITY)
+    levels = [3.05, 3.2, 3.5, 4, 5, 6]
+    lines = axes.contour(x, y, values, levels=levels, colors="0.65", linewidths=0.8)
+    axes.clabel(lines, levels[1:], fontsize=7)
+    axes.grid(False)
+    axes.fill(*OBTUSE.T, facecolor="none", edgecolor="0.3", linestyle=":")
+    axes.plot(*OBTUSE.T, "k^", markersize=6)
+    for number, device in enumerate(OBTUSE, start=1):
+        label(axes, device, f"device {number}", "black", above=number == 3)
+    for marker, (name, model) in zip("os", found.items(), strict=True):
+        axes.plot(*model.point, marker, color=COLORS[name], markersize=7)
+        label(axes, model.point, name, COLORS[name], above=name == "FedAvg")
+    axes.set(title="level sets of the largest loss of a test device", aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
+
+
+def label(axes: Axes, point: Tensor, text: str, color: str, above: bool = False) -> None:
+    """A name under a point, or above it."""
+    offset, side = ((0, 7), "bottom") if above else ((0, -7), "top")
+    where = (float(point[0]), float(point[1]))
+    axes.annotate(text, where, offset, textcoords="offset points", ha="center", va=side, color=color, fontsize=8)
+
+
+def draw_mixtures(axes: Axes, found: dict[str, Model]) -> None:
+    """The test devices of conformity 2/3 among all mixtures, coloured by which model serves them better."""
+    steps = torch.linspace(0, 1, 101).double()
+    grid = torch.cartesian_prod(steps, steps)
+    grid = grid[grid.sum(-1) <= 1 + 1e-9]
+    mixtures = narrowed(torch.cat([grid, 1 - grid.sum(-1, keepdim=True)], -1), CONFORMITY)
+    gain = mixtures @ (found["FedAvg"].losses - found["Delta-FL"].losses)
+    triangles = Triangulation(*(mixtures @ SIMPLEX).T)
+    most = float(gain.abs().max())
+    both = LinearSegmentedColormap.from_list("both", [COLORS["FedAvg"], "white", COLORS["Delta-FL"]])
+    colors = axes.tripcolor(triangles, gain, cmap=both, vmin=-most, vmax=most, shading="gouraud")
+    axes.tricontour(triangles, gain, levels=[0.0], colors="black", linewidths=0.8)
+    axes.fill(*SIMPLEX.T, facecolor="none", edgecolor="0.3", linestyle=":")
+    for number, corner in enumerate(SIMPLEX[:2], start=1):
+        label(axes, corner, f"only device {number}", "black")
+    label(axes, SIMPLEX[2], "only device 3", "black", above=True)
+    axes.set_title("test devices of conformity 2/3, as mixtures", pad=18)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    bar = axes.figure.colorbar(colors, ax=axes, shrink=0.9)
+    bar.set_label("loss of FedAvg - loss of Delta-FL")
+
+
+def draw_histogram(axes: Axes, found: dict[str, Model]) -> None:
+    """How the losses of test devices spread, and their largest."""
+    for name, model in found.items():
+        worst = float(superquantile_loss(model.losses, CONFORMITY))
+        text = f"{name}, at most {worst:.2f}"
+        axes.hist(model.test_losses, bins=40, density=True, alpha=0.5, color=COLORS[name], label=text)
+        axes.axvline(worst, color=COLORS[name], linestyle="--")
+    axes.set(title="test devices, drawn uniformly", xlabel="loss of a test device", ylabel="density", ylim=(0, 5.2))
+    axes.legend(fontsize=8, loc="upper left")
