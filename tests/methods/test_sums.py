@@ -77,9 +77,8 @@ def test_a_method_that_shares_nothing_needs_no_sum(ragged_data, fit):
 def test_a_checkpoint_without_counts_begins_them_at_zero(ragged_data, fit, tmp_path):
     fit(built(FedAvg, ragged_data()), ragged_data(), 2)
     checkpoint = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
-    calls, _ = checkpoint["sums"]
+    calls, _ = checkpoint.pop("sums")
     assert calls == 2
-    del checkpoint["sums"]
     torch.save(checkpoint, tmp_path / "old.ckpt")
     resumed = built(FedAvg, ragged_data())
     fit(resumed, ragged_data(), 3, "resumed", tmp_path / "old.ckpt")
@@ -91,9 +90,7 @@ def test_two_methods_do_not_share_their_counts():
 
 
 def test_a_diverging_round_and_a_lonely_client_are_refused(ragged_data, fit):
-    with pytest.raises(
-        PflError, match=r"^model.sums.limit: 1 is not possible .* smaller model.lr if the run diverges$"
-    ):
+    with pytest.raises(PflError, match=r"^model.sums.limit: 1 is not possible .* smaller model.lr"):
         run(fit, ragged_data(), FedAvg, SecureSums(limit=1.0), lr=50.0)
     with pytest.raises(PflError, match=r"^model.sums: 1 participant in a round is not possible"):
         run(fit, ragged_data(participation=Participation(1)), FedAvg, SecureSums())

@@ -22,8 +22,8 @@ def steps_of(values, weights, share, start, resolution, count):
     return found[1:]
 
 
-# By hand, the first step from 3 with the values 1, 2, 4: beta = (1/2, 1, 1) / 3, so q = (6.5 + 3 (2 p - 1)) / 2.5, which
-# is 2.6 for p = 0.5 and 3.2 for p = 0.75. The further steps are the same formula in Python's floats.
+# By hand, the first step from 3 with the values 1, 2, 4: beta = (1/2, 1, 1) / 3, so q = (6.5 + 3 (2 p - 1)) / 2.5,
+# which is 2.6 for p = 0.5 and 3.2 for p = 0.75. The further steps are the same formula in Python's floats.
 @pytest.mark.parametrize(
     ("share", "expected"),
     [
