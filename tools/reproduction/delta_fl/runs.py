@@ -28,8 +28,8 @@ SMALL: dict[PairName, str] = {
         "--trainer.max_steps=200 --trainer.val_check_interval=50"
     ),
     "femnist_convnet": (
-        "--data.num_clients=85 --data.participation.pool_size=20 --model.network.channels=[8,16] "
-        "--model.lr_decay_every=60 --trainer.max_steps=100 --trainer.val_check_interval=25"
+        "--data.num_clients=85 --data.participation.pool_size=20 --model.lr_decay_every=80 "
+        "--trainer.max_steps=120 --trainer.val_check_interval=40"
     ),
     "sent140_linear": (
         "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 "
@@ -37,11 +37,11 @@ SMALL: dict[PairName, str] = {
     ),
     "sent140_rnn": (
         "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 "
-        "--model.lr_decay_every=60 --trainer.max_steps=100 --trainer.val_check_interval=25"
+        "--model.lr_decay_every=60 --trainer.max_steps=100 --trainer.val_check_interval=50"
     ),
     "shakespeare_rnn": (
-        "--data.num_clients=40 --data.participation.pool_size=8 --model.network.hidden=32 --model.epoch_steps=20 "
-        "--model.lr=1.0 --model.lr_decay_every=40 --trainer.max_steps=60 --trainer.val_check_interval=30"
+        "--data.num_clients=60 --data.participation.pool_size=10 --model.network.hidden=64 --model.epoch_steps=20 "
+        "--model.lr_decay_every=40 --trainer.max_steps=60 --trainer.val_check_interval=60"
     ),
 }
 FEDAVG: dict[PairName, str] = {"femnist_linear": "--model.weight_decay=1e-9"}  # where it differs from Delta-FL's
