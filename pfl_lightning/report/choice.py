@@ -115,11 +115,9 @@ def group_rows(choice: Choice) -> Rows:
 def choice_markdown(choice: Choice) -> str:
     """The tables of ``choice_rows`` and ``group_rows``."""
     quantity = choice.curves[0].quantity
-    left_out = ", ".join(map(str, choice.left_out))
-    note = f" (left out: seeds that not all curves have, {left_out})" if left_out else ""
-    name = f"Clients' test {quantity.error_name}{quantity.unit}"
+    what = f"Clients' test {quantity.error_name}{quantity.unit}"
     errors = markdown(
-        f"{name} if each picks the model with the smallest loss on its choice samples{note}",
+        f"{what} if each picks the model with the smallest loss on its choice samples",
         ("method", *SHOWN),
         [(row["method"], *(with_spread(row, name, quantity) for name in SHOWN)) for row in choice_rows(choice)],
     )
@@ -130,7 +128,9 @@ def choice_markdown(choice: Choice) -> str:
         ("method", *groups),
         [(row["method"], *(with_spread(row, name, SHARE) for name in groups)) for row in group_rows(choice)],
     )
-    return f"{errors}\n{picks}"
+    left_out = ", ".join(map(str, choice.left_out))
+    note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
+    return f"{errors}\n{picks}{note}"
 
 
 def _loss_and_error(tried: Clients, test: Clients, quantity: Quantity) -> tuple[Floats, Floats]:
