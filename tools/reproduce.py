@@ -16,7 +16,7 @@ from reproduction.delta_fl import runs
 from reproduction.delta_fl.devices import TABLE, device_claims
 from reproduction.delta_fl.figures import FIGURES as DELTA_FL
 from reproduction.delta_fl.figures import FigureName as DeltaFLName
-from reproduction.delta_fl.figures import figure_claims as delta_fl_claims
+from reproduction.delta_fl.figures import figure_claims as delta_fl_figure_claims
 from reproduction.delta_fl.search import search
 from reproduction.delta_fl.toy import toy_claims
 from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, Scale, figure_claims
@@ -24,6 +24,8 @@ from reproduction.srpfl.linear import linear_claims
 
 from pfl_lightning.cli.console import complain, keep_quiet
 from pfl_lightning.errors import PflError
+
+DeltaFLItem = Literal[DeltaFLName, "table1", "fig3", "search"]
 
 
 def srpfl(
@@ -62,7 +64,7 @@ def srpfl(
 
 
 def delta_fl(
-    figure: Literal[DeltaFLName, "table1", "fig3", "search"],
+    figure: DeltaFLItem,
     scale: Scale = "small",
     root: Path = Path("data"),
     out: Path = Path("reproduce"),
@@ -85,7 +87,7 @@ def delta_fl(
         json: File to which one record per claim is written.
     """
     keep_quiet()
-    possible = DELTA_FL[figure].pairs if figure in DELTA_FL else tuple(TABLE) if figure == "table1" else runs.PAIRS
+    possible = pairs_of(figure)
     if wrong := [pair for pair in pairs or () if pair not in possible]:
         complain(f"pairs: {wrong[0]} is not possible for {figure}; allowed: {', '.join(possible)}")
         raise SystemExit(2)
@@ -95,17 +97,28 @@ def delta_fl(
         for pair in pairs or possible
     ]
     try:
-        if figure == "search":
-            search(places)
-            return
-        if figure == "fig3":
-            claims = toy_claims(out / "delta_fl-toy.png")
-        else:
-            claims = device_claims(places) if figure == "table1" else delta_fl_claims(figure, places)
+        claims = delta_fl_claims(figure, places, out)
     except PflError as error:
         complain(str(error))
         raise SystemExit(2) from error
     finish(claims, json)
+
+
+def delta_fl_claims(figure: DeltaFLItem, places: Sequence[runs.Place], out: Path) -> list[Claim]:
+    """Run a table or figure of Delta-FL; a search makes no claims."""
+    if figure == "search":
+        search(places)
+        return []
+    if figure == "fig3":
+        return toy_claims(out / "delta_fl-toy.png")
+    return device_claims(places) if figure == "table1" else delta_fl_figure_claims(figure, places)
+
+
+def pairs_of(figure: DeltaFLItem) -> Sequence[runs.PairName]:
+    """The pairs of data and network that a table or figure of Delta-FL has."""
+    if figure == "table1":
+        return tuple(TABLE)
+    return DELTA_FL[figure].pairs if figure in DELTA_FL else runs.PAIRS
 
 
 def finish(claims: Sequence[Claim], json: Path | None) -> None:

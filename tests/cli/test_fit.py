@@ -505,6 +505,18 @@ def test_every_srpfl_config_runs_on_its_layout(name, figure, capsys):
     assert "after round 1" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/delta_fl").glob("*.yaml")))
+def test_every_delta_fl_config_runs_on_its_layout(name, capsys):
+    fakes.WRITERS[name.partition("_")[0]](Path("files"))
+    files = [ROOT / f"configs/papers/delta_fl/{name}.yaml", ROOT / "configs/methods/delta-fl.yaml"]
+    few = ["--data.num_clients=8", "--data.partition.min_samples=1", "--data.participation.pool_size=4"]
+    main(["fit", *(f"--config={file}" for file in files), "--data.root=files", "--trainer.max_steps=1", *few])
+    assert "after round 1" in capsys.readouterr().out
+    (run,) = Path("runs").glob("DeltaFL-*/version_0")
+    final = metrics(str(run))[-1]
+    assert all(final[tag] for tag in ("test/global/error/p90", "train/global/loss/weighted_p90", "system/cohort"))
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/srpfl").glob("linear_*.yaml")))
 def test_every_linear_config_runs(name, capsys):
     main(["fit", f"--config={ROOT}/configs/papers/srpfl/{name}.yaml", "--trainer.max_steps=2"])

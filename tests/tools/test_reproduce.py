@@ -35,7 +35,7 @@ def test_a_pair_that_a_figure_does_not_have_is_refused(capsys):
 
 def test_the_runs_of_a_pair_are_in_one_folder_for_all_figures(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(reproduce, "delta_fl_claims", lambda figure, places: asked.append(places) or [])
+    monkeypatch.setattr(reproduce, "delta_fl_claims", lambda figure, places, out: asked.append(places) or [])
     for figure in ("table2", "fig16"):
         reproduce.delta_fl(figure, out=tmp_path, pairs=["sent140_rnn"])
     assert asked[0] == asked[1]

@@ -4,6 +4,8 @@ import pytest
 from fakes.sent140 import write_glove
 from reproduction.delta_fl import devices, runs
 
+FEW = "--data.num_clients=11 --data.partition.min_samples=5 --data.participation.pool_size=2"
+
 
 def passed(claims) -> list[bool]:
     return [claim.passed for claim in claims]
@@ -14,7 +16,7 @@ def test_devices_are_counted_as_the_runs_split_them(pair, tmp_path, monkeypatch,
     data = pair.partition("_")[0]
     fakes.WRITERS[data](tmp_path / data)
     write_glove(tmp_path / "glove", {"happy": np.ones(50)})
-    monkeypatch.setitem(runs.SMALL, pair, "--data.num_clients=11 --data.partition.min_samples=5")
+    monkeypatch.setitem(runs.SMALL, pair, FEW)
     place = runs.Place(pair, "small", tmp_path, tmp_path, [1], 1)
     found = devices.measured(devices.load(place))
     assert found[:2] == (5, 6)

@@ -33,27 +33,34 @@ def place(folder, pair="femnist_linear", scale="small"):
 
 
 @pytest.mark.parametrize("pair", runs.PAIRS)
-@pytest.mark.parametrize("scale", ["small", "full"])
-def test_every_pair_is_a_run(pair, scale, planned, tmp_path):
-    runs.start(place(tmp_path, pair, scale), figures.HALF)
-    (run,) = planned
-    assert run.settings["data"]["init_args"]["test_clients"] == 0.5
-    assert run.settings["data"]["init_args"]["judge_train"] is True
-    assert run.settings["percentile_errors"]["errors"] is True
-    assert (run.settings["data"]["init_args"]["num_clients"] <= 100) == (scale == "small")
+def test_every_pair_is_a_run_at_both_scales(pair, planned, tmp_path):
+    for scale in ("small", "full"):
+        runs.start(place(tmp_path, pair, scale), figures.HALF)
+    small, full = (run.settings for run in planned)
+    for settings in (small, full):
+        data = settings["data"]["init_args"]
+        assert (data["test_clients"], data["judge_train"], data["val_fraction"]) == (0.5, True, 0.0)
+        assert settings["percentile_errors"]["errors"] is True
+    assert small["data"]["init_args"]["num_clients"] <= 100 < full["data"]["init_args"]["num_clients"]
+    assert small["trainer"]["max_steps"] < full["trainer"]["max_steps"]
 
 
-@pytest.mark.parametrize(
-    "sweep", [sweep for figure in figures.FIGURES.values() for sweep in figure.sweeps], ids=lambda sweep: sweep.names[0]
-)
-def test_runs_are_found_where_the_sweep_puts_them(sweep, planned, tmp_path):
-    runs.start(place(tmp_path), sweep)
-    assert [run.folder for run in planned] == [tmp_path / name / "seed_1" for name in sweep.names]
+def test_runs_are_found_where_the_sweep_puts_them(planned, tmp_path):
+    for figure in ("fig17", "algorithm3"):
+        planned.clear()
+        for sweep in figures.FIGURES[figure].sweeps:
+            runs.start(place(tmp_path), sweep)
+        names = [name for sweep in figures.FIGURES[figure].sweeps for name in sweep.names]
+        assert [run.folder for run in planned] == [tmp_path / name / "seed_1" for name in names]
 
 
 def test_fedavg_has_its_own_weight_decay(planned, tmp_path):
     for sweep in figures.FIGURES["table2"].sweeps:
         runs.start(place(tmp_path), sweep)
+    assert [run.folder.parent.name for run in planned] == [
+        "fedavg",
+        *(f"delta-fl,conformity={conformity}" for conformity in (0.8, 0.5, 0.1)),
+    ]
     models = [run.settings["model"] for run in planned]
     assert [class_name(model["class_path"]) for model in models] == ["FedAvg", *["DeltaFL"] * 3]
     assert [model["init_args"]["weight_decay"] for model in models] == [1e-9, *[1e-7] * 3]
