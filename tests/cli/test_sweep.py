@@ -12,6 +12,7 @@ from pfl_lightning.cli import main, sweep
 from pfl_lightning.cli.planning import with_method
 from pfl_lightning.settings import flat
 
+ROOT = Path(__file__).parents[2]
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}
 model: {init_args: {network: {class_path: MLP, init_args: {hidden: [4]}}, lr: 0.2}}
@@ -162,6 +163,13 @@ def test_a_file_says_what_the_command_line_says(planned, capsys):
     swept(capsys, *words, "--config", "data.yaml", "--model.epochs=3", "--model.epochs=2")
     assert len(planned) == 4
     assert of_the_file == planned
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs/sweeps").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_sweeps_can_be_run(path, planned, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    code, _ = swept(capsys, "--config", str(path))
+    assert (code, len(planned)) == (0, 12)
 
 
 def test_a_run_with_what_varies_is_skipped_when_it_is_finished(capsys):

@@ -24,12 +24,12 @@ SEEDS = {"small": [1, 2, 3], "full": [1, 2, 3, 4, 5]}
 # settings that take two CPU cores minutes, on what is at hand of the data
 SMALL: dict[PairName, str] = {
     "femnist_linear": (
-        "--data.num_clients=85 --data.participation.pool_size=20 "
+        "--data.num_clients=85 --data.participation.pool_size=20 --data.choice_fraction=0.25 "
         "--trainer.max_steps=200 --trainer.val_check_interval=50"
     ),
     "femnist_convnet": (
-        "--data.num_clients=85 --data.participation.pool_size=15 --model.network.channels=[16,32] "
-        "--model.lr_decay_every=70 --trainer.max_steps=100 --trainer.val_check_interval=50"
+        "--data.num_clients=85 --data.participation.pool_size=15 --data.choice_fraction=0.25 "
+        "--model.network.channels=[16,32] --model.lr_decay_every=70 --trainer.max_steps=100 --trainer.val_check_interval=50"
     ),
     "sent140_linear": (
         "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 "
@@ -40,8 +40,8 @@ SMALL: dict[PairName, str] = {
         "--model.lr_decay_every=60 --trainer.max_steps=100 --trainer.val_check_interval=50"
     ),
     "shakespeare_rnn": (
-        "--data.num_clients=60 --data.participation.pool_size=10 --model.network.hidden=64 --model.epoch_steps=20 "
-        "--model.lr_decay_every=40 --trainer.max_steps=60 --trainer.val_check_interval=60"
+        "--data.num_clients=60 --data.participation.pool_size=10 --data.choice_fraction=0.25 --model.network.hidden=64 "
+        "--model.epoch_steps=20 --model.lr_decay_every=40 --trainer.max_steps=60 --trainer.val_check_interval=60"
     ),
 }
 FEDAVG: dict[PairName, str] = {"femnist_linear": "--model.weight_decay=1e-9"}  # where it differs from Delta-FL's
