@@ -50,12 +50,26 @@ def test_a_better_tail_is_claimed_if_the_mean_does_not_pay_for_it():
     assert passed(claims.served_better(swapped)) == [False, True]
 
 
+def test_a_smaller_tail_of_the_training_loss_is_weighted_by_samples():
+    # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
+    losses, few, many = np.array([1.0, 2.0, 3.0, 4.0]), np.array([45, 45, 5, 5]), np.array([10, 10, 10, 70])
+
+    def trained(samples):
+        clients = SimpleNamespace(loss=losses, samples=samples)
+        return SimpleNamespace(final=lambda split: [clients])
+
+    (claim,) = claims.trained_better({"fedavg": trained(many), claims.HALF: trained(few)})
+    assert claim.passed
+    assert claim.measured == "fedavg: 4; 0.5: 2"
+    assert passed(claims.trained_better({"fedavg": trained(few), claims.HALF: trained(many)})) == [False]
+
+
 def test_means_on_par_may_differ_by_the_spread_over_the_seeds():
     fedavg = curve([[0.10] * 4, [0.30] * 4])
     noisy = curve([[0.15] * 4, [0.31] * 4])  # 5 and 1 points: a mean of 3, and a spread of 2.8
-    assert passed(claims.served_better({"fedavg": fedavg, "other": noisy}))[1] is False
+    assert passed(claims.served_better({"fedavg": fedavg, claims.HALF: noisy}))[1] is False
     noisier = curve([[0.16] * 4, [0.30] * 4])  # 6 and 0 points: 3 and 4.2
-    assert passed(claims.served_better({"fedavg": fedavg, "other": noisier}))[1] is True
+    assert passed(claims.served_better({"fedavg": fedavg, claims.HALF: noisier}))[1] is True
 
 
 @pytest.mark.parametrize(
