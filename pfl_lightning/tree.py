@@ -64,6 +64,10 @@ class Params(NamedTuple):
         """The same for a slice of the cohort."""
         return Params(self.shared, {name: stack[start:stop] for name, stack in self.own.items()})
 
+    def take(self, places: Tensor | slice) -> "Params":
+        """The same for some clients of the cohort, by their places."""
+        return Params(self.shared, {name: stack[places] for name, stack in self.own.items()})
+
     def select(self, names: Iterable[str]) -> "Params":
         """The tensors with these names only."""
         wanted = set(names)

@@ -173,20 +173,19 @@ class Engine:
             received = params.rows(first, first + len(tile))
             here = received.select(network.state_dict()).owned(names, len(tile))
             rows = {name: stack[first : first + len(tile)].zero_() for name, stack in own.items()}
-            weights = tile.present / tile.device_counts[:, None]
-            for batch in _batches(tile):
-                positions = tile.positions[:, batch]
+            for there, some in tile.windows(SAMPLES_AT_ONCE):
+                moving, every = here.take(there), some.positions
                 _, grads = loss_gradient(
                     backend.forward,
                     network,
-                    here,
-                    select(here.own, names),
-                    self._features(leading, received, tile.gather(positions)),
-                    tile.targets(positions),
-                    weights[:, batch],
+                    moving,
+                    select(moving.own, names),
+                    self._features(leading, received.take(there), some.gather(every)),
+                    some.targets(every),
+                    some.present / tile.device_counts[there][:, None],
                 )
                 for name, grad in grads.items():
-                    rows[name] += grad
+                    rows[name][there] += grad
         return own
 
     @torch.no_grad()
@@ -223,16 +222,10 @@ class Engine:
         counts = examples.device_counts
         correct = torch.zeros_like(counts)
         losses = next(self.network.parameters()).new_zeros(len(counts), device=counts.device)
-        positions, present = examples.positions, examples.present
-        for batch in _batches(examples):
-            outputs = self._outputs(self.network, params, examples.gather(positions[:, batch]))
-            targets = examples.targets(positions[:, batch])
-            correct += (hits(outputs, targets) & present[:, batch]).sum(1)
-            losses += (sample_losses(outputs, targets) * present[:, batch]).sum(1)
+        for there, some in examples.windows(SAMPLES_AT_ONCE):
+            every, present = some.positions, some.present
+            outputs = self._outputs(self.network, params.take(there), some.gather(every))
+            targets = some.targets(every)
+            correct[there] += (hits(outputs, targets) & present).sum(1)
+            losses[there] += (sample_losses(outputs, targets) * present).sum(1)
         return correct, losses
-
-
-def _batches(examples: Examples) -> list[slice]:
-    """Slices that cut the examples of all clients into large batches."""
-    size = max(1, SAMPLES_AT_ONCE // len(examples))
-    return [slice(start, start + size) for start in range(0, examples.longest, size)]

@@ -128,6 +128,26 @@ class Examples:
         for start in range(0, len(self), size):
             yield start, self.rows(start, start + size)
 
+    def windows(self, size: int) -> Iterator[tuple[Tensor | slice, "Examples"]]:
+        """Cut the examples into batches, without the clients that have none left.
+
+        Args:
+            size: Number of examples in a batch, padding included; at least one of each client.
+
+        Yields:
+            The places of the clients that have examples in the batch, and these examples.
+        """
+        start = 0
+        while start < self.longest:
+            places = (self.counts > start).nonzero()[:, 0]
+            there = slice(None) if len(places) == len(self) else places.to(self.ids.device)
+            stop = start + max(1, size // len(places))
+            counts = self.counts[places].clamp(max=stop) - start
+            index = self.index[:, start:stop][there, : int(counts.max())]
+            host_ids = self.host_ids[places]
+            yield there, replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=host_ids)
+            start = stop
+
     def gather(self, positions: Tensor, bits: Tensor | None = None) -> Tensor:
         """Network inputs of some examples of the first clients.
 

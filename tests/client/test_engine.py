@@ -126,8 +126,10 @@ def test_the_loss_is_the_mean_over_a_clients_samples():
         torch.testing.assert_close(losses[client], expected.detach())
 
 
+@pytest.mark.parametrize("at_once", [4, 1024])
 @pytest.mark.parametrize("backend", ["sequential", "batched"])
-def test_score_counts_each_clients_correct_predictions(backend):
+def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeypatch):
+    monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", at_once)
     network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
     params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
     for case in (params, params.owned(params.shared, 3)):

@@ -27,6 +27,26 @@ def test_some_clients_can_be_taken():
     assert len(cohort().take(torch.zeros(4, dtype=torch.bool))) == 0
 
 
+def test_windows_hold_every_example_once_and_nobody_who_has_none_left():
+    examples, seen = cohort(), [[] for _ in range(4)]
+    for there, some in examples.windows(4):
+        places = torch.arange(4)[there].tolist()
+        assert some.counts.min() > 0
+        assert some.index.numel() <= max(4, len(places))
+        for row, place in enumerate(places):
+            assert some.ids[row] == place
+            seen[place] += some.targets(some.positions)[row, some.present[row]].tolist()
+    # 3 clients with 1 position, then 3, then 2, then 1 client with the last two
+    assert [len(some) for _, some in examples.windows(4)] == [3, 3, 2, 1]
+    assert seen == [[0, 1, 2], [], [3, 4, 5, 6, 7], [8, 9]]
+
+
+def test_a_window_of_all_clients_is_no_copy():
+    ((there, some),) = cohort((2, 2)).windows(100)
+    assert there == slice(None)
+    assert some.longest == 2
+
+
 def test_the_largest_come_first_and_equal_ones_as_they_are():
     counts = torch.tensor([2, 5, 2, 7])
     assert largest_first(counts).tolist() == [3, 1, 0, 2]

@@ -29,7 +29,8 @@ SMALL: dict[PairName, str] = {
     ),
     "femnist_convnet": (
         "--data.num_clients=85 --data.participation.pool_size=15 --data.choice_fraction=0.25 "
-        "--model.network.channels=[16,32] --model.lr_decay_every=70 --trainer.max_steps=100 --trainer.val_check_interval=50"
+        "--model.network.channels=[16,32] --model.lr_decay_every=70 "
+        "--trainer.max_steps=100 --trainer.val_check_interval=50"
     ),
     "sent140_linear": (
         "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 "
