@@ -11,7 +11,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report import Curve, read_run
 from reproduction.delta_fl.runs import CONFIGS, Place, Sweep, newest, start
 
-FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the paper's learning rate
+FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the paper's learning rate
 HALF = "--data.val_clients=0.5"  # of the training devices
 
 
