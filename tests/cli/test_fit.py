@@ -234,6 +234,19 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
             1,
             "model.network: FedBABU needs a body",
         ),
+        *(
+            (
+                ["fit", "--model", "DeltaFL", "--model.conformity", conformity],
+                2,
+                f"model.conformity: {conformity} is not possible; allowed: a number v with v>0 and v<=1",
+            )
+            for conformity in ("0", "1.5", "nan")
+        ),
+        (
+            ["fit", "--model=DeltaFL", "--model.tail=dual", "--model.quantile=sums"],
+            1,
+            "model.quantile: sums is not possible with a dual tail; allowed: exact",
+        ),
         (
             ["fit", "--model.sums", "SecureSum"],
             2,

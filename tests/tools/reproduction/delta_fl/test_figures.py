@@ -82,5 +82,5 @@ def test_the_newest_run_is_read(tmp_path):
 
 def test_learning_rates_are_judged_on_half_of_the_training_devices(planned, tmp_path):
     runs.start(place(tmp_path), Sweep("fedavg", {"lr": search.learning_rates(place(tmp_path))}), [search.HALF])
-    assert [run.settings["model"]["init_args"]["lr"] for run in planned] == [0.1, 0.3, 1.0, 3.0]
+    assert [run.settings["model"]["init_args"]["lr"] for run in planned] == [0.1, 0.3, 1.0, 3.0, 10.0]
     assert {run.settings["data"]["init_args"]["val_clients"] for run in planned} == {0.5}
