@@ -24,16 +24,16 @@ SEEDS = {"small": [1, 2, 3], "full": [1, 2, 3, 4, 5]}
 # settings that take two CPU cores minutes, on what is at hand of the data
 SMALL: dict[PairName, str] = {
     "femnist_linear": (
-        "--data.num_clients=85 --data.participation.pool_size=20 --data.choice_fraction=0.25 "
+        "--data.num_clients=85 --data.participation.pool_size=20 --data.choice_fraction=0.25 --model.lr=0.1 "
         "--trainer.max_steps=200 --trainer.val_check_interval=50"
     ),
     "femnist_convnet": (
         "--data.num_clients=85 --data.participation.pool_size=15 --data.choice_fraction=0.25 "
-        "--model.network.channels=[16,32] --model.lr_decay_every=70 "
+        "--model.network.channels=[16,32] --model.lr=0.096 --model.lr_decay_every=70 "
         "--trainer.max_steps=100 --trainer.val_check_interval=50"
     ),
     "sent140_linear": (
-        "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 "
+        "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 --data.normalize=none "
         "--trainer.max_steps=200 --trainer.val_check_interval=50"
     ),
     "sent140_rnn": (
