@@ -42,7 +42,8 @@ SMALL: dict[PairName, str] = {
     ),
     "shakespeare_rnn": (
         "--data.num_clients=60 --data.participation.pool_size=10 --data.choice_fraction=0.25 --model.network.hidden=64 "
-        "--model.epoch_steps=20 --model.lr=1.0 --model.lr_decay_every=40 --trainer.max_steps=60 --trainer.val_check_interval=60"
+        "--model.epoch_steps=20 --model.lr=1.0 --model.lr_decay_every=40 "
+        "--trainer.max_steps=60 --trainer.val_check_interval=60"
     ),
 }
 FEDAVG: dict[PairName, str] = {"femnist_linear": "--model.weight_decay=1e-9"}  # where it differs from Delta-FL's
