@@ -75,12 +75,11 @@ class DeltaFL(Method):
         if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
             self.threshold.fill_(self._threshold(losses, batch))
         self.log("train/threshold", self.threshold)
-        threshold, weights = self.threshold.cpu(), batch.weights
-        dual = tail_weights(losses, weights, self.conformity, threshold, self.smoothing)
-        weights = weights * (losses >= threshold) if self.tail == "hard" else dual
+        weights = batch.weights * (losses >= self.threshold.cpu())
+        if self.tail == "dual":
+            weights = tail_weights(losses, batch.weights, self.conformity, self.threshold.cpu(), self.smoothing)
         chosen = batch._replace(weights=weights).take(weights > 0)
-        reports = batch.times.max() * FORWARD / self.epochs
-        return chosen._replace(times=chosen.times + reports)
+        return chosen._replace(times=chosen.times + batch.times.max() * FORWARD / self.epochs)
 
     def _losses(self, start: int, cohort: Examples) -> Tensor:
         """Mean loss of the received model on all training samples of each client, ``[cohort]``."""

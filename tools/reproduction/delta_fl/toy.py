@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 from torch import Tensor
 
-from pfl_lightning.report.style import PRINT
+from pfl_lightning.report.style import COLORS, PRINT
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory import (
     circumcentre,
@@ -31,7 +31,7 @@ CONFORMITY = 2 / 3
 DRAWS = 200_000  # test devices, drawn uniformly from those with the conformity
 STEP = 0.01  # between the points that are searched for the smallest superquantile
 SIMPLEX = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]], dtype=torch.float64)  # where mixtures are drawn
-COLORS = {"FedAvg": "#0072B2", "Delta-FL": "#D55E00"}  # Okabe and Ito's, for the colour-blind
+COLOR_OF = dict(zip(("FedAvg", "Delta-FL"), COLORS, strict=False))
 
 
 class Model(NamedTuple):
@@ -168,8 +168,8 @@ def draw_plane(axes: Axes, found: dict[str, Model]) -> None:
     for number, device in enumerate(OBTUSE, start=1):
         label(axes, device, f"device {number}", "black", above=number == 3)
     for marker, (name, model) in zip("os", found.items(), strict=True):
-        axes.plot(*model.point, marker, color=COLORS[name], markersize=7)
-        label(axes, model.point, name, COLORS[name], above=name == "FedAvg")
+        axes.plot(*model.point, marker, color=COLOR_OF[name], markersize=7)
+        label(axes, model.point, name, COLOR_OF[name], above=name == "FedAvg")
     axes.set(title="level sets of the largest loss of a test device", aspect="equal", xlabel="$w_1$", ylabel="$w_2$")
 
 
@@ -189,7 +189,7 @@ def draw_mixtures(axes: Axes, found: dict[str, Model]) -> None:
     gain = mixtures @ (found["FedAvg"].losses - found["Delta-FL"].losses)
     triangles = Triangulation(*(mixtures @ SIMPLEX).T)
     most = float(gain.abs().max())
-    both = LinearSegmentedColormap.from_list("both", [COLORS["FedAvg"], "white", COLORS["Delta-FL"]])
+    both = LinearSegmentedColormap.from_list("both", [COLOR_OF["FedAvg"], "white", COLOR_OF["Delta-FL"]])
     colors = axes.tripcolor(triangles, gain, cmap=both, vmin=-most, vmax=most, shading="gouraud")
     axes.tricontour(triangles, gain, levels=[0.0], colors="black", linewidths=0.8)
     axes.fill(*SIMPLEX.T, facecolor="none", edgecolor="0.3", linestyle=":")
@@ -208,7 +208,7 @@ def draw_histogram(axes: Axes, found: dict[str, Model]) -> None:
     for name, model in found.items():
         worst = float(superquantile_loss(model.losses, CONFORMITY))
         text = f"{name}, at most {worst:.2f}"
-        axes.hist(model.test_losses, bins=40, density=True, alpha=0.5, color=COLORS[name], label=text)
-        axes.axvline(worst, color=COLORS[name], linestyle="--")
+        axes.hist(model.test_losses, bins=40, density=True, alpha=0.5, color=COLOR_OF[name], label=text)
+        axes.axvline(worst, color=COLOR_OF[name], linestyle="--")
     axes.set(title="test devices, drawn uniformly", xlabel="loss of a test device", ylabel="density", ylim=(0, 5.2))
     axes.legend(fontsize=8, loc="upper left")
