@@ -1,6 +1,7 @@
+from pfl_lightning.client.after_steps import Follow
 from pfl_lightning.client.engine import BackendName, Engine
 from pfl_lightning.client.examples import Examples, Samples, largest_first
-from pfl_lightning.client.penalties import Correlation, Proximity, SmoothL1, Total
+from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, Total, total
 from pfl_lightning.client.phase import Gradient, Phase
 
 __all__ = [
@@ -8,11 +9,14 @@ __all__ = [
     "Correlation",
     "Engine",
     "Examples",
+    "Follow",
     "Gradient",
+    "Penalty",
     "Phase",
     "Proximity",
     "Samples",
     "SmoothL1",
     "Total",
     "largest_first",
+    "total",
 ]

@@ -21,6 +21,7 @@ class Epoch(NamedTuple):
         counts: Samples that each client visits, ``[clients]``.
         present: 1 for a sample, 0 for padding, ``[clients, visited]``.
         weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
+        other: The samples of the phase's ``other_batch``: as many in each mini-batch, in an independent order.
     """
 
     inputs: Tensor
@@ -29,6 +30,7 @@ class Epoch(NamedTuple):
     counts: Tensor
     present: Tensor
     weights: Tensor
+    other: "Epoch | None" = None
 
 
 class Epochs:
@@ -68,22 +70,27 @@ class Epochs:
         return [(int((counts > at).sum()), slice(at, at + size)) for at in range(0, self.visited, size)]
 
     def __iter__(self) -> Iterator[Epoch]:
-        examples, ids, longest = self.examples, self.examples.ids, self.examples.longest
-        counts, present = examples.device_counts, examples.present[:, : self.visited].to(self.dtype)
-        weights = batch_weights(present, self.phase.batch_size)
+        examples = self.examples
         kept = self.features(examples.gather(examples.positions)) if self.kept else None
         for epoch in range(self.phase.epochs):
-            order = permutations((*self.key, "order", epoch), ids, counts, longest, self.visited)
-            inputs = self._made_in(order, epoch) if kept is None else kept
-            targets = examples.targets(order)
-            visited = counts.clamp(max=self.visited)
-            yield Epoch(inputs, None if kept is None else order, targets, visited, present, weights)
+            other = self._epoch((*self.key, "other"), epoch, kept) if self.phase.other_batch else None
+            yield self._epoch(self.key, epoch, kept)._replace(other=other)
 
-    def _made_in(self, order: Tensor, epoch: int) -> Tensor:
-        """Compute the inputs of an epoch in visiting order."""
+    def _epoch(self, key: Key, epoch: int, kept: Tensor | None) -> Epoch:
+        """The samples of an epoch, given the inputs of all samples if they are kept."""
+        examples, longest = self.examples, self.examples.longest
+        counts = examples.device_counts
+        order = permutations((*key, "order", epoch), examples.ids, counts, longest, self.visited)
+        inputs = self._made_in(order, (*key, "augment", epoch)) if kept is None else kept
+        present = examples.present[:, : self.visited].to(self.dtype)
+        weights = batch_weights(present, self.phase.batch_size)
+        visited = counts.clamp(max=self.visited)
+        return Epoch(inputs, None if kept is None else order, examples.targets(order), visited, present, weights)
+
+    def _made_in(self, order: Tensor, key: Key) -> Tensor:
+        """Compute the inputs of an epoch in visiting order; the key is for augmentation."""
         bits = None
         if self.examples.samples.transform.random:
-            key = (*self.key, "augment", epoch)
             bits = random_bits(key, self.examples.ids, self.examples.longest).gather(1, order)
         return self.features(self.examples.gather(order, bits))
 

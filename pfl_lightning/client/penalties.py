@@ -1,16 +1,64 @@
 """Penalty terms on the clients' local losses, for ``Phase.penalty``. Each class computes the gradient of its term."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from pfl_lightning.client.phase import Rule
 from pfl_lightning.errors import PflError
-from pfl_lightning.tree import Tree, add_to
+from pfl_lightning.tree import Tree
+
+
+class Slope(NamedTuple):
+    """The gradient of a penalty for one parameter w: ``of_parameter * w + sum_i scale_i * tensor_i``, not yet added up.
+
+    Attributes:
+        of_parameter: Multiple of the parameter itself.
+        others: The scales and the other tensors.
+    """
+
+    of_parameter: float = 0.0
+    others: tuple[tuple[float, Tensor], ...] = ()
+
+    def at(self, parameter: Tensor) -> Tensor:
+        """The gradient, in a new tensor."""
+        result = parameter * self.of_parameter
+        for scale, tensor in self.others:
+            result.add_(tensor, alpha=scale)
+        return result
+
+    def added_to(self, grad: Tensor, parameter: Tensor) -> Tensor:
+        """A gradient plus this one, in a new tensor unless this one is zero."""
+        if self.of_parameter:
+            grad = torch.add(grad, parameter, alpha=self.of_parameter)
+        for scale, tensor in self.others:
+            grad = torch.add(grad, tensor, alpha=scale)
+        return grad
+
+
+class Penalty(ABC):
+    """A term on the local loss. As sums that are not yet added up, gradients need no memory of their own."""
+
+    @abstractmethod
+    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+        """The gradient by the names of the parameters.
+
+        Args:
+            tensors: The parameters, ``[clients, ...]`` each.
+            beside: Extra tensors such as anchors, ``[clients, ...]`` or shared ``[...]``.
+        """
+
+    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+        """The gradient."""
+        return {name: slope.at(tensors[name]) for name, slope in self.slopes(tensors, beside).items()}
 
 
 @dataclass(frozen=True)
-class Proximity:
+class Proximity(Penalty):
     """Proximal term ``strength / 2 * |w - anchor|^2``, which pulls the parameters towards an anchor.
 
     The term of FedProx (Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127,
@@ -25,14 +73,14 @@ class Proximity:
     strength: float
     anchor: str = "anchor"
 
-    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
         """``strength * (w - anchor)``."""
         anchors = anchors_of(tensors, beside, self.anchor)
-        return {name: torch.sub(tensor, anchors[name]).mul_(self.strength) for name, tensor in tensors.items()}
+        return {name: Slope(self.strength, ((-self.strength, anchor),)) for name, anchor in anchors.items()}
 
 
 @dataclass(frozen=True)
-class Correlation:
+class Correlation(Penalty):
     """Correlation term ``-strength * <w, anchor>``, which rewards agreement with an anchor.
 
     The term of FedMac (Liu et al., Sparse Personalized Federated Learning, arXiv:2107.05330).
@@ -45,13 +93,14 @@ class Correlation:
     strength: float
     anchor: str = "anchor"
 
-    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
         """``-strength * anchor``."""
-        return {name: -self.strength * anchor for name, anchor in anchors_of(tensors, beside, self.anchor).items()}
+        anchors = anchors_of(tensors, beside, self.anchor)
+        return {name: Slope(others=((-self.strength, anchor),)) for name, anchor in anchors.items()}
 
 
 @dataclass(frozen=True)
-class SmoothL1:
+class SmoothL1(Penalty):
     """Smoothed L1 term ``strength * sum smoothing * log cosh(w / smoothing)``, which favours small parameters.
 
     Per parameter, the smoothed value lies between ``|w| - smoothing * log 2`` and ``|w|``. Parameters become small, but
@@ -65,13 +114,14 @@ class SmoothL1:
     strength: float
     smoothing: float
 
-    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
         """``strength * tanh(w / smoothing)``."""
-        return {name: torch.tanh(tensor / self.smoothing).mul_(self.strength) for name, tensor in tensors.items()}
+        signs = {name: torch.div(tensor, self.smoothing).tanh_() for name, tensor in tensors.items()}
+        return {name: Slope(others=((self.strength, sign),)) for name, sign in signs.items()}
 
 
 @dataclass(frozen=True)
-class Total:
+class Total(Penalty):
     """Sum of several penalties.
 
     Attributes:
@@ -80,12 +130,29 @@ class Total:
 
     penalties: tuple[Rule, ...]
 
-    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
         """The sum of their gradients."""
-        total: Tree = {}
+        result: dict[str, Slope] = {}
         for penalty in self.penalties:
-            add_to(total, penalty(tensors, beside))
-        return total
+            for name, (of_parameter, others) in slopes_of(penalty, tensors, beside).items():
+                before = result.get(name, Slope())
+                result[name] = Slope(before.of_parameter + of_parameter, before.others + others)
+        return result
+
+
+def total(*penalties: Penalty | None) -> Penalty | None:
+    """The sum of those penalties that are not None; None if there are none."""
+    present = tuple(penalty for penalty in penalties if penalty is not None)
+    return Total(present) if len(present) > 1 else next(iter(present), None)
+
+
+def slopes_of(rule: Rule | None, tensors: Tree, beside: Tree) -> Mapping[str, Slope]:
+    """The gradient of any penalty rule by the names of the parameters; empty for None."""
+    if rule is None:
+        return {}
+    if isinstance(rule, Penalty):
+        return rule.slopes(tensors, beside)
+    return {name: Slope(others=((1.0, grad),)) for name, grad in rule(tensors, beside).items()}
 
 
 def anchors_of(tensors: Tree, beside: Tree, prefix: str) -> Tree:

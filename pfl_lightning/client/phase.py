@@ -16,10 +16,11 @@ class Phase:
     Each epoch visits the client's examples in a new order, including the last, smaller mini-batch. Momentum starts at
     zero in every phase. BatchNorm layers whose running statistics are not in ``moves`` use them unchanged.
 
-    A step computes the gradient of the loss plus ``penalty``, then applies ``direction``, ``clip_norm``, weight decay,
-    momentum and ``lr``, and finally ``after_step``. ``penalty`` and ``after_step`` are pure functions that handle
-    several clients at once: they receive the network's parameters in ``moves``, ``[clients, ...]`` each, and all extra
-    tensors that do not belong to the network (such as ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
+    A step computes the gradient of the loss plus ``penalty``, then applies ``direction``, ``tolerance``, ``clip_norm``,
+    weight decay, momentum and ``lr``; ``after_step`` follows the last step on a mini-batch. ``penalty`` and
+    ``after_step`` are functions that handle several clients at once: they receive the network's parameters in
+    ``moves``, ``[clients, ...]`` each, and all extra tensors that do not belong to the network (such as
+    ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
 
     Attributes:
         moves: Names of the tensors (parameters, and buffers such as running statistics) that the phase changes.
@@ -30,12 +31,15 @@ class Phase:
         weight_decay: L2 penalty on weights; not on biases (tensors of one dimension).
         decay_biases: Apply ``weight_decay`` to biases too, as ``torch.optim.SGD`` does.
         steps: Maximum number of mini-batches per epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
+        repeats: Steps on each mini-batch.
+        tolerance: A client whose gradient has at most this squared norm takes no step; None for no such test.
         clip_norm: Maximum norm of a client's gradient over all its parameters in ``moves``; None for no clipping.
         penalty: Gradient of a term that is added to each client's loss, by parameter name; see ``penalties``.
-        after_step: New values of some tensors after each step, by name; they must be in ``moves``, even if they are
-            extra tensors.
+        after_step: New values of some tensors after each mini-batch, by name; they must be in ``moves``, even if they
+            are extra tensors, and only they may be changed in place.
         direction: Replaces the gradient in a step: a pure function of the moving parameters, their gradient, and the
             gradient as a function of such parameters.
+        other_batch: Whether that function uses another mini-batch of the same size, drawn independently.
 
     Raises:
         PflError: If ``moves`` is empty, or the phase has no step.
@@ -49,13 +53,17 @@ class Phase:
     weight_decay: float = 0.0
     decay_biases: bool = False
     steps: int | None = None
+    repeats: int = 1
+    tolerance: float | None = None
     clip_norm: float | None = None
     penalty: Rule | None = None
     after_step: Rule | None = None
     direction: Direction | None = None
+    other_batch: bool = False
 
     def __post_init__(self) -> None:
-        for key, value in (("epochs", self.epochs), ("batch_size", self.batch_size), ("steps", self.steps)):
+        counts = {key: getattr(self, key) for key in ("epochs", "batch_size", "steps", "repeats")}
+        for key, value in counts.items():
             if value is not None and value < 1:
                 raise PflError(f"phase.{key}: {value} is not possible; allowed: 1 or more")
         if not self.moves:

@@ -52,6 +52,19 @@ def clipped(grads: Tree, largest: float) -> Tree:
         grads: Gradients, ``[clients, ...]`` each; a client's norm is over all of them.
         largest: Maximum norm.
     """
-    squares = torch.stack([grad.flatten(1).square().sum(1) for grad in grads.values()])
-    scales = (largest / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1)  # [clients]
+    return scaled(grads, (largest / (squared_norms(grads).sqrt() + 1e-6)).clamp(max=1))
+
+
+def unless_small(grads: Tree, tolerance: float) -> Tree:
+    """Set each client's gradient to zero if its squared norm is at most ``tolerance``."""
+    return scaled(grads, squared_norms(grads) > tolerance)
+
+
+def squared_norms(grads: Tree) -> Tensor:
+    """Each client's squared norm over all its gradients, ``[clients]``."""
+    return torch.stack([grad.flatten(1).square().sum(1) for grad in grads.values()]).sum(0)
+
+
+def scaled(grads: Tree, scales: Tensor) -> Tree:
+    """Multiply each client's gradients by its scale, ``[clients]``."""
     return {name: grad * scales.view(-1, *[1] * (grad.ndim - 1)) for name, grad in grads.items()}

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from pfl_lightning.client.epochs import Epoch, in_order
 from pfl_lightning.client.losses import sample_losses
+from pfl_lightning.client.penalties import Slope, slopes_of
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.sgd import Moving, clipped, sgd_step
+from pfl_lightning.client.sgd import Moving, clipped, sgd_step, unless_small
 from pfl_lightning.errors import PflError
 from pfl_lightning.tree import Params, Tree
 
@@ -51,16 +52,25 @@ class Steps(ABC):
         """Begin an epoch."""
 
     @abstractmethod
+    def step_once(self, clients: int, batch: slice) -> Tensor:
+        """One step of SGD; arguments and result as for ``step``."""
+
     def step(self, clients: int, batch: slice) -> Tensor:
-        """One step of SGD; the mini-batches of an epoch come in order, and only the last may be smaller.
+        """The steps on a mini-batch; those of an epoch come in order, and only the last may be smaller.
 
         Args:
-            clients: How many clients (always the first ones) take the step.
+            clients: How many clients (always the first ones) take the steps.
             batch: The mini-batch: a slice of the epoch's samples.
 
         Returns:
-            Sum of the losses of each client's samples before the step, ``[clients]``.
+            Sum of the losses of each client's samples before the first step, ``[clients]``.
         """
+        self.attach(clients)
+        losses = self.step_once(clients, batch)
+        for _ in range(self.phase.repeats - 1):
+            self.step_once(clients, batch)
+        self.after_step()
+        return losses
 
     @abstractmethod
     def finish(self) -> None:
@@ -73,9 +83,9 @@ class Steps(ABC):
             self.params, self.moving = self._params.rows(0, clients), self._moving.rows(clients)
             self.beside = self._beside.rows(0, clients).tree
 
-    def penalty(self, tensors: Tree) -> Tree:
-        """The penalty gradient; empty without a penalty."""
-        return {} if self.phase.penalty is None else self.phase.penalty(tensors, self.beside)
+    def penalty(self, tensors: Tree) -> Mapping[str, Slope]:
+        """The gradient of the penalty; empty without one."""
+        return slopes_of(self.phase.penalty, tensors, self.beside)
 
     def after_step(self) -> None:
         """Apply the phase's ``after_step``.
@@ -88,7 +98,8 @@ class Steps(ABC):
         for name, tensor in self.phase.after_step(self.moving.tensors, self.beside).items():
             if name not in self.rows:
                 raise PflError(f"phase.after_step: {name} is not possible; allowed: names in phase.moves")
-            self.rows[name][: self.clients] = tensor
+            if tensor is not self.beside.get(name):
+                self.rows[name][: self.clients] = tensor
 
 
 class AutogradSteps(Steps):
@@ -110,30 +121,33 @@ class AutogradSteps(Steps):
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""
-        self.epoch, self.inputs = epoch, in_order(epoch.inputs, epoch.order)
+        self.epochs = [epoch._replace(inputs=in_order(epoch.inputs, epoch.order))]
+        if epoch.other is not None:
+            self.epochs.append(epoch.other._replace(inputs=in_order(epoch.other.inputs, epoch.other.order)))
 
     @torch.no_grad()
-    def step(self, clients: int, batch: slice) -> Tensor:
+    def step_once(self, clients: int, batch: slice) -> Tensor:
         """One step of SGD."""
-        self.attach(clients)
-        phase, moving, epoch = self.phase, self.moving, self.epoch
-        inputs, targets = self.inputs[:clients, batch], epoch.targets[:clients, batch]
-        weights = epoch.weights[:clients, batch]
-
-        def gradient(tensors: Tree) -> tuple[Tensor, Tree]:
-            losses, grads = loss_gradient(self.forward, self.network, self.params, tensors, inputs, targets, weights)
-            for name, extra in self.penalty(tensors).items():
-                grads[name] = grads[name] + extra
-            return losses, grads
-
-        losses, grads = gradient(moving.tensors)
+        phase, moving = self.phase, self.moving
+        losses, grads = self._gradient(self.epochs[0], clients, batch, moving.tensors)
         if phase.direction is not None:
-            grads = phase.direction(moving.tensors, grads, lambda tensors: gradient(tensors)[1])
+            again = self.epochs[-1]
+            grads = phase.direction(moving.tensors, grads, lambda w: self._gradient(again, clients, batch, w)[1])
+        if phase.tolerance is not None:
+            grads = unless_small(grads, phase.tolerance)
         if phase.clip_norm is not None:
             grads = clipped(grads, phase.clip_norm)
         sgd_step(moving, grads, phase)
-        self.after_step()
-        return (losses * epoch.present[:clients, batch]).sum(1)
+        return (losses * self.epochs[0].present[:clients, batch]).sum(1)
+
+    def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:
+        """Losses of a mini-batch, and the gradient of its mean loss plus the penalty."""
+        seen = (slice(clients), batch)
+        data = (epoch.inputs[seen], epoch.targets[seen], epoch.weights[seen])
+        losses, grads = loss_gradient(self.forward, self.network, self.params, tensors, *data)
+        for name, slope in self.penalty(tensors).items():
+            grads[name] = slope.added_to(grads[name], tensors[name])
+        return losses, grads
 
     def finish(self) -> None:
         """End the phase; the result is already in the rows."""

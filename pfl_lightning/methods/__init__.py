@@ -3,6 +3,7 @@ from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
+from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.hf_maml import HFMAML
@@ -11,6 +12,9 @@ from pfl_lightning.methods.linear_fedrep import LinearFedRep
 from pfl_lightning.methods.loading import load_method
 from pfl_lightning.methods.local import Local
 from pfl_lightning.methods.narrowing import method_of
+from pfl_lightning.methods.per_fedavg import PerFedAvg
+from pfl_lightning.methods.pfedme import PFedMe
+from pfl_lightning.methods.sparsity import Sparsity
 
 __all__ = [
     "HFMAML",
@@ -18,12 +22,16 @@ __all__ = [
     "Ditto",
     "FedAvg",
     "FedBABU",
+    "FedMac",
     "FedProx",
     "FedRep",
     "LGFedAvg",
     "LinearFedRep",
     "Local",
     "Method",
+    "PFedMe",
+    "PerFedAvg",
+    "Sparsity",
     "load_method",
     "method_of",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import pow
 from types import MappingProxyType
@@ -9,13 +9,14 @@ from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativ
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from pfl_lightning.client import BackendName, Engine, Examples, Phase
-from pfl_lightning.data import Judgement, Round
+from pfl_lightning.client import BackendName, Engine, Examples, Penalty, Phase, total
+from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
+from pfl_lightning.methods.evaluation import Evaluated
 from pfl_lightning.methods.hooks import warn_of_unused
-from pfl_lightning.methods.lifecycle import Lifecycle
+from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.models import MLP, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, Weighting, client_weights
@@ -24,7 +25,7 @@ from pfl_lightning.tree import Params, Tree, prefixed, select
 LOSS = "train/loss"  # entry of the training losses among the uploads
 
 
-class Method(Lifecycle):
+class Method(Evaluated):
     """A federated method: one communication round is one training step.
 
     Rule of a round (the defaults make it FedAvg)::
@@ -67,12 +68,10 @@ class Method(Lifecycle):
         chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
         sums: Adds up the uploads and training losses for the server, which learns their sums alone. Default: in the
             clear (``Sums``); ``SecureSums`` masks each upload.
+        sparsity: A penalty that makes local models sparse, and the pruning of what is sent; default: neither.
     """
 
-    keeps: ClassVar[Part] = "nothing"
     trains: ClassVar[Part] = "all"
-    refits: ClassVar[Part] = "head"
-    personal: ClassVar[bool] = False
     usual_head_layers: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
@@ -104,9 +103,10 @@ class Method(Lifecycle):
         backend: BackendName = "auto",
         chunk_size: PositiveInt | None = None,
         sums: Sums | None = None,
+        sparsity: Sparsity = Sparsity(),
     ) -> None:
         super().__init__(server_optimizer, sums or Sums())
-        self.save_hyperparameters(ignore=["network", "server_optimizer", "sums"])
+        self.save_hyperparameters(ignore=["network", "server_optimizer", "sums", "sparsity"])
         self.make_network = network
         self.head_layers = head_layers or self.usual_head_layers
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
@@ -115,7 +115,7 @@ class Method(Lifecycle):
         self.weight_decay = self.usual_weight_decay if weight_decay is None else weight_decay
         self.decay_biases, self.clip_norm, self.weighting = decay_biases, clip_norm, weighting
         self.eval_epochs, self.eval_momentum = eval_epochs, eval_momentum
-        self.batch_norm, self.backend, self.chunk_size = batch_norm, backend, chunk_size
+        self.batch_norm, self.backend, self.chunk_size, self.sparsity = batch_norm, backend, chunk_size, sparsity
 
     def build(
         self,
@@ -197,52 +197,41 @@ class Method(Lifecycle):
             if name in mean:
                 statistic.copy_(mean[name])
 
-    @property
-    def judged_models(self) -> tuple[str, ...]:
-        """Names of the models that clients are evaluated with; the first one is used for model selection."""
-        if self.personal:
-            return ("personal", "global")
-        refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" and not self.test_only else ()
-        return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
-
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The models that clients are evaluated with, in the order of ``judged_models``.
-
-        Args:
-            train: The clients' training examples.
-            key: Key for the randomness of refitting.
-
-        Yields:
-            Name of a model, and its tensors for these clients.
-        """
-        received = self.received(train.ids)
-        for name in self.judged_models:
-            if name == "refitted":
-                yield name, self.engine.train(train, received, self.refitting, key)[0]
-            else:
-                yield name, received.under("personal") if name == "personal" else received
-
     # What every method shares
 
-    def phase(self, part: Part, epochs: int, lr: float | None = None) -> Phase:
-        """A local phase of the current round that trains one part of the network with the method's settings."""
+    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
+        """A local phase of the current round that trains one part of the network with the method's settings.
+
+        Args:
+            part: The part.
+            epochs: Local epochs.
+            lr: Learning rate; the method's by default.
+            penalty: The method's own penalty; that of ``sparsity`` is added.
+        """
         rate = self.rate(lr or self.lr)
         phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
-        return replace(phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm)
+        phase = replace(phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm)
+        return replace(phase, penalty=total(penalty, self.sparsity.penalty(dict(self.network.named_parameters()))))
 
     def rate(self, lr: float) -> float:
         """A local learning rate in the current round."""
         return lr * pow(self.lr_decay, self.clock.rounds // self.lr_decay_every)
 
-    @property
-    def refitting(self) -> Phase:
-        """The phase that refits a part before a client is evaluated."""
-        return replace(self.phase(self.refits, self.eval_epochs), lr=self.lr, momentum=self.eval_momentum, steps=None)
-
     def received(self, ids: Tensor) -> Params:
         """Tensors that clients start a round with: the shared ones, and their own, ``[cohort, ...]``."""
         tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
         return Params(select(tensors, self.shared), self.clients.gather(ids))
+
+    def sent(self, models: Tree) -> Tree:
+        """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""
+        return {**models, **self.sparsity.pruned(select(models, self.engine.trainable))}
+
+    def prune_shared(self) -> None:
+        """Prune the shared model in place, which is also what clients receive next."""
+        parameters = {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
+        if self.sparsity.prune:
+            for name, stack in self.sparsity.pruned({n: t[None] for n, t in parameters.items()}).items():
+                parameters[name].copy_(stack[0])
 
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
@@ -250,6 +239,7 @@ class Method(Lifecycle):
         batch = self.choose(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         mean, loss = self.train_clients(batch)
         self.server_step(mean, batch)
+        self.prune_shared()
         self.clock.advance(batch.times, batch.communication_time)
         self.log_round(loss, len(batch.examples))
 
@@ -267,7 +257,7 @@ class Method(Lifecycle):
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Tree]:
             trained, losses = self.local(cohort, self.received(cohort.ids), key)
-            kept, upload = select(trained.own, self.clients.names), select(trained.own, self.shared)
+            kept, upload = select(trained.own, self.clients.names), self.sent(select(trained.own, self.shared))
             share = weights[start : start + len(cohort)]
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses})
 
@@ -276,19 +266,3 @@ class Method(Lifecycle):
             self.clients.scatter(cohort.ids, kept)
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return mean, mean.pop(LOSS)
-
-    def validation_step(self, batch: Judgement, batch_idx: int) -> None:
-        """Evaluate some clients with each of their models, on each split."""
-        key = (batch.seed, "refit", self.clock.rounds)
-
-        def work(start: int, train: Examples) -> list[tuple[str, tuple[Tensor, ...]]]:
-            judged = {split: examples.rows(start, start + len(train)) for split, examples in batch.judged.items()}
-            return [
-                (f"{split}/{model}", (examples.ids, examples.device_counts, *self.engine.score(examples, params)))
-                for model, params in self.judge(train, key)
-                for split, examples in judged.items()
-            ]
-
-        for scores in self.chunks.map(work, batch.train):
-            for name, score in scores:
-                self.metrics[name].update(*score)

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 from jsonargparse.typing import NonNegativeFloat, PositiveInt
@@ -41,7 +40,7 @@ class Ditto(Method):
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the shared model, then the personal one with a proximal term around the received model."""
         trained, losses = super().local(cohort, received, key)
-        phase = replace(self.phase("all", self.personal_epochs), penalty=Proximity(self.proximity, "anchor"))
+        phase = self.phase("all", self.personal_epochs, penalty=Proximity(self.proximity, "anchor"))
         start = received.under("personal").beside("anchor", received.select(self.parts["all"]))
         personal, _ = self.engine.train(cohort, start, phase, (*key, "personal"))
         return trained.beside("personal", personal.select(self.parts["all"])), losses

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 from jsonargparse.typing import NonNegativeFloat
@@ -36,5 +35,5 @@ class FedProx(Method):
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the whole network with a proximal term around the received model."""
-        phase = replace(self.phase("all", self.epochs), penalty=Proximity(self.proximity, "anchor"))
+        phase = self.phase("all", self.epochs, penalty=Proximity(self.proximity, "anchor"))
         return self.engine.train(cohort, received.beside("anchor", received), phase, (*key, "all"))

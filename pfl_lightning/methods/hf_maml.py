@@ -1,17 +1,14 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from jsonargparse.typing import PositiveFloat
-from torch import Tensor
 
-from pfl_lightning.client import Examples, Gradient, Phase
-from pfl_lightning.methods.base import Method
-from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.client import Gradient, Phase
+from pfl_lightning.methods.per_fedavg import PerFedAvg
+from pfl_lightning.tree import Tree
 
 
-class HFMAML(Method):
+class HFMAML(PerFedAvg):
     """Hessian-free Per-FedAvg: learns a global model that adapts to each client in one gradient step.
 
     Rule of a round; g is the gradient of a client's loss on one batch, the same batch throughout a step::
@@ -35,17 +32,14 @@ class HFMAML(Method):
         kwargs: See ``Method``.
     """
 
-    usual_weight_decay = 0.0
-    judged_models = ("adapted", "global")
-
     def __init__(self, inner_lr: PositiveFloat = 0.01, difference: PositiveFloat = 1e-3, **kwargs: Any) -> None:
-        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
-        self.inner_lr, self.difference = inner_lr, difference
+        super().__init__(inner_lr=inner_lr, **kwargs)
+        self.difference = difference
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-        """Train by steps along the meta-gradient."""
-        phase = replace(self.phase("all", self.epochs), direction=self.meta_gradient)
-        return self.engine.train(cohort, received, phase, (*key, "all"))
+    @property
+    def meta_phase(self) -> Phase:
+        """The local phase of a round."""
+        return replace(super().meta_phase, other_batch=False)
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
         """The direction ``v - inner_lr * h`` for all clients at once.
@@ -63,10 +57,3 @@ class HFMAML(Method):
         ahead, behind = shifted(self.difference, v), shifted(-self.difference, v)
         scale = self.inner_lr / (2 * self.difference)
         return {name: v[name] - scale * (ahead[name] - behind[name]) for name in tensors}
-
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The shared model after one adaptation step, and the shared model itself."""
-        received = self.received(train.ids)
-        step = Phase(self.parts["all"], epochs=1, batch_size=self.batch_size, lr=self.inner_lr, steps=1)
-        yield "adapted", self.engine.train(train, received, step, key)[0]
-        yield "global", received

@@ -5,18 +5,17 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pfl_lightning.client import Engine
-from pfl_lightning.data import FederatedDataModule, Judgement, federated
+from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
-from pfl_lightning.metrics import ClientAccuracy, ClientLoss, ClientScore
+from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.server import Sums
@@ -152,11 +151,6 @@ class Lifecycle(pl.LightningModule, ABC):
 
     # Logs
 
-    @property
-    def metrics(self) -> dict[str, ClientScore]:
-        """The clients' scores in the current evaluation, by ``split/model``."""
-        return cast(dict[str, ClientScore], dict(self.scores.items()))
-
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
         """Log a round's simulated time, loss and cohort size, and what has been summed so far."""
         self.log_clock()
@@ -168,43 +162,6 @@ class Lifecycle(pl.LightningModule, ABC):
         """Log simulated seconds; the step of all logs is the number of rounds completed."""
         self.log("step", float(self.clock.rounds))
         self.log_dict(self.clock.scalars(), prog_bar=True)
-
-    def on_validation_epoch_start(self) -> None:
-        """Stop a diverged run with a PflError, before it is evaluated and saved."""
-        if (loss := self.trainer.callback_metrics.get("train/loss")) is not None:
-            self.check_finite(loss)
-
-    def check_finite(self, losses: Tensor) -> None:
-        """Stop a diverged run.
-
-        Args:
-            losses: Any losses.
-
-        Raises:
-            PflError: If one of them is infinite or not a number.
-        """
-        if not torch.isfinite(losses).all():
-            raise PflError(f"training diverged by round {self.clock.rounds}; try a model.lr below {self.lr}")
-
-    def on_validation_epoch_end(self) -> None:
-        """Log summaries of the scores over the clients, then reset them."""
-        self.log_clock()
-        for name, metric in self.metrics.items():
-            summary = metric.compute().items()
-            self.log_dict({f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary})
-            metric.reset()
-
-    @abstractmethod
-    def validation_step(self, batch: Judgement, batch_idx: int) -> None:
-        """Evaluate some clients with each of their models, on each split."""
-
-    def test_step(self, batch: Judgement, batch_idx: int) -> None:
-        """Same as in validation."""
-        self.validation_step(batch, batch_idx)
-
-    def on_test_epoch_end(self) -> None:
-        """Same as in validation."""
-        self.on_validation_epoch_end()
 
     # Checkpoints
 

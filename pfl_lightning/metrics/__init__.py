@@ -1,4 +1,5 @@
 from pfl_lightning.metrics.client_scores import ClientAccuracy, ClientLoss, ClientScore, ClientScores
+from pfl_lightning.metrics.density import density
 from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
 from pfl_lightning.metrics.tail import smooth_quantile, tail_weights
 
@@ -9,6 +10,7 @@ __all__ = [
     "ClientScores",
     "client_percentiles",
     "client_summary",
+    "density",
     "smooth_quantile",
     "superquantile",
     "tail_weights",

@@ -14,12 +14,16 @@ from pfl_lightning.methods import (
     Ditto,
     FedAvg,
     FedBABU,
+    FedMac,
     FedProx,
     FedRep,
     LGFedAvg,
     LinearFedRep,
     Local,
     Method,
+    PerFedAvg,
+    PFedMe,
+    Sparsity,
     load_method,
 )
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
@@ -44,12 +48,19 @@ METHODS = {
     "FedAvg over secure sums": partial(over_secure_sums, FedAvg),
     "FedAvgM": partial(FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedBABU": partial(FedBABU, lr=0.05),
+    "FedAvg, sparse and pruned": partial(
+        FedAvg, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True, floor="topk")
+    ),
+    "FedMac": partial(FedMac, correlation=0.05, copy_lr=1.5, epochs=3, epoch_steps=1),
+    "FedMac, sparse": partial(FedMac, inner_steps=2, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True)),
     "FedProx": partial(FedProx, proximity=0.5),
     "FedRep": partial(FedRep, head_epochs=2, epochs=2),
     "FedRep over secure sums": partial(over_secure_sums, FedRep, head_epochs=2),
     "HFMAML": partial(HFMAML, difference=1e-2),
     "LGFedAvg": LGFedAvg,
     "Local": Local,
+    "PFedMe": partial(PFedMe, inner_steps=3, inner_tolerance=1e-3),
+    "PerFedAvg": PerFedAvg,
 }
 NETWORKS = {
     "mlp": partial(MLP, hidden=(8, 5)),
@@ -158,7 +169,7 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
 
 
 @pytest.mark.parametrize(
-    "method", [DeltaFL, Ditto, FedAvg, FedBABU, FedProx, FedRep, HFMAML, LGFedAvg, LinearFedRep, Local]
+    "method", [value for value in vars(methods).values() if isinstance(value, type) and issubclass(value, Method)]
 )
 def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters

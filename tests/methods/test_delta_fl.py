@@ -165,7 +165,7 @@ def test_one_client_is_its_own_tail(ragged_data, fit):
 def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
     method = built(DeltaFL, ragged_data())
     method.network.fc1.weight.data.fill_(torch.nan)
-    with pytest.raises(PflError, match=r"^training diverged by round 0; try a model.lr below 0.1$"):
+    with pytest.raises(PflError, match=r"^DeltaFL diverged by round 0; try a model.lr below 0.1$"):
         fit(method, ragged_data(), 1)
 
 

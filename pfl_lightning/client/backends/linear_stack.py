@@ -1,7 +1,7 @@
 """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
 Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``), and the
-phase has no ``direction`` and no ``clip_norm``, and there is no mixed precision.
+phase has no ``direction``, ``tolerance`` or ``clip_norm``, and there is no mixed precision.
 """
 
 import torch
@@ -30,6 +30,6 @@ class LinearStack(Batched):
         """The steps of a phase; by autograd if they need each client's full gradient or mixed precision."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-        if phase.direction is not None or phase.clip_norm is not None or mixed_precision:
+        if mixed_precision or any(rule is not None for rule in (phase.direction, phase.tolerance, phase.clip_norm)):
             return super().steps(network, start, rows, phase, samples)
         return LinearSteps(network, start, rows, phase, samples)

@@ -14,6 +14,7 @@ from torch import Tensor
 from pfl_lightning.client.epochs import Epoch, in_order, out_of_order
 from pfl_lightning.client.linear.layer import LinearLayer
 from pfl_lightning.client.linear.recursion import Recursion
+from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
 
 STEP_COST = 20  # cost of reading and writing the weight in a step, in multiplications per entry
@@ -101,7 +102,7 @@ class DualLayer(LinearLayer):
         self.steps += 1
         return self.activated(outputs)
 
-    def move_weight(self, grad: Tensor, penalty: Tensor | None) -> None:
+    def move_weight(self, grad: Tensor, penalty: Slope) -> None:
         """Store the gradient of the outputs, which determines the weight; the recursion accounts for the pull."""
         self.grads[self.seen] = grad
 

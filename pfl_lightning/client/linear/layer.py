@@ -1,12 +1,17 @@
 """One linear layer, with the ReLU after it, for all clients of a tile."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from pfl_lightning.client.epochs import Epoch, in_order
+from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sgd import Moving
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.tree import Params
+
+NO_SLOPE = Slope()
 
 
 class LinearLayer:
@@ -61,12 +66,12 @@ class LinearLayer:
         self.outputs = outputs.relu_() if self.relu else outputs
         return self.outputs
 
-    def backward(self, grad: Tensor, penalty: Tree) -> Tensor:
+    def backward(self, grad: Tensor, penalty: Mapping[str, Slope]) -> Tensor:
         """Propagate the gradient to the inputs, and update the layer.
 
         Args:
             grad: ``d loss / d outputs``, ``[clients, batch, outputs]``.
-            penalty: Penalty gradients by name.
+            penalty: Gradient of the penalty by name.
 
         Returns:
             ``d loss / d inputs``, ``[clients, batch, inputs]``, with the weight before the update.
@@ -80,35 +85,36 @@ class LinearLayer:
         """Propagate a gradient of the outputs back through the ReLU, if there is one."""
         return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.relu else grad
 
-    def move(self, grad: Tensor, penalty: Tree) -> None:
+    def move(self, grad: Tensor, penalty: Mapping[str, Slope]) -> None:
         """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before the ReLU."""
         if self.weight_name in self.phase.moves:
-            self.move_weight(grad, penalty.get(self.weight_name))
+            self.move_weight(grad, penalty.get(self.weight_name, NO_SLOPE))
         if self.bias is not None and self.bias_name in self.phase.moves:
-            self._move_bias(self.bias, grad.sum(1), penalty.get(self.bias_name))
+            self._move_bias(self.bias, grad.sum(1), penalty.get(self.bias_name, NO_SLOPE))
 
-    def move_weight(self, grad: Tensor, penalty: Tensor | None) -> None:
+    def move_weight(self, grad: Tensor, penalty: Slope) -> None:
         """Update the weight with the gradient ``grad^T inputs + penalty``, without storing the product."""
         phase, weight, velocity = self.phase, self.weight, self.velocities[0]
+        decay = phase.weight_decay + penalty.of_parameter
         if velocity is None:
-            weight.baddbmm_(grad.mT, self.inputs, beta=1 - phase.lr * phase.weight_decay, alpha=-phase.lr)
-            if penalty is not None:
-                weight.sub_(penalty, alpha=phase.lr)
+            weight.baddbmm_(grad.mT, self.inputs, beta=1 - phase.lr * decay, alpha=-phase.lr)
+            for scale, tensor in penalty.others:
+                weight.sub_(tensor, alpha=phase.lr * scale)
             return
         velocity.baddbmm_(grad.mT, self.inputs, beta=phase.momentum)
-        if phase.weight_decay:
-            velocity.add_(weight, alpha=phase.weight_decay)
-        if penalty is not None:
-            velocity.add_(penalty)
+        if decay:
+            velocity.add_(weight, alpha=decay)
+        for scale, tensor in penalty.others:
+            velocity.add_(tensor, alpha=scale)
         weight.sub_(velocity, alpha=phase.lr)
 
-    def _move_bias(self, bias: Tensor, step: Tensor, penalty: Tensor | None) -> None:
+    def _move_bias(self, bias: Tensor, step: Tensor, penalty: Slope) -> None:
         """Update the bias with its gradient, ``[clients, outputs]``."""
         velocity = self.velocities[1]
-        if penalty is not None:
-            step += penalty
-        if decay := self.phase.decay_of(1):
-            step = step.add_(bias, alpha=decay)
+        if decay := self.phase.decay_of(1) + penalty.of_parameter:
+            step.add_(bias, alpha=decay)
+        for scale, tensor in penalty.others:
+            step.add_(tensor, alpha=scale)
         if velocity is not None:
             step = torch.add(step, velocity, alpha=self.phase.momentum, out=velocity)
         bias.sub_(step, alpha=self.phase.lr)

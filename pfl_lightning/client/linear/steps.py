@@ -49,9 +49,8 @@ class LinearSteps(Steps):
         self.layers[0].enter(epoch)
 
     @torch.no_grad()
-    def step(self, clients: int, batch: slice) -> Tensor:
+    def step_once(self, clients: int, batch: slice) -> Tensor:
         """One step of SGD."""
-        self.attach(clients)
         first, *others = self.layers
         hidden = first.read(clients, batch)
         for layer in others:
@@ -62,7 +61,6 @@ class LinearSteps(Steps):
         for layer in reversed(others):
             grad = layer.backward(grad, penalty)
         first.move(first.before_relu(grad), penalty)  # the gradient of its inputs is not needed
-        self.after_step()
         return (losses * self.epoch.present[:clients, batch]).sum(1)
 
     def finish(self) -> None:
@@ -79,7 +77,7 @@ class LinearSteps(Steps):
 
 def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
     """Strength of the pull towards the weight's initial value; None if the phase has other rules for the weight."""
-    if phase.after_step is not None:
+    if phase.after_step is not None or phase.repeats > 1:
         return None
     if phase.penalty is None:
         return 0.0

@@ -1,0 +1,26 @@
+"""Rules for ``Phase.after_step``: what happens to some tensors after each local step."""
+
+from dataclasses import dataclass
+
+from pfl_lightning.tree import Tree
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Copies of the parameters take a step towards them: ``copy = copy - rate * (copy - w)``.
+
+    The step of a client's copy of the global model in pFedMe (Dinh et al., Personalized Federated Learning with Moreau
+    Envelopes, NeurIPS 2020, arXiv:2006.08848, Algorithm 1) and FedMac (arXiv:2107.05330).
+
+    Attributes:
+        rate: Size of the step; 1 sets the copies to the parameters.
+        prefix: Prefix of the copies' tensors, such as ``copy`` for ``copy.fc1.weight``; they are changed in place.
+    """
+
+    rate: float
+    prefix: str = "copy"
+
+    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+        """The copies after the step."""
+        names = {f"{self.prefix}.{name}": tensor for name, tensor in tensors.items()}
+        return {name: beside[name].lerp_(tensor, self.rate) for name, tensor in names.items()}

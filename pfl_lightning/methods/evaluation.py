@@ -1,0 +1,150 @@
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from pfl_lightning.client import Examples, Penalty, Phase
+from pfl_lightning.data import Judgement
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods.lifecycle import Lifecycle
+from pfl_lightning.metrics import ClientScore
+from pfl_lightning.models import Part
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+
+class Measure(Protocol):
+    """A metric of the clients' models themselves, such as their density."""
+
+    def measure(self, params: Params) -> Tensor:
+        """A pure function of some clients' models, ``[cohort, ...]``."""
+
+    def update(self, ids: Tensor, measured: Tensor) -> None:
+        """Take what was measured for these clients."""
+
+
+class Evaluated(Lifecycle):
+    """The evaluation of every method: each client is judged with each of its models, on each split.
+
+    These are, unless a method says otherwise, the shared part plus what the client ``keeps`` (``stored``, or ``global``
+    if it keeps nothing), and the same after the part that the method ``refits`` was trained further on the client's own
+    samples (``refitted``); or the client's second, ``personal`` model and the ``global`` one.
+
+    Attributes:
+        scores: The clients' scores, by ``split/model``.
+        measures: Metrics of the models themselves, by ``model/metric``; callbacks add theirs in ``setup``, and read and
+            reset them.
+    """
+
+    keeps: ClassVar[Part] = "nothing"
+    refits: ClassVar[Part] = "head"
+    personal: ClassVar[bool] = False
+    eval_epochs: int
+    eval_momentum: float
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.measures = nn.ModuleDict()
+
+    @abstractmethod
+    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
+        """A local phase of the current round that trains one part of the network."""
+
+    @abstractmethod
+    def received(self, ids: Tensor) -> Params:
+        """Tensors that clients start a round with, ``[cohort, ...]``."""
+
+    @property
+    def judged_models(self) -> tuple[str, ...]:
+        """Names of the models that clients are evaluated with; the first one is used for model selection."""
+        if self.personal:
+            return ("personal", "global")
+        refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" and not self.test_only else ()
+        return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The models that clients are evaluated with, in the order of ``judged_models``.
+
+        Args:
+            train: The clients' training examples.
+            key: Key for the randomness of refitting.
+
+        Yields:
+            Name of a model, and its tensors for these clients.
+        """
+        received = self.received(train.ids)
+        for name in self.judged_models:
+            if name == "refitted":
+                yield name, self.engine.train(train, received, self.refitting, key)[0]
+            else:
+                yield name, received.under("personal") if name == "personal" else received
+
+    @property
+    def refitting(self) -> Phase:
+        """The phase that refits a part before a client is evaluated."""
+        return replace(self.phase(self.refits, self.eval_epochs), lr=self.lr, momentum=self.eval_momentum, steps=None)
+
+    @property
+    def metrics(self) -> dict[str, ClientScore]:
+        """The clients' scores in the current evaluation, by ``split/model``."""
+        return cast(dict[str, ClientScore], dict(self.scores.items()))
+
+    @property
+    def advice(self) -> str:
+        """What to try if training diverges."""
+        return f"try a model.lr below {self.lr}"
+
+    def check_finite(self, losses: Tensor) -> None:
+        """Stop a diverged run.
+
+        Args:
+            losses: Any losses.
+
+        Raises:
+            PflError: If one of them is infinite or not a number.
+        """
+        if not torch.isfinite(losses).all():
+            raise PflError(f"{type(self).__name__} diverged by round {self.clock.rounds}; {self.advice}")
+
+    def on_validation_epoch_start(self) -> None:
+        """Stop a diverged run with a PflError, before it is evaluated and saved."""
+        if (loss := self.trainer.callback_metrics.get("train/loss")) is not None:
+            self.check_finite(loss)
+
+    def validation_step(self, batch: Judgement, batch_idx: int) -> None:
+        """Evaluate some clients with each of their models, on each split."""
+        key = (batch.seed, "refit", self.clock.rounds)
+
+        def work(start: int, train: Examples) -> list[tuple[Any, tuple[Tensor, ...]]]:
+            judged = {split: examples.rows(start, start + len(train)) for split, examples in batch.judged.items()}
+            found: list[tuple[Any, tuple[Tensor, ...]]] = []
+            for model, params in self.judge(train, key):
+                for split, examples in judged.items():
+                    score = (examples.ids, examples.device_counts, *self.engine.score(examples, params))
+                    found.append((self.scores[f"{split}/{model}"], score))
+                watching = [cast(Any, metric) for name, metric in self.measures.items() if name.startswith(f"{model}/")]
+                found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
+            return found
+
+        for found in self.chunks.map(work, batch.train):
+            for metric, values in found:
+                metric.update(*values)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log summaries of the scores over the clients, then reset them."""
+        self.log_clock()
+        for name, metric in self.metrics.items():
+            summary = metric.compute().items()
+            self.log_dict({f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary})
+            metric.reset()
+
+    def test_step(self, batch: Judgement, batch_idx: int) -> None:
+        """Same as in validation."""
+        self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        """Same as in validation."""
+        self.on_validation_epoch_end()

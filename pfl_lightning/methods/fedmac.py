@@ -1,0 +1,57 @@
+from math import ceil
+from typing import Any
+from warnings import warn
+
+from jsonargparse.typing import NonNegativeFloat, PositiveFloat
+
+from pfl_lightning.client import Correlation
+from pfl_lightning.data import federated
+from pfl_lightning.methods.moving_copy import COPY, MovingCopy
+
+PRODUCT = "correlation * lr * (local steps) * (rounds)"  # bounds the logarithm of the growth of the models
+STABLE, WARN_ABOVE = 4, 5
+
+
+class FedMac(MovingCopy):
+    """FedMac: sparse personal models that are rewarded for correlation with the global one.
+
+    Rule of a round; gamma and rho are ``sparsity.weight`` and ``sparsity.smoothing``::
+
+        theta_i = w_i = w
+        repeat epochs times, for each batch (for R steps: epochs=R, epoch_steps=1):
+            repeat inner_steps times:
+                theta_i = theta_i - lr * (gradient f_i(theta_i) + gamma * tanh(theta_i / rho) - correlation * w_i)
+            w_i = w_i - copy_lr * correlation * (w_i - theta_i)
+        w = w - server_lr * (w - sum_i weight_i * w_i)
+
+    ``correlation`` is the paper's lambda, ``lr`` its a, ``copy_lr`` its eta,
+    ``inner_steps`` its K, and the learning rate of ``server_optimizer`` its beta. Clients are evaluated with theta_i
+    after such local training from w (``personal``), and with w (``global``). ``weight_decay`` is 0 by default.
+
+    Unless ``weight_decay`` exceeds ``correlation``, the objective has no lower bound, and training works since it ends:
+    keep correlation * lr * (local steps) * (rounds) below about 4 (docs/derivations.md, Stability of FedMac).
+
+    Paper: Liu et al., Sparse Personalized Federated Learning, IEEE TNNLS 2023, arXiv:2107.05330, Algorithm 1.
+
+    Args:
+        correlation: Weight of the correlation between the personal model and the client's copy of the global one.
+        copy_lr: Learning rate of the client's copy of the global model.
+        kwargs: See ``MovingCopy``.
+    """
+
+    def __init__(self, correlation: NonNegativeFloat = 0.005, copy_lr: PositiveFloat = 15.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tie, self.strength, self.copy_lr = Correlation(correlation, COPY), correlation, copy_lr
+
+    def on_fit_start(self) -> None:
+        """Warn before a run in which the models may grow without bound."""
+        steps = self.epoch_steps or ceil(federated(self.trainer).training_counts.mean() / self.batch_size)
+        rates = sum(self.lr * self.lr_decay ** (t // self.lr_decay_every) for t in range(self.trainer.max_steps))
+        growth = self.strength * rates * self.inner_steps * self.epochs * steps
+        if growth > WARN_ABOVE and self.weight_decay <= self.strength:
+            warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}; {self.advice}", stacklevel=2)
+
+    @property
+    def advice(self) -> str:
+        """What to try if training diverges."""
+        return f"keep {PRODUCT} below {STABLE} by a smaller model.correlation or model.lr"

@@ -1,0 +1,73 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from jsonargparse.typing import PositiveFloat, PositiveInt
+from torch import Tensor
+
+from pfl_lightning.client import Examples, Follow, Penalty
+from pfl_lightning.methods.base import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params
+
+COPY = "copy"  # prefix of the clients' copies of the global model
+
+
+class MovingCopy(Method):
+    """What pFedMe and FedMac share: personal models are trained beside a copy of the global model, which follows them.
+
+    Rule of a round; ``p`` is the penalty that ties the personal model theta_i to the copy w_i, of strength ``s``::
+
+        theta_i = w_i = w
+        repeat epochs times, for each batch (for R steps: epochs=R, epoch_steps=1):
+            repeat inner_steps times: theta_i = theta_i - lr * gradient(f_i + p)(theta_i, w_i)
+            w_i = w_i - copy_lr * s * (w_i - theta_i)
+        w = w - server_lr * (w - sum_i weight_i * w_i)
+
+    Since theta_i starts from w in every round, clients need not keep it: to be evaluated, every client trains a
+    ``personal`` model from the current ``global`` one, whether or not it took part in the last round.
+
+    Args:
+        inner_steps: Steps of the personal model on each mini-batch, K.
+        inner_tolerance: Squared norm of a gradient from which on it takes no more of these steps. Default: none.
+        kwargs: See ``Method``.
+
+    Attributes:
+        tie: The penalty that ties the personal model to the copy.
+        strength: Its strength, s.
+        copy_lr: Learning rate of the copy.
+    """
+
+    usual_weight_decay = 0.0
+    judged_models = ("personal", "global")
+    tie: Penalty
+    strength: float
+    copy_lr: float
+
+    def __init__(
+        self, inner_steps: PositiveInt = 1, inner_tolerance: PositiveFloat | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        self.inner_steps, self.inner_tolerance = inner_steps, inner_tolerance
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train the personal models and move the copies; the copies are the upload, with the personal statistics."""
+        copies = received.select(self.engine.trainable)
+        phase = self.phase("all", self.epochs, penalty=self.tie)
+        phase = replace(
+            phase,
+            moves=phase.moves | {f"{COPY}.{name}" for name in copies.tree},
+            repeats=self.inner_steps,
+            tolerance=self.inner_tolerance,
+            after_step=Follow(self.rate(self.copy_lr) * self.strength, COPY),
+        )
+        trained, losses = self.engine.train(cohort, received.beside(COPY, copies), phase, (*key, "all"))
+        personal = trained.select(received.tree)
+        uploads = Params(personal.shared, {**personal.own, **trained.under(COPY).own})
+        return uploads.beside("personal", personal), losses
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """Personal models trained from the global one, and the global one itself."""
+        received = self.received(train.ids)
+        yield "personal", self.local(train, received, key)[0].under("personal")
+        yield "global", received

@@ -1,0 +1,67 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from jsonargparse.typing import PositiveFloat
+from torch import Tensor
+
+from pfl_lightning.client import Examples, Gradient, Phase
+from pfl_lightning.methods.base import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params, Tree
+
+
+class PerFedAvg(Method):
+    """First-order Per-FedAvg: learns a global model that adapts to each client in one gradient step.
+
+    Rule of a round; g and h are gradients of a client's loss on two mini-batches that are drawn independently::
+
+        repeat epochs times, for each pair of batches (for R steps: epochs=R, epoch_steps=1):
+            w = w - lr * h(w - inner_lr * g(w))
+        shared = shared - server_lr * (shared - sum_i weight_i * w_i)
+
+    ``inner_lr`` is the paper's alpha, ``lr`` its beta. Clients are evaluated with the shared model after one step of
+    ``inner_lr`` on one of their training batches (``adapted``), and with the shared model itself (``global``).
+    ``weight_decay`` is 0 by default.
+
+    Paper: Fallah et al., Personalized Federated Learning with Theoretical Guarantees, NeurIPS 2020, arXiv:2002.07948,
+    Algorithm 1 with the first-order approximation of the gradient.
+    Differs: pFedMe's code (arXiv:2006.08848) evaluates after two steps on test samples; ours uses training samples.
+
+    Args:
+        inner_lr: Learning rate of the adaptation step.
+        kwargs: See ``Method``.
+    """
+
+    usual_weight_decay = 0.0
+    judged_models = ("adapted", "global")
+
+    def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
+        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        self.inner_lr = inner_lr
+
+    @property
+    def meta_phase(self) -> Phase:
+        """The local phase of a round."""
+        return replace(self.phase("all", self.epochs), direction=self.meta_gradient, other_batch=True)
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train by steps along the meta-gradient."""
+        return self.engine.train(cohort, received, self.meta_phase, (*key, "all"))
+
+    def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
+        """The gradient behind an adaptation step, for all clients at once.
+
+        Args:
+            tensors: w, ``[clients, ...]`` each.
+            grads: g(w).
+            gradient: h.
+        """
+        return gradient({name: tensor - self.inner_lr * grads[name] for name, tensor in tensors.items()})
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The shared model after one adaptation step, and the shared model itself."""
+        received = self.received(train.ids)
+        step = replace(self.phase("all", epochs=1), lr=self.inner_lr, steps=1, momentum=0.0, weight_decay=0.0)
+        yield "adapted", self.engine.train(train, received, step, key)[0]
+        yield "global", received

@@ -1,0 +1,62 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Literal
+
+import torch
+from jsonargparse.typing import NonNegativeFloat, PositiveFloat, restricted_number_type
+from torch import Tensor
+
+from pfl_lightning.client import SmoothL1
+from pfl_lightning.metrics import density
+from pfl_lightning.tree import Tree
+
+Share: Any = restricted_number_type("Share", float, [(">", 0), ("<=", 1)], docstring="a share above 0, up to 1")
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """Sparse models: a penalty on the local loss, and pruning of the models that are sent.
+
+    Density is the share of the entries that are not zero; the FedMac paper calls it sparsity.
+
+    Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330.
+
+    Args:
+        weight: Weight of the smoothed L1 norm that is added to the local loss; 0 for none. The paper's gamma.
+        smoothing: Width of the region around zero where the norm is rounded. The paper's rho.
+        threshold: Entries up to this absolute value count as zero.
+        prune: Set such entries to zero in what clients upload, and in the shared model after each round.
+        min_density: Lowest density that is wanted.
+        floor: How it is held: with ``gate`` there is no penalty in a round that starts with a shared model of at most
+            this density, with ``topk`` pruning keeps at least the largest entries of every model, with ``off`` not.
+    """
+
+    weight: NonNegativeFloat = 0.0
+    smoothing: PositiveFloat = 0.01
+    threshold: PositiveFloat = 1e-3
+    prune: bool = False
+    min_density: Share = 0.5
+    floor: Literal["gate", "topk", "off"] = "gate"
+
+    def penalty(self, shared: Mapping[str, Tensor]) -> SmoothL1 | None:
+        """The penalty of a round, given the parameters of the shared model."""
+        if not self.weight or (self.floor == "gate" and density(shared.values(), self.threshold) <= self.min_density):
+            return None
+        return SmoothL1(self.weight, self.smoothing)
+
+    def pruned(self, models: Tree) -> Tree:
+        """Models as they are sent.
+
+        Args:
+            models: Parameters of some models, ``[models, ...]`` each; not changed.
+        """
+        if not self.prune or not models:
+            return models
+        sizes = {name: stack.abs() for name, stack in models.items()}
+        kept = {name: size > self.threshold for name, size in sizes.items()}
+        if self.floor == "topk":
+            every = torch.cat([size.flatten(1) for size in sizes.values()], 1)
+            least = every.topk(ceil(self.min_density * every.shape[1]), sorted=True).values[:, -1]
+            kept = {n: kept[n] | (s >= least.view(-1, *[1] * (s.ndim - 1))) for n, s in sizes.items()}
+        return {name: stack * kept[name] for name, stack in models.items()}
