@@ -78,6 +78,32 @@ def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int
     return bits.topk(first, dim=1, largest=False).indices
 
 
+def samples(key: Key, ids: Tensor, counts: Tensor, size: int) -> Tensor:
+    """Draw a few of each client's own positions ``0 .. counts - 1`` without replacement, in random order.
+
+    The cost does not depend on the counts (Floyd's algorithm; Bentley and Floyd, A Sample of Brilliance, Communications
+    of the ACM 1987). A client with at most ``size`` positions gets the permutation that ``permutations`` draws.
+
+    Args:
+        key: Key of the draw.
+        ids: Client ids, ``[clients]``.
+        counts: Samples of each client, ``[clients]``, on the device of ``ids``.
+        size: Positions to draw, a small number.
+
+    Returns:
+        Positions, ``[clients, size]``; after all positions of a client come those from its count on.
+    """
+    slots = torch.arange(size, device=ids.device)
+    last = (counts - size).clamp(min=0)[:, None] + slots
+    chosen = random_bits((*key, "drawn"), ids, size) % (last + 1)
+    for slot in range(1, size):
+        seen = (chosen[:, :slot] == chosen[:, slot, None]).any(1)
+        chosen[:, slot] = torch.where(seen, last[:, slot], chosen[:, slot])
+    absent = slots >= counts[:, None]
+    chosen = torch.where(counts[:, None] <= size, slots, chosen)
+    return chosen.gather(1, random_bits(key, ids, size).masked_fill_(absent, _LARGEST).argsort(dim=1, stable=True))
+
+
 def _mix(state: Tensor) -> Tensor:
     """The finalizer of splitmix64 (Steele, Lea & Flood 2014), on wrapping signed integers."""
     for shift, factor in _MIX:

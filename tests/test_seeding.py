@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.seeding import numpy_generator, permutations, random_bits, random_words, seed_of
+from pfl_lightning.seeding import numpy_generator, permutations, random_bits, random_words, samples, seed_of
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -106,3 +106,32 @@ def test_the_front_of_a_permutation_is_that_of_the_whole_one(first):
     for row, count in enumerate(counts.tolist()):
         shown = min(first, count)
         assert front[row, :shown].tolist() == whole[row, :shown].tolist()
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6), st.integers(1, 9), st.integers(0, 99))
+def test_a_few_samples_are_different_positions_of_the_client(counts, size, seed):
+    drawn = samples((seed, "x"), torch.arange(len(counts)), torch.tensor(counts), size)
+    for count, positions in zip(counts, drawn.tolist(), strict=True):
+        assert len(set(positions)) == size
+        assert all(position < count for position in positions[:count])
+        assert positions[count:] == list(range(count, size))
+
+
+def test_clients_with_few_samples_get_the_same_order_by_both_rules():
+    ids, counts = torch.tensor([3, 0, 8]), torch.tensor([9, 5, 2])
+    assert torch.equal(samples(("k", 1), ids, counts, 9), permutations(("k", 1), ids, counts, 9))
+    longer = permutations(("k", 1), ids, counts, 20)
+    assert torch.equal(samples(("k", 1), ids, counts, 12), longer[:, :12])
+
+
+def test_a_few_samples_do_not_depend_on_the_other_clients():
+    together = samples((1, "x"), torch.tensor([5, 8, 2]), torch.tensor([40, 900, 6]), 8)
+    assert torch.equal(together[1:2], samples((1, "x"), torch.tensor([8]), torch.tensor([900]), 8))
+
+
+def test_all_ordered_samples_are_equally_frequent():
+    drawn = samples((1, "x"), torch.arange(12_000), torch.full((12_000,), 4), 2)
+    frequencies = Counter(map(tuple, drawn.tolist()))
+    assert len(frequencies) == 12
+    # chi-squared with 11 degrees of freedom: 31.3 is its 99.9th percentile
+    assert sum((count - 1000) ** 2 / 1000 for count in frequencies.values()) < 31.3

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.seeding import Key, permutations, random_bits
+from pfl_lightning.seeding import Key, permutations, random_bits, samples
+
+FEW = 64  # samples of an epoch up to which they are drawn one after another, at a cost of FEW squared
 
 
 class Epoch(NamedTuple):
@@ -78,14 +80,20 @@ class Epochs:
 
     def _epoch(self, key: Key, epoch: int, kept: Tensor | None) -> Epoch:
         """The samples of an epoch, given the inputs of all samples if they are kept."""
-        examples, longest = self.examples, self.examples.longest
-        counts = examples.device_counts
-        order = permutations((*key, "order", epoch), examples.ids, counts, longest, self.visited)
+        examples, counts = self.examples, self.examples.device_counts
+        order = self._order((*key, "order", epoch), counts)
         inputs = self._made_in(order, (*key, "augment", epoch)) if kept is None else kept
         present = examples.present[:, : self.visited].to(self.dtype)
         weights = batch_weights(present, self.phase.batch_size)
         visited = counts.clamp(max=self.visited)
         return Epoch(inputs, None if kept is None else order, examples.targets(order), visited, present, weights)
+
+    def _order(self, key: Key, counts: Tensor) -> Tensor:
+        """Positions of the samples in visiting order, ``[clients, visited]``, by a rule that follows from the phase."""
+        ids, few = self.examples.ids, self.phase.visited(FEW + 1) <= FEW
+        if few:
+            return samples(key, ids, counts, self.visited)
+        return permutations(key, ids, counts, self.examples.longest, self.visited)
 
     def _made_in(self, order: Tensor, key: Key) -> Tensor:
         """Compute the inputs of an epoch in visiting order; the key is for augmentation."""

@@ -29,7 +29,7 @@ class FedMac(MovingCopy):
     after such local training from w (``personal``), and with w (``global``). ``weight_decay`` is 0 by default.
 
     Unless ``weight_decay`` exceeds ``correlation``, the objective has no lower bound, and training works since it ends:
-    keep correlation * lr * (local steps) * (rounds) below about 4 (docs/derivations.md, Stability of FedMac).
+    keep correlation * lr * (local steps) * (rounds) below about 4. See docs/derivations.md, FedMac.
 
     Paper: Liu et al., Sparse Personalized Federated Learning, IEEE TNNLS 2023, arXiv:2107.05330, Algorithm 1.
 

@@ -14,7 +14,7 @@ from pfl_lightning.client import Correlation, Engine, Phase, Proximity, Samples,
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
-from pfl_lightning.seeding import permutations
+from pfl_lightning.seeding import permutations, samples
 from pfl_lightning.tree import Params, prefixed
 
 KEY = (1, "train", 0)
@@ -50,7 +50,9 @@ def by_torch(network, examples, params, phase, client, value):
     inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
     losses = []
     for epoch in range(phase.epochs):
-        order = permutations((*KEY, "order", epoch), own.ids, own.counts, examples.longest)[0, : len(targets)]
+        key = (*KEY, "order", epoch)
+        visited = min(phase.visited(10**6), len(targets))
+        order = (samples if phase.steps else permutations)(key, own.ids, own.counts, visited)[0]
         losses = []
         for batch in order.split(phase.batch_size)[: phase.steps]:
             optimizer.zero_grad()

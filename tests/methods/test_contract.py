@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.optim import SGD
 
+from pfl_lightning import methods
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.methods import (
     HFMAML,
@@ -18,7 +19,6 @@ from pfl_lightning.methods import (
     FedProx,
     FedRep,
     LGFedAvg,
-    LinearFedRep,
     Local,
     Method,
     PerFedAvg,
@@ -51,7 +51,7 @@ METHODS = {
     "FedAvg, sparse and pruned": partial(
         FedAvg, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True, floor="topk")
     ),
-    "FedMac": partial(FedMac, correlation=0.05, copy_lr=1.5, epochs=3, epoch_steps=1),
+    "FedMac": partial(FedMac, correlation=0.1, copy_lr=3.0, epochs=6, epoch_steps=1),
     "FedMac, sparse": partial(FedMac, inner_steps=2, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True)),
     "FedProx": partial(FedProx, proximity=0.5),
     "FedRep": partial(FedRep, head_epochs=2, epochs=2),
@@ -168,9 +168,10 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
     assert loaded.hparams == method.hparams
 
 
-@pytest.mark.parametrize(
-    "method", [value for value in vars(methods).values() if isinstance(value, type) and issubclass(value, Method)]
-)
+KINDS = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
+
+
+@pytest.mark.parametrize("method", KINDS)
 def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters
     for name, parameter in inspect.signature(method).parameters.items():

@@ -1,0 +1,53 @@
+"""Clients whose losses are parabolas, for rules with a closed form."""
+
+from functools import partial
+
+import torch
+
+from pfl_lightning.data import FederatedDataModule, NaturalUsers
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.transforms import Numbers
+from pfl_lightning.models import LogisticRegression
+
+network = partial(LogisticRegression, bias=False)
+
+
+class Quadratics(FederatedDataModule):
+    """Regressions whose losses are ``curvature / 2 * |w - centre|^2``, one centre per client.
+
+    One sample for each of the d dimensions: x is sqrt(d * curvature) times a unit vector, and y is w x at the centre.
+    """
+
+    num_classes = 1
+    regression = True
+    usual_partition = NaturalUsers
+
+    def __init__(self, centres, curvature=1.0, **kwargs):
+        super().__init__(num_clients=len(centres), val_fraction=0.0, **kwargs)
+        self.centres = torch.tensor(centres, dtype=torch.get_default_dtype())
+        self.input_shape = (self.centres.shape[1],)
+        self.scale = (self.centres.shape[1] * curvature) ** 0.5
+
+    def load(self):
+        clients, dimensions = self.centres.shape
+        inputs = self.scale * torch.eye(dimensions).repeat(clients, 1)
+        targets = self.scale * self.centres.flatten()
+        data = LabelledData(inputs, targets, torch.arange(clients).repeat_interleave(dimensions))
+        return data, data
+
+    def transform(self):
+        return Numbers()
+
+
+def built_at(method, data, start):
+    """A method with a linear model, built for the data, that starts from these weights."""
+    data.setup()
+    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    with torch.no_grad():
+        method.network.fc.weight.copy_(torch.tensor([start]))
+    return method
+
+
+def point(method):
+    """The weights of the shared model."""
+    return method.network.fc.weight.detach()[0].tolist()
