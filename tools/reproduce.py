@@ -19,7 +19,8 @@ from reproduction.delta_fl.figures import FigureName as DeltaFLName
 from reproduction.delta_fl.figures import figure_claims as delta_fl_figure_claims
 from reproduction.delta_fl.search import search
 from reproduction.delta_fl.toy import toy_claims
-from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, Scale, figure_claims
+from reproduction.runs import Scale
+from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, figure_claims
 from reproduction.srpfl.linear import linear_claims
 
 from pfl_lightning.cli.console import complain, keep_quiet

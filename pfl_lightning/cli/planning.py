@@ -80,12 +80,17 @@ def plan(
     runs = list(product(zip(names, methods, strict=True), grid, dict.fromkeys(seeds)))
     for number, ((name, method), values, seed) in enumerate(runs, start=1):
         labels = [f"{shown[key]}={value}" for key, value in values.items()]
-        folder = out / ",".join([name, *(quote(label, safe="=,[]+") for label in labels)]) / f"seed_{seed}"
+        folder = out / folder_name(name, labels) / f"seed_{seed}"
         where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
         options = [f"--{key}={value}" for key, value in values.items()]
         args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false", *options]
         called = ", ".join([name, *labels, f"seed {seed}"])
         yield PlannedRun(f"{number}/{len(runs)} {called}", folder, args, Settings(args, run=False).plain())
+
+
+def folder_name(method: str, labels: Sequence[str]) -> str:
+    """The folder of a method's runs under some settings, such as ``lr=0.1``, with a folder for each seed."""
+    return ",".join([method, *(quote(label, safe="=,[]+") for label in labels)])
 
 
 def values_by_key(vary: Sequence[str]) -> dict[str, list[str]]:

@@ -8,6 +8,16 @@ from pfl_lightning.theory.linear import (
     stage_length_bound,
     switching_distance,
 )
+from pfl_lightning.theory.sparse_recovery import (
+    Problems,
+    Program,
+    check_bounded,
+    draw_problems,
+    recovered,
+    rows_needed,
+    sparse_solution,
+    support_subgradient,
+)
 from pfl_lightning.theory.superquantile import (
     circumcentre,
     extreme_mixtures,
@@ -26,8 +36,12 @@ from pfl_lightning.theory.times import (
 )
 
 __all__ = [
+    "Problems",
+    "Program",
+    "check_bounded",
     "circumcentre",
     "contraction",
+    "draw_problems",
     "equal_stages_ratio",
     "expected_order_statistic",
     "expected_time",
@@ -37,6 +51,9 @@ __all__ = [
     "next_distance",
     "orthonormal",
     "principal_angle_distance",
+    "recovered",
+    "rows_needed",
+    "sparse_solution",
     "speedup_bound",
     "stage_floor",
     "stage_length",
@@ -44,6 +61,7 @@ __all__ = [
     "stage_sizes",
     "superquantile_loss",
     "superquantile_minimizer",
+    "support_subgradient",
     "switching_distance",
     "worst_mixture",
 ]

@@ -522,6 +522,25 @@ def test_every_delta_fl_config_runs_on_its_layout(name, capsys):
     assert all(final[tag] for tag in ("test/global/error/p90", "train/global/loss/weighted_p90", "system/cohort"))
 
 
+FEDMAC_TESTED = {"mnist": 125, "fashion_mnist": 125, "cinic10": 60}  # a quarter of 500 images; the test split
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/fedmac").glob("*.yaml")))
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+def test_every_fedmac_config_runs_on_its_layout(name, capsys):
+    fakes.WRITERS[name](Path("files"))
+    files = [ROOT / f"configs/papers/fedmac/{name}.yaml", ROOT / "configs/methods/fedavg.yaml"]
+    few = ["--data.num_clients=9"] if name == "cifar100" else []  # of its ten classes, one has a single image
+    main(["fit", *(f"--config={file}" for file in files), "--data.root=files", "--trainer.max_steps=1", *few])
+    assert "after round 1" in capsys.readouterr().out
+    (run,) = Path("runs").glob("FedAvg-*/version_0")
+    with (run / "clients.csv").open(newline="") as file:
+        final = [row for row in csv.DictReader(file) if row["round"] == "1"]
+    assert {(row["split"], row["model"]) for row in final} == {("test", "global")}
+    if expected := FEDMAC_TESTED.get(name):
+        assert sum(int(row["samples"]) for row in final) == pytest.approx(expected, abs=len(final) / 2)
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/srpfl").glob("linear_*.yaml")))
 def test_every_linear_config_runs(name, capsys):
     main(["fit", f"--config={ROOT}/configs/papers/srpfl/{name}.yaml", "--trainer.max_steps=2"])

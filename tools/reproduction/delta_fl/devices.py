@@ -12,7 +12,8 @@ from rich.console import Console
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import partition_table
 from reproduction.claims import Claim
-from reproduction.delta_fl.runs import CONFIGS, PairName, Place, fit_options
+from reproduction.delta_fl.runs import PairName, Place, fit_options
+from reproduction.runs import CONFIGS
 
 
 class Devices(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 from pfl_lightning.cli.compare import compare_command
 from reproduction.claims import Claim
 from reproduction.delta_fl.claims import Check, kept, period_matters_little, same_tails, served_and_trained_better
-from reproduction.delta_fl.runs import PAIRS, PairName, Place, Sweep, curves
+from reproduction.delta_fl.runs import PAIRS, PairName, Place, curves
+from reproduction.runs import Sweep
 
 FigureName = Literal["table2", "fig16", "fig17", "algorithm3"]
 
@@ -26,12 +27,12 @@ class Figure(NamedTuple):
     pairs: Sequence[PairName] = PAIRS
 
 
-TAILS = Sweep("delta-fl", {"conformity": (0.8, 0.5, 0.1)})
-HALF = Sweep("delta-fl", {"conformity": (0.5,)})
-RARER = Sweep("delta-fl", {"conformity": (0.5,), "quantile_every": (5, 10)})
-FROM_SUMS = Sweep("delta-fl", {"conformity": (0.5,), "quantile": ("sums",)})
+TAILS = Sweep(("delta-fl",), {"model.conformity": (0.8, 0.5, 0.1)})
+HALF = Sweep(("delta-fl",), {"model.conformity": (0.5,)})
+RARER = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile_every": (5, 10)})
+FROM_SUMS = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile": ("sums",)})
 FIGURES: dict[FigureName, Figure] = {
-    "table2": Figure((Sweep("fedavg"), TAILS), served_and_trained_better),
+    "table2": Figure((Sweep(("fedavg",)), TAILS), served_and_trained_better),
     "fig16": Figure((TAILS,), kept),
     "fig17": Figure((HALF, RARER), period_matters_little, ("femnist_linear", "sent140_linear")),
     "algorithm3": Figure((HALF, FROM_SUMS), same_tails, ("femnist_linear",)),

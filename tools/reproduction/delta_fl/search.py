@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report import Curve, read_run
-from reproduction.delta_fl.runs import CONFIGS, Place, Sweep, newest, start
+from pfl_lightning.report import Curve
+from reproduction.delta_fl.runs import Place, experiment, with_own_options
+from reproduction.runs import CONFIGS, Sweep, runs_of, start
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the paper's learning rate
 HALF = "--data.val_clients=0.5"  # of the training devices
@@ -24,8 +25,8 @@ def search(places: Sequence[Place]) -> None:
     for place in places:
         place = place._replace(folder=place.folder / "search")
         rates = learning_rates(place)
-        sweep = Sweep("fedavg", {"lr": rates})
-        start(place, sweep, [HALF])  # a rate with which runs diverge is an answer, too
+        sweep = trials(rates)
+        start(experiment(place), with_own_options(place, sweep))  # a rate with which runs diverge is an answer, too
         Console().print(rates_table(place, dict(zip(rates, sweep.names, strict=True))))
 
 
@@ -33,6 +34,11 @@ def learning_rates(place: Place) -> list[float]:
     """The learning rates that are tried."""
     settings = yaml.safe_load((CONFIGS / f"papers/delta_fl/{place.pair}.yaml").read_text())
     return [float(f"{factor * settings['model']['init_args']['lr']:g}") for factor in FACTORS]
+
+
+def trials(rates: Sequence[float]) -> Sweep:
+    """Runs of FedAvg that keep validation devices."""
+    return Sweep(("fedavg",), {"model.lr": rates}, [HALF])
 
 
 def rates_table(place: Place, names: dict[float, str]) -> Table:
@@ -51,7 +57,7 @@ def rates_table(place: Place, names: dict[float, str]) -> Table:
 def validation(place: Place, name: str) -> tuple[str, str]:
     """Both numbers of a row, as means over the seeds."""
     try:
-        runs = [read_run(newest(place.folder / name / f"seed_{seed}")) for seed in place.seeds]
+        runs = runs_of(experiment(place), name)
     except (PflError, ValueError):  # a run without an evaluation, or not even a folder
         return "-", "-"
     if any(run.rounds[-1] < run.settings["trainer.max_steps"] for run in runs):

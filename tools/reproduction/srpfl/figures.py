@@ -1,14 +1,13 @@
 """The figures of SRPFL: the runs that they need, and the claims that the paper makes about them."""
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pfl_lightning.report import curves_of, read_run, time_figure
+from pfl_lightning.report import curves_of, time_figure
 from reproduction.claims import Claim
+from reproduction.runs import CONFIGS, Experiment, Scale, Sweep, data_options, trained
 from reproduction.srpfl.claims import (
     COMMUNICATION_TIMES,
     FULL_PICTURE,
@@ -31,9 +30,7 @@ FigureName = Literal[
     "fig8_stragglers",
     "fig8_correlated",
 ]
-Scale = Literal["small", "full"]
 
-CONFIGS = Path(__file__).parents[3] / "configs"
 METHODS = ("fedavg", "flanp", "fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl", "hf-maml")
 FOUR = ("fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl")
 SEEDS = {"small": [10], "full": [10, 20, 30, 40]}
@@ -131,20 +128,13 @@ def fit_options(figure: Figure, panel: Panel, scale: Scale, root: Path) -> list[
     papers = CONFIGS / "papers/srpfl"
     own = papers / f"{panel.data}.yaml"
     files = [own if own.is_file() else CONFIGS / f"data/{panel.data}.yaml", papers / f"{figure.overlay}.yaml"]
-    options = [f"--data.root={root / panel.data}"]
-    if panel.data == "sent140":
-        options.append(f"--data.glove_root={root / 'glove'}")
-    if scale == "small":
-        options += shlex.split(SMALL[panel.data])
-    return [*(f"--config={file}" for file in files), *options, *shlex.split(panel.options)]
+    small = shlex.split(SMALL[panel.data]) if scale == "small" else []
+    data = data_options(root, panel.data)
+    return [*(f"--config={file}" for file in files), *data, *small, *shlex.split(panel.options)]
 
 
-def run_panel(figure: Figure, panel: Panel, scale: Scale, root: Path, out: Path, seeds: list[int], jobs: int) -> None:
-    """Train every method with every seed by ``pfl sweep``, which skips finished runs.
-
-    Raises:
-        SystemExit: If a run fails.
-    """
+def sweeps_of(panel: Panel, scale: Scale) -> list[Sweep]:
+    """The methods of a panel, grouped by what they alone are told."""
     doubled = [method for method in panel.methods if method.startswith("flanp") or method.endswith("srpfl")]
     kind = "full sent140" if (scale, panel.data) == ("full", "sent140") else scale
     plain = [method for method in panel.methods if method not in doubled]
@@ -155,20 +145,18 @@ def run_panel(figure: Figure, panel: Panel, scale: Scale, root: Path, out: Path,
         (doubled, f"{refitting} {DOUBLING[kind]}"),
         (careful, SMALL_HF_MAML),
     )
-    for methods, options in groups:
-        if not methods:
-            continue
-        command = [sys.executable, "-m", "pfl_lightning", "sweep", "--out", str(out), "--jobs", str(jobs)]
-        command += ["--seeds", *map(str, seeds), "--methods", *(f"{CONFIGS}/methods/{name}.yaml" for name in methods)]
-        command += ["--", *fit_options(figure, panel, scale, root), *shlex.split(options)]
-        if code := subprocess.run(command).returncode:
-            raise SystemExit(code)
+    return [Sweep(methods, options=shlex.split(options)) for methods, options in groups if methods]
 
 
-def read_panel(out: Path) -> Curves:
-    """The curves of a panel, by their names in the paper."""
-    folders = {folder.parent: folder for folder in sorted(out.glob("*/seed_*/*/version_*"))}
-    return {curve.label: curve for curve in curves_of([read_run(folder) for folder in folders.values()])}
+def panel_curves(panel: Panel, scale: Scale, experiment: Experiment) -> Curves:
+    """Train the runs of a panel, and read them: its curves, by their names in the paper.
+
+    Raises:
+        SystemExit: If a run fails.
+    """
+    found = trained(experiment, sweeps_of(panel, scale))
+    ordered = [run for name in sorted(found) for run in found[name]]  # a method has the same colour in all panels
+    return {curve.label: curve for curve in curves_of(ordered)}
 
 
 def figure_claims(figure: Figure, scale: Scale, root: Path, folder: Path, seeds: list[int], jobs: int) -> list[Claim]:
@@ -178,8 +166,8 @@ def figure_claims(figure: Figure, scale: Scale, root: Path, folder: Path, seeds:
     for panel in figure.small if scale == "small" else figure.panels:
         name = f"{panel.data} {panel.name}".strip()
         runs = folder / name.replace(" ", "_").replace("%", "")
-        run_panel(figure, panel, scale, root, runs, seeds, jobs)
-        curves[name] = read_panel(runs)
+        experiment = Experiment(runs, fit_options(figure, panel, scale, root), seeds, jobs)
+        curves[name] = panel_curves(panel, scale, experiment)
         time_figure(list(curves[name].values()), COMMUNICATION_TIMES).savefig(runs.with_suffix(".png"))
         claims += [claim._replace(claim=f"{name}: {claim.claim}") for claim in figure.check(curves[name])]
     return [*claims, *figure.across(curves)]

@@ -1,41 +1,25 @@
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from reproduction.delta_fl import figures, runs, search
-from reproduction.delta_fl.runs import Place, Sweep
+from reproduction.delta_fl import figures, search
+from reproduction.delta_fl.runs import PAIRS, Place, experiment, with_own_options
+from reproduction.runs import start
 
-from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.settings import class_name
-
-
-class Done:
-    """A process that has ended well."""
-
-    returncode = 0
-
-
-@pytest.fixture
-def planned(monkeypatch):
-    """The runs that would be started, instead of starting them."""
-    found = []
-    monkeypatch.setattr(sys, "argv", ["pfl"])
-    monkeypatch.setattr("pfl_lightning.cli.sweep.Sweep.execute", lambda self, run: found.append(run) or run.folder)
-    monkeypatch.setattr(
-        runs.subprocess, "run", lambda command: sweep_command(command[command.index("sweep") + 1 :]) or Done()
-    )
-    return found
 
 
 def place(folder, pair="femnist_linear", scale="small"):
     return Place(pair, scale, Path("files"), folder, [1], 1)
 
 
-@pytest.mark.parametrize("pair", runs.PAIRS)
+def train(place, sweep):
+    start(experiment(place), with_own_options(place, sweep))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
 def test_every_pair_is_a_run_at_both_scales(pair, planned, tmp_path):
     for scale in ("small", "full"):
-        runs.start(place(tmp_path, pair, scale), figures.HALF)
+        train(place(tmp_path, pair, scale), figures.HALF)
     small, full = (run.settings for run in planned)
     for settings in (small, full):
         data = settings["data"]["init_args"]
@@ -45,18 +29,18 @@ def test_every_pair_is_a_run_at_both_scales(pair, planned, tmp_path):
     assert small["trainer"]["max_steps"] < full["trainer"]["max_steps"]
 
 
-def test_runs_are_found_where_the_sweep_puts_them(planned, tmp_path):
+def test_the_runs_of_a_figure_are_found_where_the_sweep_puts_them(planned, tmp_path):
     for figure in ("fig17", "algorithm3"):
         planned.clear()
         for sweep in figures.FIGURES[figure].sweeps:
-            runs.start(place(tmp_path), sweep)
+            train(place(tmp_path), sweep)
         names = [name for sweep in figures.FIGURES[figure].sweeps for name in sweep.names]
         assert [run.folder for run in planned] == [tmp_path / name / "seed_1" for name in names]
 
 
 def test_fedavg_has_its_own_weight_decay(planned, tmp_path):
     for sweep in figures.FIGURES["table2"].sweeps:
-        runs.start(place(tmp_path), sweep)
+        train(place(tmp_path), sweep)
     assert [run.folder.parent.name for run in planned] == [
         "fedavg",
         *(f"delta-fl,conformity={conformity}" for conformity in (0.8, 0.5, 0.1)),
@@ -67,20 +51,7 @@ def test_fedavg_has_its_own_weight_decay(planned, tmp_path):
     assert [model["init_args"].get("conformity") for model in models] == [None, 0.8, 0.5, 0.1]
 
 
-def test_a_failed_sweep_ends_the_command_with_its_code(monkeypatch, tmp_path):
-    monkeypatch.setattr(runs.subprocess, "run", lambda command: subprocess.CompletedProcess(command, 3))
-    with pytest.raises(SystemExit) as stop:
-        runs.curves(place(tmp_path), [figures.HALF])
-    assert stop.value.code == 3
-
-
-def test_the_newest_run_is_read(tmp_path):
-    for version in (2, 10, 9):
-        (tmp_path / f"FedAvg-FEMNIST/version_{version}").mkdir(parents=True)
-    assert runs.newest(tmp_path).name == "version_10"
-
-
 def test_learning_rates_are_judged_on_half_of_the_training_devices(planned, tmp_path):
-    runs.start(place(tmp_path), Sweep("fedavg", {"lr": search.learning_rates(place(tmp_path))}), [search.HALF])
+    train(place(tmp_path), search.trials(search.learning_rates(place(tmp_path))))
     assert [run.settings["model"]["init_args"]["lr"] for run in planned] == [0.1, 0.3, 1.0, 3.0, 10.0]
     assert {run.settings["data"]["init_args"]["val_clients"] for run in planned} == {0.5}

@@ -1,10 +1,9 @@
-import sys
 from pathlib import Path
 
 import pytest
+from reproduction.runs import Experiment, start
 from reproduction.srpfl import figures
 
-from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.settings import class_name
 
 
@@ -20,20 +19,11 @@ def test_every_panel_names_files_that_exist(name, scale):
         assert f"--data.root=files/{part.data}" in options
 
 
-class Done:
-    """A process that has ended well."""
-
-    returncode = 0
-
-
-def test_every_method_takes_the_options_of_its_panel(monkeypatch, tmp_path):
-    commands, planned = [], []
-    monkeypatch.setattr(sys, "argv", ["pfl"])
-    monkeypatch.setattr(figures.subprocess, "run", lambda command: commands.append(command) or Done())
-    figures.run_panel(figures.FIGURES["fig3"], figures.Panel("cifar10"), "small", Path("files"), tmp_path, [1], 1)
-    monkeypatch.setattr("pfl_lightning.cli.sweep.Sweep.execute", lambda self, run: planned.append(run) or run.folder)
-    for command in commands:
-        sweep_command(command[command.index("sweep") + 1 :])
+def test_every_method_takes_the_options_of_its_panel(planned, tmp_path):
+    panel = figures.Panel("cifar10")
+    options = figures.fit_options(figures.FIGURES["fig3"], panel, "small", Path("files"))
+    for sweep in figures.sweeps_of(panel, "small"):
+        start(Experiment(tmp_path, options, [1]), sweep)
     settings = [run.settings["model"] for run in planned]
     assert len(planned) == len(figures.METHODS)
     assert all(model["init_args"].get("eval_epochs") in (3, None) for model in settings)
