@@ -47,7 +47,7 @@ class FedAMP(MessagePassing):
                 f"model.attention_lr: {self.attention_lr} is not possible with sigma {self.sigma} and {num_clients} "
                 f"clients, whose own weights could be negative; allowed: up to sigma / (clients - 1), {most}"
             )
-        super().build(input_shape, num_classes, num_clients, *args, **more)
+        super().build(input_shape, num_classes, num_clients, *args, **kwargs)
 
     def attention(self, products: Tensor) -> Tensor:
         """Weights that fall with the distance to the other clients' models."""

@@ -17,9 +17,9 @@ class HeurFedAMP(MessagePassing):
         xi_ij = (1 - self_weight) exp(sigma cos(w_i, w_j)) / sum over h other than i of exp(sigma cos(w_i, w_h))
         u_i = sum_j xi_ij w_j
 
-    cos is that of all parameters in a row. The larger ``sigma`` is, the more the most similar clients count; with a small
-    one all others count equally. With ``self_weight`` 1 and ``proximity`` 0 it is ``Local``. A client that is alone
-    receives its own model.
+    cos is that of all parameters in a row. The larger ``sigma`` is, the more the most similar clients count; with a
+    small one all others count equally. With ``self_weight`` 1 and ``proximity`` 0 it is ``Local``. A client that is
+    alone receives its own model.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
     Differs: in the paper xi_ii depends on how many clients have the same distribution as client i, which is unknown in
