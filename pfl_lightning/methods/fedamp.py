@@ -30,7 +30,7 @@ class FedAMP(MessagePassing):
         kwargs: See ``MessagePassing``.
     """
 
-    def __init__(self, sigma: Sigma = 1.0, attention_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
+    def __init__(self, sigma: Sigma = 10.0, attention_lr: PositiveFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.sigma, self.attention_lr = sigma, attention_lr
 

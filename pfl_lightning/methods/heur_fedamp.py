@@ -18,8 +18,9 @@ class HeurFedAMP(MessagePassing):
         u_i = sum_j xi_ij w_j
 
     cos is that of all parameters in a row. The larger ``sigma`` is, the more the most similar clients count; with a
-    small one all others count equally. With ``self_weight`` 1 and ``proximity`` 0 it is ``Local``. A client that is
-    alone receives its own model.
+    small one all others count equally. Models that began alike have cosines near 1: after 20 rounds on ``Digits``, 10
+    hardly tells them apart. With ``self_weight`` 1 and ``proximity`` 0 it is ``Local``. A client that is alone receives
+    its own model.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
     Differs: in the paper xi_ii depends on how many clients have the same distribution as client i, which is unknown in

@@ -39,7 +39,7 @@ METHODS = {
     "DeltaFL over secure sums": lambda **kwargs: DeltaFL(quantile="sums", sums=SecureSums(), **kwargs),
     "DeltaFL smoothed": partial(DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
     "Ditto": Ditto,
-    "FedAMP": partial(FedAMP, attention_lr=0.1, proximity=0.5),
+    "FedAMP": partial(FedAMP, sigma=1.0, attention_lr=0.1, proximity=0.5),
     "FedAvg": FedAvg,
     "FedAvg with all rates": partial(
         FedAvg, epochs=3, epoch_steps=2, lr_decay=0.7, weight_decay=0.1, decay_biases=True, clip_norm=0.5, momentum=0.5

@@ -14,7 +14,7 @@ from torch.optim import SGD
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedProx, FedRep, Method
+from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedProx, FedRep, HeurFedAMP, Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -37,6 +37,7 @@ class PlainLoop:
         self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
         keeps = {name: name for name in self.head} | {f"personal.{n}": n for n in start if workload.personal}
+        keeps |= {f"{place}{name}": name for place in ("", "cloud.") for name in start if workload.attentive}
         self.kept = {client: {kept: start[name].clone() for kept, name in keeps.items()} for client in self.data}
 
     @property
@@ -50,7 +51,7 @@ class PlainLoop:
             self.round(clients)
 
     def round(self, clients: Sequence[int]) -> None:
-        """One communication round of FedAvg, FedRep, FedProx, Ditto or Delta-FL, as the workload says."""
+        """One communication round of FedAvg, FedRep, FedProx, Ditto, HeurFedAMP or Delta-FL, as the workload says."""
         clients = self.tail(clients) if self.workload.conformity < 1 else clients
         total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
         mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.body}
@@ -60,6 +61,19 @@ class PlainLoop:
             for name in self.body:
                 mean[name] += trained[name] * (len(self.data[client][1]) / total)
         self.network.load_state_dict({**state, **mean})
+        if self.workload.attentive:
+            self.mix(clients)
+
+    def mix(self, clients: Sequence[int]) -> None:
+        """Each client's next start: half of its model, and half a mix of the others' by a softmax of 10 cosines."""
+        models = {client: flat(self.kept[client][name] for name in self.body) for client in clients}
+        for client in clients:
+            others = [other for other in clients if other != client]
+            cosines = torch.stack([F.cosine_similarity(models[client], models[other], dim=0) for other in others])
+            weights = {client: torch.tensor(0.5), **dict(zip(others, 0.5 * (10 * cosines).softmax(0), strict=True))}
+            for name in self.body:
+                mixed = sum(weight * self.kept[other][name] for other, weight in weights.items())
+                self.kept[client][f"cloud.{name}"] = mixed
 
     def tail(self, clients: Sequence[int]) -> list[int]:
         """The clients whose loss reaches the quantile at 1 - conformity, where each weighs as many as its samples."""
