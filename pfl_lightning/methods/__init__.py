@@ -1,11 +1,13 @@
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.ditto import Ditto
+from pfl_lightning.methods.fedamp import FedAMP
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
+from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
 from pfl_lightning.methods.linear_fedrep import LinearFedRep
@@ -20,11 +22,13 @@ __all__ = [
     "HFMAML",
     "DeltaFL",
     "Ditto",
+    "FedAMP",
     "FedAvg",
     "FedBABU",
     "FedMac",
     "FedProx",
     "FedRep",
+    "HeurFedAMP",
     "LGFedAvg",
     "LinearFedRep",
     "Local",

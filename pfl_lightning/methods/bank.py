@@ -1,11 +1,12 @@
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
 
 from pfl_lightning.tree import Tree
 
-BLOCK_BYTES = 64 << 20  # size of the blocks in which a stack is mixed
+BLOCK_BYTES = 64 << 20  # size of the blocks in which a stack is mixed or multiplied
 
 
 class ClientBank(nn.Module):
@@ -55,10 +56,26 @@ class ClientBank(nn.Module):
         rows = slice(None) if ids is None else ids
         for name in names:
             source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
-            weights, width = matrix.to(source), max(1, BLOCK_BYTES // (source.element_size() * len(source)))
+            weights, width = matrix.to(source), block_width(source)
             for start in range(0, source.shape[1] if source.is_floating_point() else 0, width):
                 block = slice(start, start + width)
-                target[rows, block] = weights @ source[rows, block]
+                with torch.autocast(source.device.type, enabled=False):  # mixed precision must not apply to mixes
+                    target[rows, block] = weights @ source[rows, block]
+
+    @torch.no_grad()
+    def inner_products(self, names: Iterable[str]) -> Tensor:
+        """Inner products between all clients' rows, summed over some tensors block by block.
+
+        Args:
+            names: Tensors of real numbers; their order decides about the last digits.
+
+        Returns:
+            Float64, ``[clients, clients]``.
+        """
+        matrices = map(self._matrix, names)
+        blocks = (block.double() for matrix in matrices for block in matrix.split(block_width(matrix), dim=1))
+        total: Tensor = reduce(Tensor.add_, (block @ block.T for block in blocks))
+        return total
 
     @torch.no_grad()
     def mean(self, names: Iterable[str]) -> Tree:
@@ -71,3 +88,8 @@ class ClientBank(nn.Module):
         """A view of a stack as a matrix, ``[clients, entries]``."""
         stack = self.get_buffer(name)
         return stack.view(len(stack), -1)
+
+
+def block_width(matrix: Tensor) -> int:
+    """Columns of a block of a matrix, ``[clients, entries]``."""
+    return max(1, BLOCK_BYTES // (matrix.element_size() * len(matrix)))

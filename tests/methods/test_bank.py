@@ -47,6 +47,22 @@ def test_the_mean_is_over_all_clients():
     torch.testing.assert_close(clients.mean(["fc.weight"])["fc.weight"], clients.get_buffer("fc.weight").mean(0))
 
 
+def test_mixed_precision_does_not_apply_to_mixes():
+    clients, matrix = filled(), torch.rand(5, 5)
+    before = clients.get_buffer("fc.weight").clone()
+    with torch.autocast("cpu", torch.bfloat16):
+        clients.mix(matrix, ["fc.weight"])
+    torch.testing.assert_close(clients.get_buffer("fc.weight"), torch.einsum("rs,sij->rij", matrix, before))
+
+
+def test_inner_products_are_those_of_all_entries_in_float64(monkeypatch):
+    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
+    clients = filled()
+    clients.get_buffer("fc.weight").add_(1e4)  # squares of which float32 would lose the last digits
+    rows = torch.cat([clients.get_buffer(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1).double()
+    torch.testing.assert_close(clients.inner_products(["fc.weight", "scale"]), rows @ rows.T, atol=0, rtol=1e-14)
+
+
 def test_some_clients_can_mix_among_themselves():
     clients, ids = filled(), torch.tensor([3, 1])
     before = clients.get_buffer("fc.weight").clone()

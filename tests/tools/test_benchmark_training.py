@@ -22,6 +22,7 @@ TINY = {
     "fedavg-logistic": {},
     "fedprox-mlp": {},
     "ditto-mlp": {},
+    "heurfedamp-mlp": {},
     "deltafl-mlp": {"samples": (3, 6, 4)},
     "deltafl-lenet": {"input_shape": (3, 32, 32), "samples": (3, 6, 4)},
     "fedprox-lenet": {"input_shape": (3, 32, 32)},

@@ -2,7 +2,7 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch.optim import SGD
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedProx, FedRep, Method
+from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedProx, FedRep, HeurFedAMP, Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -36,7 +36,9 @@ class PlainLoop:
         start = network.state_dict()
         self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
+        self.shared = [] if workload.attentive else self.body
         keeps = {name: name for name in self.head} | {f"personal.{n}": n for n in start if workload.personal}
+        keeps |= {f"{place}{name}": name for place in ("", "cloud.") for name in start if workload.attentive}
         self.kept = {client: {kept: start[name].clone() for kept, name in keeps.items()} for client in self.data}
 
     @property
@@ -50,16 +52,29 @@ class PlainLoop:
             self.round(clients)
 
     def round(self, clients: Sequence[int]) -> None:
-        """One communication round of FedAvg, FedRep, FedProx, Ditto or Delta-FL, as the workload says."""
+        """One communication round of FedAvg, FedRep, FedProx, Ditto, HeurFedAMP or Delta-FL, as the workload says."""
         clients = self.tail(clients) if self.workload.conformity < 1 else clients
         total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
-        mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.body}
+        mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.shared}
         for client in clients:
             trained = self.local(client)
             self.kept[client] = {name: trained[name] for name in self.kept[client]}
-            for name in self.body:
+            for name in self.shared:
                 mean[name] += trained[name] * (len(self.data[client][1]) / total)
         self.network.load_state_dict({**state, **mean})
+        if self.workload.attentive:
+            self.mix()
+
+    def mix(self) -> None:
+        """Each client receives half its own model next, and half the others by a softmax of ten times the cosines."""
+        models = {client: flat(kept[name] for name in self.body) for client, kept in self.kept.items()}
+        for client, kept in self.kept.items():
+            others = [other for other in models if other != client]
+            cosines = torch.stack([F.cosine_similarity(models[client], models[other], dim=0) for other in others])
+            shares = 0.5 * (10 * cosines).softmax(0)
+            for name in self.body:
+                theirs = [share * self.kept[other][name] for share, other in zip(shares, others, strict=True)]
+                kept[f"cloud.{name}"] = 0.5 * kept[name] + sum(theirs)
 
     def tail(self, clients: Sequence[int]) -> list[int]:
         """The clients whose loss reaches the quantile at 1 - conformity, where each weighs as many as its samples."""
@@ -80,22 +95,39 @@ class PlainLoop:
 
     def local(self, client: int) -> dict[str, Tensor]:
         """The tensors of one client after its local training."""
-        model, workload = copy.deepcopy(self.network), self.workload
+        received, workload = self.received(client), self.workload
+        model = copy.deepcopy(received)
         if self.head:
             model.load_state_dict(self.kept[client], strict=False)
-            self.train(model, self.head, workload.head_epochs, *self.data[client])
-        self.train(model, self.body, 1, *self.data[client], 0.0 if workload.personal else workload.proximity)
+            self.train(model, received, self.head, workload.head_epochs, *self.data[client])
+        proximity = 0.0 if workload.personal else workload.proximity
+        self.train(model, received, self.body, 1, *self.data[client], proximity)
         if not workload.personal:
-            return model.state_dict()
+            return {**self.kept[client], **model.state_dict()}
         personal = copy.deepcopy(self.network)
-        personal.load_state_dict({name.removeprefix("personal."): t for name, t in self.kept[client].items()})
-        self.train(personal, self.body, 1, *self.data[client], workload.proximity)
+        personal.load_state_dict(under("personal.", self.kept[client]))
+        self.train(personal, received, self.body, 1, *self.data[client], workload.proximity)
         return {**model.state_dict(), **{f"personal.{name}": t for name, t in personal.state_dict().items()}}
 
+    def received(self, client: int) -> nn.Module:
+        """The server's model, or the client's own mix of all models."""
+        if not self.workload.attentive:
+            return self.network
+        network = copy.deepcopy(self.network)
+        network.load_state_dict(under("cloud.", self.kept[client]))
+        return network
+
     def train(
-        self, model: nn.Module, moves: list[str], epochs: int, inputs: Tensor, targets: Tensor, proximity: float = 0.0
+        self,
+        model: nn.Module,
+        received: nn.Module,
+        moves: list[str],
+        epochs: int,
+        inputs: Tensor,
+        targets: Tensor,
+        proximity: float = 0.0,
     ) -> None:
-        """Some epochs at one client, in which only the named parameters move, pulled to those of the server."""
+        """Some epochs at one client, in which only the named parameters move, pulled to the received ones."""
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in moves)
         moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -105,8 +137,8 @@ class PlainLoop:
                 optimizer.zero_grad()
                 loss = F.cross_entropy(model(inputs[batch]), targets[batch])
                 if proximity:
-                    pairs = zip(model.parameters(), self.network.parameters(), strict=True)
-                    loss = loss + proximity / 2 * sum((own - server.detach()).square().sum() for own, server in pairs)
+                    pairs = zip(model.parameters(), received.parameters(), strict=True)
+                    loss = loss + proximity / 2 * sum((own - anchor.detach()).square().sum() for own, anchor in pairs)
                 loss.backward()
                 optimizer.step()
 
@@ -114,7 +146,7 @@ class PlainLoop:
         """What is shared, and what is kept in the order of the clients."""
         shared, rows = self.network.state_dict(), [self.kept[client] for client in sorted(self.kept)]
         kept = [torch.stack([row[name] for row in rows]) for name in rows[0]]
-        return flat(shared[name] for name in self.body), flat(kept)
+        return flat(shared[name] for name in self.shared), flat(kept)
 
     def watch(self) -> dict[int, float]:
         """Note from now on how far each client moves; what is noted is in the result."""
@@ -182,6 +214,8 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
     method: Method
     if workload.head_epochs:
         method = FedRep(head_epochs=workload.head_epochs, **settings)
+    elif workload.attentive:
+        method = HeurFedAMP(proximity=workload.proximity, **settings)
     elif workload.proximity:
         method = (Ditto if workload.personal else FedProx)(proximity=workload.proximity, **settings)
     elif workload.conformity < 1:
@@ -209,6 +243,11 @@ def held_by(examples: Examples, row: int) -> tuple[Tensor, Tensor]:
 def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All numbers of some tensors in a row, copied; BatchNorm's counters of batches are not among them."""
     return torch.cat([torch.zeros(0), *(t.detach().flatten() for t in tensors if t.is_floating_point())])
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, which is removed."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def contestants(workload: Workload, backends: Sequence[BackendName]) -> tuple[PlainLoop, dict[BackendName, Ours]]:

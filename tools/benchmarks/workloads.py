@@ -53,8 +53,9 @@ class Workload:
         cohort: Clients that take part in a round.
         samples: Samples of each client; a tuple has one number for each client of the cohort.
         head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of everything.
-        proximity: Strength of the pull to the received model, in FedProx or of Ditto's personal models.
+        proximity: Strength of the pull to the received model, in FedProx, HeurFedAMP or of Ditto's personal models.
         personal: Whether clients train a second model, as in Ditto.
+        attentive: Whether each client receives a mix of its own of all clients' models, as in HeurFedAMP.
         conformity: Share of the samples whose clients, those with the largest losses, train in Delta-FL; 1 for FedAvg.
         clients: Clients in all; the cohort by default.
         stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
@@ -69,6 +70,7 @@ class Workload:
     head_epochs: int = 0
     proximity: float = 0.0
     personal: bool = False
+    attentive: bool = False
     conformity: float = 1.0
     clients: int | None = None
     stages: tuple[int | None, ...] = (None,)
@@ -100,6 +102,7 @@ WORKLOADS = {
     "fedavg-logistic": Workload(LogisticRegression, MNIST_LIKE, cohort=100, samples=150),
     "fedprox-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1),
     "ditto-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, personal=True),
+    "heurfedamp-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, attentive=True),
     "deltafl-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, conformity=0.5),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),

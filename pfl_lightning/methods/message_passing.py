@@ -1,0 +1,87 @@
+from abc import abstractmethod
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from jsonargparse.typing import NonNegativeFloat, restricted_number_type
+from torch import Tensor
+from torch.optim import SGD
+
+from pfl_lightning.client import Examples, Proximity
+from pfl_lightning.data import Round
+from pfl_lightning.methods.base import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params, Tree
+
+Sigma: Any = restricted_number_type("Sigma", float, [(">", 0), ("<", float("inf"))])
+
+
+class MessagePassing(Method):
+    """The server mixes a model for each client from the models of all, with more weight on those that are similar.
+
+    Rule of a round; u_i is kept at the server, and u_i and w_i begin with the same model::
+
+        w_i = SGD for epochs on f_i + proximity / 2 |w_i - u_i|^2, from u_i
+        keep w_i
+        u_i = sum_j attention_ij w_j, for all clients i
+
+    Clients are evaluated with w_i (``personal``). The network is the mean of all w_i, with which clients begin that are
+    new to a finished run. BatchNorm statistics are mixed by the same weights, which depend on the parameters alone.
+    ``weight_decay`` is 0 by default. There are no options for refitting, for the server's optimizer and for sums: the
+    server has to see every model. Its step takes time quadratic in the number of clients.
+
+    Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
+    Differs: the proximal term has the weight lambda / (2 alpha_k) in the paper, where alpha_k falls over the rounds;
+    ``proximity`` is a constant lambda / alpha_k. The paper takes the minimum of the local objective, we take steps from
+    u_i. All its clients train in every round; here absent ones count with their last w_j, and get a new u_j too.
+
+    Args:
+        proximity: Weight of the proximal term.
+        kwargs: See ``Method``.
+    """
+
+    keeps = "all"
+    usual_weight_decay = 0.0
+    judged_models = ("personal",)
+
+    def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
+        super().__init__(
+            head_layers=None,
+            eval_epochs=0,
+            eval_momentum=0.0,
+            batch_norm="average",
+            server_optimizer=partial(SGD, lr=1.0),
+            sums=None,
+            **kwargs,
+        )
+        self.proximity = proximity
+
+    @abstractmethod
+    def attention(self, products: Tensor) -> Tensor:
+        """Weights of all clients' models in each one's mix, ``[receivers, senders]``.
+
+        Args:
+            products: Inner products of the clients' parameters, float64 ``[clients, clients]``.
+        """
+
+    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """A client's model, and its mix at the server (``cloud.*``): both are the server's tensors."""
+        own = super().at_first(tensors, num_clients, seed)
+        return Params({}, own).beside("cloud", Params({}, own)).own
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train the received mix, with a proximal term around it."""
+        start = received.under("cloud")
+        phase = self.phase("all", self.epochs, penalty=Proximity(self.proximity, "anchor"))
+        trained, losses = self.engine.train(cohort, start.beside("anchor", start), phase, (*key, "all"))
+        return trained.select(self.parts["all"]).beside("cloud", start), losses
+
+    def server_step(self, mean: Tree, batch: Round) -> None:
+        """Mix a model for every client; the network becomes the mean of the clients' models."""
+        products = self.clients.inner_products(name for name, _ in self.network.named_parameters())
+        self.clients.mix(self.attention(products), self.parts["all"], into="cloud")
+        super().server_step(self.clients.mean(self.parts["all"]), batch)
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """Each client's own model."""
+        yield "personal", self.received(train.ids)

@@ -1,0 +1,98 @@
+"""Attention between clients: how much each one's model counts in the mix that another one receives.
+
+Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
+"""
+
+import torch
+from torch import Tensor
+
+
+def cosine_attention(products: Tensor, self_weight: float, sigma: float) -> Tensor:
+    """HeurFedAMP's weights: a softmax of cosines among the others, beside a constant weight of one's own model.
+
+    Formula, for j other than i: ``(1 - self_weight) exp(sigma cos_ij) / sum over h other than i of exp(sigma cos_ih)``.
+
+    Args:
+        products: Inner products of the clients' models, ``[clients, clients]``.
+        self_weight: Weight of a client's own model, in [0, 1]; a client that is alone has the weight 1.
+        sigma: Sharpness of the softmax, positive and finite.
+
+    Returns:
+        Float64 weights with rows that sum to 1, ``[receivers, senders]``.
+
+    Example:
+        >>> models = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+        >>> cosine_attention(models @ models.T, self_weight=0.4, sigma=2.0)
+        tensor([[0.4000, 0.4827, 0.1173],
+                [0.3000, 0.4000, 0.3000],
+                [0.1173, 0.4827, 0.4000]], dtype=torch.float64)
+    """
+    similarity = cosines(products)
+    if len(similarity) == 1:
+        return torch.ones_like(similarity)
+    shares = (sigma * similarity).fill_diagonal_(-torch.inf).softmax(dim=1)  # which subtracts each row's largest entry
+    return shares.mul_(1 - self_weight).fill_diagonal_(self_weight)
+
+
+def distance_attention(products: Tensor, sigma: float, lr: float) -> Tensor:
+    """FedAMP's weights, which fall with the distance between models; one's own model has what is left of 1.
+
+    Formula, for j other than i: ``lr / sigma exp(-|w_i - w_j|^2 / sigma)``. The mix is a gradient step of rate ``lr``
+    on half of ``sum over j of 1 - exp(-|w_i - w_j|^2 / sigma)``.
+
+    Args:
+        products: Inner products of the clients' models, ``[clients, clients]``.
+        sigma: Squared distance at which attention has fallen to 1/e, positive and finite.
+        lr: Rate of the step; up to ``sigma / (clients - 1)`` no weight can be negative.
+
+    Returns:
+        Float64 weights with rows that sum to 1, ``[receivers, senders]``.
+
+    Example:
+        >>> models = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
+        >>> distance_attention(models @ models.T, sigma=1.0, lr=0.5)
+        tensor([[0.8127, 0.1839, 0.0034],
+                [0.1839, 0.7484, 0.0677],
+                [0.0034, 0.0677, 0.9290]], dtype=torch.float64)
+    """
+    weights = (-squared_distances(products) / sigma).exp_().mul_(lr / sigma).fill_diagonal_(0)
+    return weights + torch.diag(1 - weights.sum(dim=1))
+
+
+def cosines(products: Tensor) -> Tensor:
+    """Cosines between models; that with a model of zeros is 0.
+
+    Args:
+        products: Their inner products, ``[clients, clients]``.
+
+    Returns:
+        Float64 in [-1, 1], ``[clients, clients]``.
+
+    Example:
+        >>> cosines(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))
+        tensor([[1.0000, 0.5000],
+                [0.5000, 1.0000]], dtype=torch.float64)
+    """
+    products = products.double()
+    norms = products.diagonal().sqrt()
+    scale = torch.outer(norms, norms)
+    return (products / scale.masked_fill(scale == 0, 1)).clamp_(-1, 1)
+
+
+def squared_distances(products: Tensor) -> Tensor:
+    """Squared Euclidean distances between models.
+
+    Args:
+        products: Their inner products, ``[clients, clients]``.
+
+    Returns:
+        Float64, ``[clients, clients]``.
+
+    Example:
+        >>> squared_distances(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))
+        tensor([[0., 7.],
+                [7., 0.]], dtype=torch.float64)
+    """
+    products = products.double()
+    squares = products.diagonal()
+    return (squares[:, None] + squares - 2 * products).clamp_(min=0)

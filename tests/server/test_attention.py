@@ -1,0 +1,88 @@
+from math import inf
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from pfl_lightning.server import cosine_attention, distance_attention
+from pfl_lightning.server.attention import cosines, squared_distances
+
+MODELS = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def products(models):
+    return models @ models.T
+
+
+def test_weights_by_cosines_are_those_of_a_plain_loop():
+    found = cosine_attention(products(MODELS), 0.3, 4.0)
+    for i, model in enumerate(MODELS):
+        others = [j for j in range(5) if j != i]
+        shares = torch.tensor([4.0 * F.cosine_similarity(model, MODELS[j], dim=0) for j in others]).softmax(0)
+        torch.testing.assert_close(found[i, others], 0.7 * shares, check_dtype=False)
+        assert found[i, i] == 0.3
+
+
+def test_weights_by_distances_are_a_gradient_step_on_the_attention_inducing_function():
+    models = MODELS.clone().requires_grad_()
+    distances = (models[:, None] - models).square().sum(-1)
+    inducing = (1 - (-distances / 6.0).exp()).sum() / 2  # each pair comes twice, so each model meets all others once
+    (gradient,) = torch.autograd.grad(inducing / 2, models)
+    mixed = distance_attention(products(MODELS), sigma=6.0, lr=1.2) @ MODELS
+    torch.testing.assert_close(mixed, MODELS - 1.2 * gradient)
+    assert (mixed - MODELS).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("sigma", [1e-300, 1.0, 1e308])
+def test_weights_are_shares_for_any_sigma(sigma):
+    most = min(sigma / 4, 1e300)
+    for weights in (cosine_attention(products(MODELS), 0.3, sigma), distance_attention(products(MODELS), sigma, most)):
+        assert (weights >= 0).all()
+        torch.testing.assert_close(weights.sum(1), torch.ones(5, dtype=torch.float64))
+
+
+def test_a_large_sigma_leaves_nothing_but_the_most_similar_client():
+    weights = cosine_attention(products(MODELS.float()), 0.25, 1e300)
+    nearest = cosines(products(MODELS)).fill_diagonal_(-inf).argmax(1)
+    expected = 0.25 * torch.eye(5) + 0.75 * F.one_hot(nearest, 5)
+    assert torch.equal(weights, expected.double())
+
+
+def test_among_equal_models_all_others_count_the_same():
+    equal = products(MODELS[:1].expand(4, -1))
+    off_diagonal = 1 - torch.eye(4, dtype=torch.float64)
+    cosine, distance = cosine_attention(equal, 0.4, 10.0), distance_attention(equal, 5.0, 0.5)
+    torch.testing.assert_close(cosine, 0.4 * torch.eye(4, dtype=torch.float64) + 0.2 * off_diagonal)  # (1 - 0.4) / 3
+    torch.testing.assert_close(distance * off_diagonal, 0.1 * off_diagonal)  # lr / sigma
+
+
+def test_the_largest_rate_leaves_nothing_for_oneself_among_equal_models():
+    weights = distance_attention(products(torch.ones(4, 3)), sigma=6.0, lr=2.0)
+    torch.testing.assert_close(weights, (1 - torch.eye(4, dtype=torch.float64)) / 3)
+
+
+def test_cosines_do_not_depend_on_the_length_of_a_model():
+    longer = MODELS * torch.tensor([1.0, 2.0, 1e-3, 1e3, 5.0], dtype=torch.float64)[:, None]
+    torch.testing.assert_close(cosine_attention(products(longer), 0.3, 4.0), cosine_attention(products(MODELS), 0.3, 4))
+
+
+def test_a_model_of_zeros_is_like_no_other():
+    models = MODELS.clone()
+    models[2] = 0
+    similarity = cosines(products(models))
+    assert (similarity[2] == 0).all()
+    assert (similarity[:, 2] == 0).all()
+    torch.testing.assert_close(cosine_attention(products(models), 0.2, 50.0)[2], torch.full((5,), 0.2).double())
+
+
+@pytest.mark.parametrize("model", [0.0, 3.0])
+def test_a_client_that_is_alone_has_its_own_model(model):
+    alone = torch.full((1, 1), model)
+    assert cosine_attention(alone, 0.5, 10.0).tolist() == distance_attention(alone, 10.0, 5.0).tolist() == [[1.0]]
+
+
+def test_distances_of_equal_models_are_not_negative():
+    models = (MODELS[:1] / 3).expand(5, -1)
+    distances = squared_distances(products(models))
+    assert 0 <= distances.min() <= distances.max() < 1e-14
+    torch.testing.assert_close(squared_distances(products(MODELS)), torch.cdist(MODELS, MODELS).square())
