@@ -1,6 +1,7 @@
 """Counter-based randomness: every draw is a pure function of its key, so there is no generator state to save."""
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -38,9 +39,7 @@ def random_words(key: Key, ids: Tensor, columns: int, first: int = 0) -> Tensor:
     Returns:
         Signed integers, uniform on all 2^64, ``[clients, columns]``.
     """
-    column = torch.arange(first + 1, first + columns + 1, device=ids.device)
-    stream = _mix(ids * _GOLDEN + seed_of(*key))
-    return _mix(stream[:, None] + column * _GOLDEN)
+    return _words(_streams(key, ids), columns, first)
 
 
 def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
@@ -78,30 +77,42 @@ def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int
     return bits.topk(first, dim=1, largest=False).indices
 
 
-def samples(key: Key, ids: Tensor, counts: Tensor, size: int) -> Tensor:
+def samples(keys: Sequence[Key], ids: Tensor, counts: Tensor, size: int) -> Tensor:
     """Draw a few of each client's own positions ``0 .. counts - 1`` without replacement, in random order.
 
     The cost does not depend on the counts (Floyd's algorithm; Bentley and Floyd, A Sample of Brilliance, Communications
     of the ACM 1987). A client with at most ``size`` positions gets the permutation that ``permutations`` draws.
 
     Args:
-        key: Key of the draw.
+        keys: A key for each draw.
         ids: Client ids, ``[clients]``.
         counts: Samples of each client, ``[clients]``, on the device of ``ids``.
         size: Positions to draw, a small number.
 
     Returns:
-        Positions, ``[clients, size]``; after all positions of a client come those from its count on.
+        Positions, ``[keys, clients, size]``; after all positions of a client come those from its count on.
     """
-    slots = torch.arange(size, device=ids.device)
-    last = (counts - size).clamp(min=0)[:, None] + slots
-    chosen = random_bits((*key, "drawn"), ids, size) % (last + 1)
+    slots, counts = torch.arange(size, device=ids.device), counts.repeat(len(keys))[:, None]
+    last = (counts - size).clamp(min=0) + slots
+    drawn, order = ([_streams((*key, *extra), ids) for key in keys] for extra in (("drawn",), ()))
+    chosen = (_words(torch.cat(drawn), size) & _LARGEST) % (last + 1)
     for slot in range(1, size):
         seen = (chosen[:, :slot] == chosen[:, slot, None]).any(1)
         chosen[:, slot] = torch.where(seen, last[:, slot], chosen[:, slot])
-    absent = slots >= counts[:, None]
-    chosen = torch.where(counts[:, None] <= size, slots, chosen)
-    return chosen.gather(1, random_bits(key, ids, size).masked_fill_(absent, _LARGEST).argsort(dim=1, stable=True))
+    chosen = torch.where(counts <= size, slots, chosen)
+    bits = (_words(torch.cat(order), size) & _LARGEST).masked_fill_(slots >= counts, _LARGEST)
+    return chosen.gather(1, bits.argsort(dim=1, stable=True)).view(len(keys), len(ids), size)
+
+
+def _streams(key: Key, ids: Tensor) -> Tensor:
+    """The start of each client's sequence of words, ``[clients]``."""
+    return _mix(ids * _GOLDEN + seed_of(*key))
+
+
+def _words(streams: Tensor, columns: int, first: int = 0) -> Tensor:
+    """Words of some sequences, ``[streams, columns]``, from the column ``first`` on."""
+    column = torch.arange(first + 1, first + columns + 1, device=streams.device)
+    return _mix(streams[:, None] + column * _GOLDEN)
 
 
 def _mix(state: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """The samples that clients visit in each epoch of a phase, and their order."""
 
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -72,31 +73,32 @@ class Epochs:
         return [(int((counts > at).sum()), slice(at, at + size)) for at in range(0, self.visited, size)]
 
     def __iter__(self) -> Iterator[Epoch]:
-        examples = self.examples
+        examples, other_key = self.examples, (*self.key, "other")
         kept = self.features(examples.gather(examples.positions)) if self.kept else None
-        for epoch in range(self.phase.epochs):
-            other = self._epoch((*self.key, "other"), epoch, kept) if self.phase.other_batch else None
-            yield self._epoch(self.key, epoch, kept)._replace(other=other)
+        others = self._orders(other_key) if self.phase.other_batch else repeat(None)
+        for number, (order, other) in enumerate(zip(self._orders(self.key), others, strict=False)):
+            partner = None if other is None else self._epoch(other, (*other_key, "augment", number), kept)
+            yield self._epoch(order, (*self.key, "augment", number), kept)._replace(other=partner)
 
-    def _epoch(self, key: Key, epoch: int, kept: Tensor | None) -> Epoch:
-        """The samples of an epoch, given the inputs of all samples if they are kept."""
+    def _orders(self, key: Key) -> Iterator[Tensor]:
+        """Positions of the samples in visiting order in each epoch, ``[clients, visited]``."""
+        ids, counts, longest = self.examples.ids, self.examples.device_counts, self.examples.longest
+        keys = [(*key, "order", epoch) for epoch in range(self.phase.epochs)]
+        if self.phase.visited(FEW + 1) <= FEW:
+            return iter(samples(keys, ids, counts, self.visited))
+        return (permutations(each, ids, counts, longest, self.visited) for each in keys)
+
+    def _epoch(self, order: Tensor, key: Key, kept: Tensor | None) -> Epoch:
+        """The samples of an epoch in an order; the key is for augmentation, unless the inputs are kept."""
         examples, counts = self.examples, self.examples.device_counts
-        order = self._order((*key, "order", epoch), counts)
-        inputs = self._made_in(order, (*key, "augment", epoch)) if kept is None else kept
-        present = examples.present[:, : self.visited].to(self.dtype)
+        inputs = self._made_in(order, key) if kept is None else kept
+        present = (torch.arange(self.visited, device=counts.device) < counts[:, None]).to(self.dtype)
         weights = batch_weights(present, self.phase.batch_size)
         visited = counts.clamp(max=self.visited)
         return Epoch(inputs, None if kept is None else order, examples.targets(order), visited, present, weights)
 
-    def _order(self, key: Key, counts: Tensor) -> Tensor:
-        """Positions of the samples in visiting order, ``[clients, visited]``, by a rule that follows from the phase."""
-        ids, few = self.examples.ids, self.phase.visited(FEW + 1) <= FEW
-        if few:
-            return samples(key, ids, counts, self.visited)
-        return permutations(key, ids, counts, self.examples.longest, self.visited)
-
     def _made_in(self, order: Tensor, key: Key) -> Tensor:
-        """Compute the inputs of an epoch in visiting order; the key is for augmentation."""
+        """Compute the inputs of an epoch in visiting order."""
         bits = None
         if self.examples.samples.transform.random:
             bits = random_bits(key, self.examples.ids, self.examples.longest).gather(1, order)

@@ -52,7 +52,8 @@ def by_torch(network, examples, params, phase, client, value):
     for epoch in range(phase.epochs):
         key = (*KEY, "order", epoch)
         visited = min(phase.visited(10**6), len(targets))
-        order = (samples if phase.steps else permutations)(key, own.ids, own.counts, visited)[0]
+        few = samples([key], own.ids, own.counts, visited)[0] if phase.steps else None
+        order = (permutations(key, own.ids, own.counts, visited) if few is None else few)[0]
         losses = []
         for batch in order.split(phase.batch_size)[: phase.steps]:
             optimizer.zero_grad()
