@@ -58,12 +58,12 @@ def by_sequential_programming(matrix, answers, prior, program, radius):
     return found.x[:size] - found.x[size:]
 
 
-@pytest.mark.parametrize("program", [PLAIN, FEDMAC])
-def test_solutions_without_noise_are_those_of_linear_programming(program):
-    problems = draw(10, rows=7)
+@pytest.mark.parametrize(("program", "rows"), [(PLAIN, 9), (FEDMAC, 5)])
+def test_solutions_without_noise_are_those_of_linear_programming(program, rows):
+    problems = draw(10, rows)
     found = sparse_solution(problems, program, radius=0.0, iterations=4000)
     expected = np.stack([result.x for result in by_linear_programming(problems, program)]).reshape(10, 2, 20)
-    np.testing.assert_allclose(found, expected[:, 0] - expected[:, 1], atol=1e-5)
+    np.testing.assert_allclose(found, expected[:, 0] - expected[:, 1], atol=1e-3)
     assert len(set(recovered(found, problems.signal).tolist())) == 2, "some succeed, some do not"
 
 

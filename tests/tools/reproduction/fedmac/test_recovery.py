@@ -1,0 +1,38 @@
+import pytest
+from reproduction.fedmac import recovery
+
+
+def passed(claims) -> list[bool]:
+    return [claim.passed for claim in claims]
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Fewer and smaller problems, with as many rows as tell the programs apart."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recovery, "PROBLEMS", 20)
+        patch.setattr(recovery, "DIMENSION", 40)
+        patch.setattr(recovery, "NONZEROS", 4)
+        patch.setattr(recovery, "ROWS", range(2, 25, 2))
+        yield recovery.measure()
+
+
+def test_every_claim_holds_and_the_picture_is_drawn(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(recovery, "measure", lambda: small)
+    claims = recovery.recovery_claims(tmp_path / "new" / "recovery.png")
+    assert [claim for claim in claims if not claim.passed] == []
+    assert (tmp_path / "new" / "recovery.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_claims_fail_for_programs_that_are_swapped(small):
+    swapped = small | {"FedMac": small["pFedMe"], "pFedMe": small["FedMac"]}
+    assert passed(recovery.success_claims(swapped)) == [False, True]
+    slower = small | {"FedMac": small["FedMac"]._replace(rates=small["plain l1"].rates)}
+    assert passed(recovery.success_claims(slower)) == [False, False]
+
+
+def test_half_of_the_signals_are_found_between_the_rows_that_were_tried(small):
+    # 0.4 with 4 rows and 0.6 with 6; a rate that falls again counts as the one before
+    rates = small["FedMac"].rates.copy()
+    rates[:] = [0.0, 0.4, 0.6, 0.3, *[1.0] * (len(rates) - 4)]
+    assert small["FedMac"]._replace(rates=rates).half == pytest.approx(5)

@@ -1,0 +1,1 @@
+"""Sparse personalized federated learning (FedMac)."""

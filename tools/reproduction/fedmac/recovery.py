@@ -1,0 +1,216 @@
+"""FedMac's Theorem 3: how many rows of data its correlation with a prior saves, measured and in closed form.
+
+Derivations: docs/derivations.md, Sparse recovery with a prior.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Generator
+
+from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.seeding import seed_of
+from pfl_lightning.theory import (
+    Problems,
+    Program,
+    draw_problems,
+    recovered,
+    rows_needed,
+    sparse_solution,
+    support_subgradient,
+)
+from reproduction.claims import Claim
+
+PROBLEMS = 50  # for each number of rows
+ROWS = range(6, 49, 3)
+DIMENSION, NONZEROS = 100, 10
+ERROR = 0.25  # of the prior
+NOISE = 1e-3
+NEAR = 3.0  # rows by which measured and predicted numbers may differ
+NAMES = ("plain l1", "pFedMe", "FedMac")
+COLOR_OF = dict(zip(NAMES, COLORS, strict=False))
+
+
+class Success(NamedTuple):
+    """How often a program finds the signal.
+
+    Attributes:
+        rates: Share of the problems for each number of rows, ``[rows]``.
+        predicted: Rows that it needs in closed form, as a mean over problems.
+    """
+
+    rates: NDArray[np.float64]
+    predicted: float
+
+    @property
+    def half(self) -> float:
+        """Rows with which it finds half of the signals, between those that were tried."""
+        return float(np.interp(0.5, np.maximum.accumulate(self.rates), list(ROWS)))
+
+
+def programs(correlation: float) -> dict[str, Program]:
+    """The programs that are compared, with a weight of 1 for the l1 norm.
+
+    Args:
+        correlation: lambda, of FedMac and pFedMe.
+    """
+    return dict(zip(NAMES, (Program(), Program(1, correlation, correlation), Program(1, correlation)), strict=True))
+
+
+def largest_correlation(error: float) -> float:
+    """The largest lambda with which FedMac's program has a solution for all priors with an error, whatever the rows."""
+    return 1 / (1 + error)
+
+
+def problems(rows: int, error: float = ERROR) -> Problems:
+    """Random problems; those of the same size differ only in the error of the prior."""
+    random = Generator().manual_seed(seed_of("sparse recovery", rows))
+    return draw_problems(PROBLEMS, rows, DIMENSION, NONZEROS, error, NOISE, random)
+
+
+def mean_rows(drawn: Problems, program: Program) -> float:
+    """Rows that a program needs in closed form, as a mean over problems."""
+    return float(rows_needed(drawn.signal, drawn.prior, program).mean())
+
+
+def mean_subgradient(drawn: Problems, program: Program) -> float:
+    """Squared subgradient on the support as a share of plain l1's, as a mean over problems."""
+    return float(support_subgradient(drawn.signal, drawn.prior, program).mean()) / NONZEROS
+
+
+def measure() -> dict[str, Success]:
+    """Solve the same problems with all programs."""
+    rates: dict[str, list[float]] = {name: [] for name in NAMES}
+    compared = programs(largest_correlation(ERROR))
+    for rows in ROWS:
+        drawn = problems(rows)
+        for name, program in compared.items():
+            right = recovered(sparse_solution(drawn, program, radius=NOISE), drawn.signal)
+            rates[name].append(float(right.double().mean()))
+    drawn = problems(ROWS[0])
+    return {name: Success(np.array(rates[name]), mean_rows(drawn, program)) for name, program in compared.items()}
+
+
+def recovery_claims(figure: Path | None = None) -> list[Claim]:
+    """Check what Theorem 3 says, which takes a minute.
+
+    Args:
+        figure: Where the picture goes, if anywhere; its ending says the format.
+    """
+    found = measure()
+    if figure is not None:
+        draw(found, figure)
+    return [*success_claims(found), *closed_form_claims()]
+
+
+def success_claims(found: dict[str, Success]) -> list[Claim]:
+    """FedMac's program needs fewer rows than the others, and all need about as many as the closed form says."""
+    halves = {name: success.half for name, success in found.items()}
+    predicted = {name: success.predicted for name, success in found.items()}
+    saves = halves["FedMac"] < min(halves["plain l1"], halves["pFedMe"]) - NEAR
+    near = all(abs(halves[name] - predicted[name]) <= NEAR for name in NAMES)
+    names = ", ".join(NAMES)
+    return [
+        Claim(f"rows for half of the signals: {names}", listed(halves.values()), "fewest for FedMac", saves),
+        Claim(
+            f"the same as the closed form: {names}",
+            listed(halves.values()),
+            f"{listed(predicted.values())} ± {NEAR:g}",
+            near,
+        ),
+    ]
+
+
+def closed_form_claims() -> list[Claim]:
+    """A good prior makes FedMac's subgradient on the support small and saves rows; pFedMe's gains nothing."""
+    correlation, drawn = largest_correlation(ERROR), problems(ROWS[0])
+    shares = {name: mean_subgradient(drawn, program) for name, program in programs(correlation).items()}
+    perfect = problems(ROWS[0], error=0.0)
+    rows = {name: mean_rows(perfect, program) for name, program in programs(largest_correlation(0.0)).items()}
+    return [
+        Claim(
+            "squared subgradient on the support, as a share of plain l1's: pFedMe, FedMac",
+            listed((shares["pFedMe"], shares["FedMac"]), 2),
+            "at least 1, below 1",
+            shares["FedMac"] < 1 <= shares["pFedMe"],
+        ),
+        Claim(
+            f"rows with a perfect prior: {', '.join(NAMES)}",
+            listed(rows.values()),
+            f"two the same, {NONZEROS}",
+            abs(rows["pFedMe"] - rows["plain l1"]) < 1e-6 and abs(rows["FedMac"] - NONZEROS) < 0.01,
+        ),
+    ]
+
+
+def listed(values: Iterable[float], digits: int = 1) -> str:
+    """Some numbers, with a few digits."""
+    return ", ".join(f"{value:.{digits}f}" for value in values)
+
+
+# The picture
+
+
+def draw(found: dict[str, Success], path: Path) -> None:
+    """Draw success against rows, rows against the error of the prior, and the subgradient against lambda."""
+    with rc_context(PRINT):
+        figure = Figure(figsize=(11, 3.4), layout="constrained")
+        success, rows, subgradient = figure.subplots(1, 3)
+        draw_success(success, found)
+        draw_rows(rows, found)
+        draw_subgradient(subgradient)
+        figure.legend(*success.get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+
+
+def draw_success(axes: Axes, found: dict[str, Success]) -> None:
+    """How often the programs find the signal, and where the closed form expects half."""
+    for name, success in found.items():
+        axes.plot(ROWS, success.rates, "o-", color=COLOR_OF[name], label=name)
+        axes.axvline(success.predicted, color=COLOR_OF[name], linestyle=":")
+    axes.set(
+        title=f"error of the prior up to {ERROR:g}; dotted: closed form",
+        xlabel="rows of data",
+        ylabel="share of the signals that are found",
+    )
+
+
+def draw_rows(axes: Axes, found: dict[str, Success]) -> None:
+    """Rows that the programs need, against the error of the prior; circles are measured."""
+    errors = np.linspace(0, 2, 21)
+    for name, success in found.items():
+        needed = [mean_rows(problems(ROWS[0], e), programs(largest_correlation(e))[name]) for e in errors]
+        axes.plot(errors, needed, color=COLOR_OF[name])
+        axes.plot(ERROR, success.half, "o", markersize=5, markerfacecolor="none", color=COLOR_OF[name])
+    axes.axhline(NONZEROS, color="0.5", linewidth=0.8, linestyle="--")
+    axes.annotate("non-zeros", (2, NONZEROS), (0, 3), textcoords="offset points", ha="right", color="0.4", fontsize=8)
+    axes.set(
+        title="closed form; circles: measured",
+        xlabel="largest error of the prior",
+        ylabel="rows needed for half of the signals",
+        ylim=(0, None),
+    )
+
+
+def draw_subgradient(axes: Axes) -> None:
+    """The squared subgradient on the support against lambda, and where it is below plain l1's."""
+    drawn, lambdas = problems(ROWS[0]), np.linspace(0, 2.2, 45)
+    for name in NAMES:
+        shares = [mean_subgradient(drawn, programs(float(each))[name]) for each in lambdas]
+        axes.plot(lambdas, shares, color=COLOR_OF[name])
+    axes.axvspan(0, largest_correlation(ERROR), color="0.92", zorder=0)
+    axes.annotate("a solution exists\nfor all rows", (0.04, 1.4), color="0.35", fontsize=8)
+    axes.set(
+        title="squared subgradient on the support",
+        xlabel="$\\lambda / \\gamma$",
+        ylabel="$d_{on}$, share of plain l1's",
+        xlim=(0, 2.2),
+        ylim=(0, None),
+    )
