@@ -19,6 +19,13 @@ from reproduction.delta_fl.figures import FigureName as DeltaFLName
 from reproduction.delta_fl.figures import figure_claims as delta_fl_figure_claims
 from reproduction.delta_fl.search import search
 from reproduction.delta_fl.toy import toy_claims
+from reproduction.fedmac.figures import ITEMS as FEDMAC
+from reproduction.fedmac.figures import ItemName as FedMacItem
+from reproduction.fedmac.figures import item_claims as fedmac_item_claims
+from reproduction.fedmac.recovery import recovery_claims
+from reproduction.fedmac.runs import SEEDS as FEDMAC_SEEDS
+from reproduction.fedmac.runs import PairName as FedMacPair
+from reproduction.fedmac.runs import Place as FedMacPlace
 from reproduction.runs import Scale
 from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, figure_claims
 from reproduction.srpfl.linear import linear_claims
@@ -105,6 +112,44 @@ def delta_fl(
     finish(claims, json)
 
 
+def fedmac(
+    figure: Literal[FedMacItem, "fig1"],
+    scale: Scale = "small",
+    root: Path = Path("data"),
+    out: Path = Path("reproduce"),
+    pairs: list[FedMacPair] | None = None,
+    seeds: list[int] | None = None,
+    jobs: int = 1,
+    json: Path | None = None,
+) -> None:
+    """Run the experiments of a table or figure of FedMac and check its claims; the exit code is 1 if one fails.
+
+    Args:
+        figure: Which table or figure. ``fig1`` is the sparse recovery of the paper's Theorem 3, ``stability`` how the
+            models grow with the correlation.
+        scale: ``small`` has fewer rounds, ``full`` is the paper's setting as far as it is known.
+        root: Folder with a folder of files for each data set.
+        out: Folder for runs and figures.
+        pairs: Pairs of data and network; by default all of the table or figure.
+        seeds: Seeds to run; 1 to 3 by default.
+        jobs: Number of runs at the same time.
+        json: File to which one record per claim is written.
+    """
+    keep_quiet()
+    possible = FEDMAC[figure].pairs if figure != "fig1" else ()
+    if wrong := [pair for pair in pairs or () if pair not in possible]:
+        complain(f"pairs: {wrong[0]} is not possible for {figure}; allowed: {', '.join(possible) or 'none'}")
+        raise SystemExit(2)
+    if figure == "fig1":
+        out.mkdir(parents=True, exist_ok=True)
+        return finish(recovery_claims(out / "fedmac-recovery.png"), json)
+    claims: list[Claim] = []
+    for pair in pairs or possible:
+        place = FedMacPlace(pair, scale, root, out / f"fedmac-{pair}-{scale}", seeds or FEDMAC_SEEDS, jobs)
+        claims += [claim._replace(claim=f"{pair}: {claim.claim}") for claim in fedmac_item_claims(figure, place)]
+    return finish(claims, json)
+
+
 def delta_fl_claims(figure: DeltaFLItem, places: Sequence[runs.Place], out: Path) -> list[Claim]:
     """Run a table or figure of Delta-FL; a search makes no claims."""
     if figure == "search":
@@ -134,4 +179,4 @@ def finish(claims: Sequence[Claim], json: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    auto_cli({"srpfl": srpfl, "delta_fl": delta_fl})
+    auto_cli({"srpfl": srpfl, "delta_fl": delta_fl, "fedmac": fedmac})
