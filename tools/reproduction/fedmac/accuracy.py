@@ -137,8 +137,8 @@ def shown(pair: PairName, found: Found) -> str:
     ]
     seeds = len(next(iter(found.values())).micro)
     title = (
-        f"{pair}: test accuracy (%), {seeds} seeds, mean and standard deviation. The paper shows the best over all rounds "
-        "(chosen on test samples). Micro is over all samples, macro the mean over clients."
+        f"{pair}: test accuracy (%), {seeds} seeds, mean and standard deviation. The paper shows the best over all "
+        "rounds (chosen on test samples). Micro is over all samples, macro the mean over clients."
     )
     return markdown(title, columns, rows)
 

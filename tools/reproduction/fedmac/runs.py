@@ -36,8 +36,8 @@ SMALL = {
     "cinic10": "--trainer.max_steps=4 --trainer.val_check_interval=2",
 }
 
-# pFedMe's code (arXiv:2006.08848) for FedAvg and Per-FedAvg; eta * lambda of FedMac is pFedMe's 0.075, as the paper wants.
-# FedMac's rates for Synthetic and the MLR were chosen among 11 by their agreement with the paper's Table 2; see
+# pFedMe's code (arXiv:2006.08848) for FedAvg and Per-FedAvg; eta * lambda of FedMac is pFedMe's 0.075, as the paper
+# wants. FedMac's rates for Synthetic and the MLR were chosen among 11 by their agreement with the paper's Table 2; see
 # docs/fedmac.md.
 IMAGES = {
     "fedavg": "lr=0.02",
