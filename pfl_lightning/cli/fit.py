@@ -178,7 +178,8 @@ class PflCLI(LightningCLI):
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
         pictures = [PartitionFigure(), ClientHistograms(), ClientScatter()]
-        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), *pictures, RunSummary()]
+        own = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else given.callbacks or []
+        kwargs["callbacks"] = [*own, EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)
