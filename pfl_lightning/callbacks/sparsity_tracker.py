@@ -70,15 +70,13 @@ class SparsityTracker(pl.Callback):
         method = method_of(pl_module)
         rows, threshold = [*metric_for(method).layers, ALL], method.sparsity.threshold
         for model, history in self.history.items():
-            title = f"Density of the {model} model (share of parameters above {threshold:g})"
+            title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
             figure = density_figure(history["rounds"], rows, np.array(history["densities"]), title)
             figure.set_dpi(DPI)
             for writer in writers(trainer):
                 writer.add_figure(f"density/{model}", figure, method.clock.rounds)
 
-    def _log(
-        self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor
-    ) -> None:
+    def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
         """Log the last of the densities ``[layers + 1, thresholds]``, and show those of the layers in TensorBoard."""
         names = [tag_of(threshold) for threshold in metric.thresholds]
         *layers, total = densities.unbind()

@@ -18,7 +18,8 @@ def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArra
         title: What is shown.
 
     Returns:
-        A figure with the input layer at the top; a column reaches halfway to the evaluations beside it.
+        A figure with the input layer at the top, and the last densities in numbers; a column reaches halfway to the
+        evaluations beside it.
     """
     figure = Figure(figsize=(7, 1.2 + INCHES * min(len(rows), LABELS)), layout="constrained")
     axes = figure.subplots()
@@ -26,7 +27,8 @@ def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArra
     mesh = axes.pcolormesh(edges, np.arange(len(rows) + 1), densities.T, vmin=0, vmax=1, rasterized=True)
     axes.axhline(len(rows) - 1, color="white", linewidth=2)  # the whole model is apart from its layers
     step = -(-len(rows) // LABELS)
-    axes.set_yticks(np.arange(0, len(rows), step) + 0.5, rows[::step], fontsize=8)
+    labels = [f"{row}: {share:.1%}" for row, share in zip(rows, densities[-1], strict=True)]
+    axes.set_yticks(np.arange(0, len(rows), step) + 0.5, labels[::step], fontsize=8)
     axes.invert_yaxis()
     axes.set(xlabel="round", title=title)
     figure.colorbar(mesh, label="density")
