@@ -9,11 +9,13 @@ from tensorboard.backend.event_processing.event_accumulator import IMAGES, Event
 from pfl_lightning.callbacks import SparsityTracker, sparsity_tracker
 from pfl_lightning.methods import Ditto, FedAvg, FedMac, FedRep, Sparsity
 from pfl_lightning.metrics import ClientDensity
-from pfl_lightning.models import MLP, ConvNet
+from pfl_lightning.models import MLP, VGG
 from pfl_lightning.report import density_figure
 
-# ConvNet has BatchNorm, whose running means start at zero
-NETWORKS = {"mlp": partial(MLP, hidden=(6,)), "convnet": partial(ConvNet, channels=(3, 4))}
+NETWORKS = {
+    "mlp": partial(MLP, hidden=(6,)),
+    "vgg": partial(VGG, convolutions=(3, "M", 4, "M"), hidden=(6, 5), dropout=0.0, batch_norm=True),
+}
 LAYERS = {"fc1": ("fc1.weight", "fc1.bias"), "fc2": ("fc2.weight", "fc2.bias")}
 
 
@@ -52,6 +54,7 @@ def test_the_global_density_is_that_of_the_servers_parameters(network, ragged_da
     expected = {tag: share(method.network.parameters(), float(tag)) for tag in ("1e-04", "1e-03", "1e-02")}
     assert logged(trainer) == pytest.approx({f"density/global/all/{tag}": v for tag, v in expected.items()})
     assert expected["1e-02"] < 0.95
+    assert network == "mlp" or expected["1e-02"] != share(method.network.state_dict().values(), 0.01)
 
 
 def test_personal_densities_are_means_over_the_clients(ragged_data, fit):
