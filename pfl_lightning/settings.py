@@ -3,7 +3,7 @@
 A class is given by ``class_path`` and ``init_args``. Callbacks are identified by the names of their classes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 Settings = Mapping[str, Any]
@@ -30,13 +30,14 @@ def run_name(settings: Any) -> str:
     return "-".join(class_name(settings[key]["class_path"]) for key in ("model", "data"))
 
 
-def named_callbacks(callbacks: Iterable[Any] | None) -> list[tuple[str, Any]]:
+def named_callbacks(callbacks: Any) -> list[tuple[str, Any]]:
     """Callbacks with the names of their classes.
 
     Args:
-        callbacks: The setting ``trainer.callbacks``.
+        callbacks: The setting ``trainer.callbacks``: none, one, or a list.
     """
-    return [(class_name(callback["class_path"]), callback) for callback in callbacks or ()]
+    several = [callbacks] if callbacks and "class_path" in callbacks else callbacks or ()
+    return [(class_name(callback["class_path"]), callback) for callback in several]
 
 
 def is_doubling(callback: str) -> bool:

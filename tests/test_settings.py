@@ -36,6 +36,7 @@ def test_callbacks_are_known_by_the_names_of_their_classes():
         ("StageDoubling", stages),
         ("Own", {"class_path": "my.Own"}),
     ]
+    assert named_callbacks(stages) == [("StageDoubling", stages)]
     assert named_callbacks(None) == []
 
 

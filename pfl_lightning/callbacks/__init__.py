@@ -8,6 +8,7 @@ from pfl_lightning.callbacks.oracle_doubling import OracleDoubling
 from pfl_lightning.callbacks.partition_figure import PartitionFigure
 from pfl_lightning.callbacks.percentile_errors import PercentileErrors
 from pfl_lightning.callbacks.progress import RoundProgressBar
+from pfl_lightning.callbacks.sparsity_tracker import SparsityTracker
 from pfl_lightning.callbacks.stage_doubling import StageDoubling
 from pfl_lightning.callbacks.summary import RunSummary
 
@@ -23,5 +24,6 @@ __all__ = [
     "RoundCheckpoint",
     "RoundProgressBar",
     "RunSummary",
+    "SparsityTracker",
     "StageDoubling",
 ]

@@ -4,12 +4,13 @@ from rich.table import Table
 
 from pfl_lightning.data import federated
 from pfl_lightning.methods import method_of
+from pfl_lightning.metrics import density
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
 
 class RunSummary(pl.Callback):
-    """Prints the final scores, the backends used, the simulated time and the run folder.
+    """Prints the final scores, the backends used, the density of sparse models, the simulated time and the run folder.
 
     The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
     empty.
@@ -26,6 +27,9 @@ class RunSummary(pl.Callback):
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         clock = method.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
+        if method.sparsity.is_on and (shared := method.shared_parameters):
+            share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
+            console.print(f"Density:        {share:.2%} of the shared parameters (those above {threshold:g})")
         if trainer.log_dir is not None:
             console.print(f"Run folder:     {trainer.log_dir}", soft_wrap=True)
             console.print(f"Watch it:       tensorboard --logdir {trainer.log_dir}", soft_wrap=True)

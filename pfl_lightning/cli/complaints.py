@@ -23,6 +23,7 @@ _REWRITES = (
     (r"Not of type (\w+): invalid literal for int\(\) .*: (.+)", r"\2 is not possible; allowed: a whole number (\1)"),
     (r"Expected a (?:typing\.)?Literal\[(.+)\]\. Got value: (.+)", r"\2 is not possible; allowed: \1"),
     (r"Expected a <class '(\w+)'>\. Got value: (.+)", r"\2 is not possible; allowed: \1"),
+    (r"^Unable to load config '(\w+)'", r"\1 is not possible; allowed: the options below this key"),
 )
 
 
@@ -51,7 +52,8 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
     keys, lines = [], []
     for line in (part.strip(" -") for part in message.splitlines()):
         while opened := _KEY.match(line):
-            keys.append(opened[1])
+            if opened[1] not in keys[-1:]:  # an option with options of its own is named twice
+                keys.append(opened[1])
             line = opened[2]
         if not _NOISE.match(line) and not _CLASS.match(line) and line not in lines:
             lines.append(line)

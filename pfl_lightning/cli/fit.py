@@ -144,6 +144,7 @@ class PflCLI(LightningCLI):
             return
         config = self.config[self.subcommand]
         check_trainer(config.trainer)
+        check_model(config.model)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
                 raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
@@ -178,7 +179,8 @@ class PflCLI(LightningCLI):
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
         pictures = [PartitionFigure(), ClientHistograms(), ClientScatter()]
-        kwargs["callbacks"] = [*(given.callbacks or []), EvaluateStartAndEnd(), *pictures, RunSummary()]
+        own = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else given.callbacks or []
+        kwargs["callbacks"] = [*own, EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)
@@ -215,6 +217,18 @@ def check_trainer(trainer: Namespace) -> None:
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
+
+
+def check_model(model: Namespace) -> None:
+    """Refuse a single value for an option that has options of its own, which the parser lets pass.
+
+    Raises:
+        PflError: If there is one.
+    """
+    sparsity = model.get("init_args", {}).get("sparsity", Namespace())
+    if not isinstance(sparsity, Namespace):
+        given = "null" if sparsity is None else sparsity
+        raise PflError(f"model.sparsity: {given} is not possible; allowed: the options below this key")
 
 
 def one_seed(seed: bool | int) -> int:

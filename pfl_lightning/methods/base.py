@@ -211,7 +211,7 @@ class Method(Evaluated):
         rate = self.rate(lr or self.lr)
         phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
         phase = replace(phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm)
-        return replace(phase, penalty=total(penalty, self.sparsity.penalty(dict(self.network.named_parameters()))))
+        return replace(phase, penalty=total(penalty, self.sparsity.penalty(self.shared_parameters)))
 
     def rate(self, lr: float) -> float:
         """A local learning rate in the current round."""
@@ -226,9 +226,14 @@ class Method(Evaluated):
         """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""
         return {**models, **self.sparsity.pruned(select(models, self.engine.trainable))}
 
+    @property
+    def shared_parameters(self) -> Tree:
+        """The server's parameters of the shared part; empty if nothing is shared."""
+        return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
+
     def prune_shared(self) -> None:
         """Prune the shared model in place, which is also what clients receive next."""
-        parameters = {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
+        parameters = self.shared_parameters
         if self.sparsity.prune:
             for name, stack in self.sparsity.pruned({n: t[None] for n, t in parameters.items()}).items():
                 parameters[name].copy_(stack[0])

@@ -35,8 +35,8 @@ class Evaluated(Lifecycle):
 
     Attributes:
         scores: The clients' scores, by ``split/model``.
-        measures: Metrics of the models themselves, by ``model/metric``; callbacks add theirs in ``setup``, and read and
-            reset them.
+        measures: Metrics of the models themselves, by ``model/metric``; callbacks add theirs before an evaluation, and
+            take them away after it.
     """
 
     keeps: ClassVar[Part] = "nothing"

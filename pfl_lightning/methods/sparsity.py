@@ -29,7 +29,8 @@ class Sparsity:
         prune: Set such entries to zero in what clients upload, and in the shared model after each round.
         min_density: Lowest density that is wanted.
         floor: How it is held: with ``gate`` there is no penalty in a round that starts with a shared model of at most
-            this density, with ``topk`` pruning keeps at least the largest entries of every model, with ``off`` not.
+            this density, with ``topk`` pruning keeps at least the largest entries of every model, with ``off`` not at
+            all. Where nothing is shared, the gate is always open.
     """
 
     weight: NonNegativeFloat = 0.0
@@ -39,11 +40,20 @@ class Sparsity:
     min_density: Share = 0.5
     floor: Literal["gate", "topk", "off"] = "gate"
 
+    @property
+    def is_on(self) -> bool:
+        """Whether models are made sparse at all."""
+        return self.prune or self.weight > 0
+
     def penalty(self, shared: Mapping[str, Tensor]) -> SmoothL1 | None:
-        """The penalty of a round, given the parameters of the shared model."""
-        if not self.weight or (self.floor == "gate" and density(shared.values(), self.threshold) <= self.min_density):
+        """The penalty of a round, given the parameters of the shared model, of which there may be none."""
+        if not self.weight or (self.floor == "gate" and shared and self.is_sparse(shared)):
             return None
         return SmoothL1(self.weight, self.smoothing)
+
+    def is_sparse(self, shared: Mapping[str, Tensor]) -> bool:
+        """Whether a model has at most the lowest density that is wanted."""
+        return bool(density(shared.values(), self.threshold) <= self.min_density)
 
     def pruned(self, models: Tree) -> Tree:
         """Models as they are sent.

@@ -6,6 +6,7 @@ from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.compare_figures import cohort_figure, cohorts_differ, rounds_figure, time_figure
 from pfl_lightning.report.compare_runs import Run, check_same_data, read_run
 from pfl_lightning.report.compare_tables import final_markdown, final_rows, time_markdown, time_rows, usual_targets
+from pfl_lightning.report.density import density_figure
 from pfl_lightning.report.partition import partition_figure, partition_table
 from pfl_lightning.report.scatter import scatter_axes, scatter_figure
 from pfl_lightning.report.tables import write_csv
@@ -28,6 +29,7 @@ __all__ = [
     "cohorts_differ",
     "common_seeds",
     "curves_of",
+    "density_figure",
     "error_markdown",
     "error_rounds_figure",
     "error_rows",

@@ -123,6 +123,29 @@ def test_secure_sums_are_an_option_and_stay_the_same_at_a_resume(capsys):
     assert [row["sums/calls"] for row in metrics()] == ["", "1.0", "2.0", "3.0"]
 
 
+def test_sparsity_is_told_where_it_is_on_and_stays_the_same_at_a_resume(capsys):
+    fit("--trainer.max_steps=1")
+    assert "Density" not in capsys.readouterr().out
+    sparse = ["--model.sparsity.prune=true", "--model.sparsity.threshold=0.05", "--trainer.callbacks=SparsityTracker"]
+    fit("--trainer.max_steps=2", *sparse)
+    run = "runs/FedRep-Digits/version_1"
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Density")]
+    body = [tensor for name, tensor in state(run).items() if name.startswith(("network.fc1.", "network.fc2."))]
+    share = sum(int((tensor != 0).sum()) for tensor in body) / sum(tensor.numel() for tensor in body)
+    assert 0.1 < share < 0.9
+    assert told == [f"Density:        {share:.2%} of the shared parameters (those above 0.05)"]
+    assert "density/stored/all/5e-02" in metrics(run)[-1]
+    for change, line in (
+        ("prune=false", "model.sparsity.prune: True in the checkpoint, False now"),
+        ("threshold=0.1", "model.sparsity.threshold: 0.05 in the checkpoint, 0.1 now"),
+    ):
+        with pytest.raises(SystemExit):
+            fit("--trainer.max_steps=3", "--ckpt_path=last", *sparse, f"--model.sparsity.{change}")
+        assert capsys.readouterr().err.startswith(f"pfl: error: {line}")
+    fit("--trainer.max_steps=3", "--ckpt_path=last", *sparse)
+    assert [bool(row["density/stored/all/5e-02"]) for row in metrics(run)] == [True, False, True, True]
+
+
 def test_changes_at_a_resume_are_honoured_or_refused(capsys):
     fit("--trainer.max_steps", "2")
     capsys.readouterr()
@@ -253,6 +276,20 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
             "model.sums: no such class: SecureSum; did you mean SecureSums?; allowed: SecureSums",
         ),
         (["fit", "--model.sums=SecureSums", "--model.sums.limit=0.5"], 1, "model.sums.limit: 0.5 is not possible"),
+        *(
+            (["fit", f"--model.sparsity{option}"], code, f"model.sparsity{option.partition('=')[0]}: {line}")
+            for option, code, line in (
+                (".threshold=0", 2, "0 is not possible; allowed: a number v with v>0"),
+                (".weight=-1", 2, "-1 is not possible; allowed: a number v with v>=0"),
+                (".min_density=0", 2, "0 is not possible; allowed: a number v with v>0 and v<=1"),
+                (".min_density=1.5", 2, "1.5 is not possible; allowed: a number v with v>0 and v<=1"),
+                (".smoothing=0", 2, "0 is not possible; allowed: a number v with v>0"),
+                (".floor=gait", 2, "gait is not possible; allowed: 'gate', 'topk', 'off'"),
+                (".treshold=1", 2, "no such option"),
+                ("=3", 2, "3 is not possible; allowed: the options below this key"),
+                ("=null", 1, "null is not possible; allowed: the options below this key"),
+            )
+        ),
         (["fit", "--model.epoch_steps", "0"], 2, "model.epoch_steps: 0 is not possible; allowed: a number v with v>0"),
         (["fit", "--model.lr_decay", "0"], 2, "model.lr_decay: 0 is not possible; allowed: a number v with v>0"),
         (["fit", "--model.lr", "fast"], 2, "model.lr: 'fast' is not possible; allowed: a number"),

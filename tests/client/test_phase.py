@@ -284,9 +284,29 @@ def test_a_phase_that_moves_nothing_is_refused():
         (1.0, -2.0, -0.9640275801),
         (1.0, 1000.0, 1.0),
         (0.1, 0.5, 0.9999092043),
+        (0.1, 0.05, 0.4621171573),
+        (0.01, 0.5, 1.0),
+        (0.01, 0.0, 0.0),
     ],
 )
 def test_the_slope_of_smooth_l1_is_known(smoothing, at, slope):
     # the hyperbolic tangent of at / smoothing, times the strength
     gradient = SmoothL1(2.0, smoothing)({"w": torch.tensor([[at]])}, {})["w"]
     assert gradient.item() == pytest.approx(2 * slope, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("smoothing", "at", "value"),
+    [
+        (1.0, 0.5, 0.1201145070),
+        (1.0, -2.0, 1.3250027474),
+        (0.1, 0.05, 0.0120114507),
+        (0.1, 0.5, 0.4306898218),
+        (0.01, 0.5, 0.4930685282),
+    ],
+)
+def test_smooth_l1_is_the_integral_of_its_slope(smoothing, at, value):
+    # smoothing * log cosh(at / smoothing), which is |at| - smoothing * log 2 far from zero
+    entries = torch.linspace(0, at, 100_001)[None]
+    slopes = SmoothL1(1.0, smoothing)({"w": entries}, {})["w"]
+    assert torch.trapezoid(slopes, entries).item() == pytest.approx(value, abs=1e-8)

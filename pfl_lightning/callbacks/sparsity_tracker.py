@@ -1,0 +1,116 @@
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch import Tensor
+
+from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.metrics import ClientDensity
+from pfl_lightning.report import density_figure
+from pfl_lightning.tree import Params
+
+THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
+SHARED, ALL = "global", "all"
+DPI = 150
+
+
+class SparsityTracker(pl.Callback):
+    """Shows how sparse the evaluated models are, at each evaluation and for any method.
+
+    Density is the share of parameters whose absolute value is above a threshold; the FedMac paper (Liu et al.,
+    arXiv:2107.05330) calls it sparsity. Every evaluated model has it at 0.0001, 0.001, 0.01 and at the method's
+    ``sparsity.threshold``; of models that differ between clients, it is the mean over the clients.
+
+    That of a whole model is logged, as ``density/global/all/1e-03``. TensorBoard also has that of each layer,
+    as ``density/global/fc1/1e-03``, and after training a heat map of layers by rounds at the method's threshold,
+    ``density/global``. Layers are not logged further, since each would be several columns of ``metrics.csv``.
+
+    Attributes:
+        history: What the heat maps show, by model: the rounds of the evaluations, and the densities at each of them,
+            of the layers and of the whole model.
+    """
+
+    def __init__(self) -> None:
+        self.history: dict[str, dict[str, list[Any]]] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The history, so that heat maps of a resumed run begin with its first round."""
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore it."""
+        self.history = state_dict["history"]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin anew with a new run: an earlier one may have used this object."""
+        if trainer.global_step == 0:
+            self.history = {}
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Have the clients' models measured while they are evaluated; the global one needs no clients."""
+        method = method_of(pl_module)
+        for model in method.judged_models:
+            if model != SHARED:
+                method.measures[key_of(model)] = metric_for(method)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Log the densities, and remember what the heat maps show."""
+        method = method_of(pl_module)
+        for model in method.judged_models:
+            metric = method.measures.pop(key_of(model)) if model != SHARED else measured_once(method)
+            assert isinstance(metric, ClientDensity)
+            densities = metric.compute()
+            self._log(trainer, method, model, metric, densities)
+            self._remember(method, model, densities[:, metric.thresholds.index(method.sparsity.threshold)])
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the heat maps."""
+        method = method_of(pl_module)
+        rows, threshold = [*metric_for(method).layers, ALL], method.sparsity.threshold
+        for model, history in self.history.items():
+            title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
+            figure = density_figure(history["rounds"], rows, np.array(history["densities"]), title)
+            figure.set_dpi(DPI)
+            for writer in writers(trainer):
+                writer.add_figure(f"density/{model}", figure, method.clock.rounds)
+
+    def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
+        """Log the last of the densities ``[layers + 1, thresholds]``, and show those of the layers in TensorBoard."""
+        names = [tag_of(threshold) for threshold in metric.thresholds]
+        *layers, total = densities.unbind()
+        method.log_dict({f"density/{model}/{ALL}/{name}": value for name, value in zip(names, total, strict=True)})
+        for writer in writers(trainer):
+            for layer, values in zip(metric.layers, layers, strict=True):
+                for name, value in zip(names, values.tolist(), strict=True):
+                    writer.add_scalar(f"density/{model}/{layer}/{name}", value, method.clock.rounds)
+
+    def _remember(self, method: Method, model: str, densities: Tensor) -> None:
+        history = self.history.setdefault(model, {"rounds": [], "densities": []})
+        history["rounds"].append(method.clock.rounds)
+        history["densities"].append(densities.tolist())
+
+
+def key_of(model: str) -> str:
+    """Key of the metric of a model among ``method.measures``."""
+    return f"{model}/density"
+
+
+def metric_for(method: Method) -> ClientDensity:
+    """An empty metric for models of a method."""
+    thresholds = sorted({*THRESHOLDS, method.sparsity.threshold})
+    return ClientDensity(dict(method.network.named_parameters()), thresholds).to(method.device)
+
+
+def measured_once(method: Method) -> ClientDensity:
+    """The density of the shared model, regardless of the clients."""
+    metric = metric_for(method)
+    parameters = {name: tensor.detach() for name, tensor in method.network.named_parameters()}
+    metric.update(torch.zeros(1), metric.measure(Params(parameters, {})))  # as if of one client
+    return metric
+
+
+def tag_of(threshold: float) -> str:
+    """A threshold in a tag, such as ``1e-03`` or ``2.5e-03``."""
+    return np.format_float_scientific(threshold, trim="-", exp_digits=2)

@@ -1,0 +1,151 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
+
+from pfl_lightning.callbacks import SparsityTracker, sparsity_tracker
+from pfl_lightning.methods import Ditto, FedAvg, FedMac, FedRep, Sparsity
+from pfl_lightning.metrics import ClientDensity
+from pfl_lightning.models import MLP, VGG
+from pfl_lightning.report import density_figure
+
+NETWORKS = {
+    "mlp": partial(MLP, hidden=(6,)),
+    "vgg": partial(VGG, convolutions=(3, "M", 4, "M"), hidden=(6, 5), dropout=0.0, batch_norm=True),
+}
+LAYERS = {"fc1": ("fc1.weight", "fc1.bias"), "fc2": ("fc2.weight", "fc2.bias")}
+
+
+def run(make, data, fit, folder="run", rounds=2, network="mlp", tracked=True, **options):
+    method = make(network=NETWORKS[network], batch_size=4, lr=0.1)
+    trackers = [SparsityTracker()] if tracked else []
+    return method, fit(method, data, rounds, folder, callbacks=trackers, **options)
+
+
+def logged(trainer):
+    return {name: float(v) for name, v in trainer.callback_metrics.items() if name.startswith("density/")}
+
+
+def share(tensors, threshold):
+    """Share of the entries of some tensors above a threshold, by NumPy."""
+    flat = np.abs(np.concatenate([tensor.detach().numpy().ravel() for tensor in tensors]))
+    return np.mean(flat > threshold)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The heat maps that have been drawn, as the arguments of ``density_figure``."""
+    calls = []
+
+    def remember(*args):
+        calls.append(args)
+        return density_figure(*args)
+
+    monkeypatch.setattr(sparsity_tracker, "density_figure", remember)
+    return calls
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_global_density_is_that_of_the_servers_parameters(network, ragged_data, fit):
+    method, trainer = run(partial(FedAvg, eval_epochs=0), ragged_data(), fit, network=network)
+    expected = {tag: share(method.network.parameters(), float(tag)) for tag in ("1e-04", "1e-03", "1e-02")}
+    assert logged(trainer) == pytest.approx({f"density/global/all/{tag}": v for tag, v in expected.items()})
+    assert expected["1e-02"] < 0.95
+    assert network == "mlp" or expected["1e-02"] != share(method.network.state_dict().values(), 0.01)
+
+
+def test_personal_densities_are_means_over_the_clients(ragged_data, fit):
+    sparsity = Sparsity(threshold=0.025)
+    method, trainer = run(partial(Ditto, sparsity=sparsity), ragged_data(), fit)
+    personal = [method.clients.get_buffer(f"personal.{name}") for name, _ in method.network.named_parameters()]
+    found = logged(trainer)
+    assert {name.rpartition("/")[2] for name in found} == {"1e-04", "1e-03", "1e-02", "2.5e-02"}
+    for tag in ("1e-02", "2.5e-02"):
+        clients = [share([stack[client] for stack in personal], float(tag)) for client in range(6)]
+        assert found[f"density/personal/all/{tag}"] == pytest.approx(np.mean(clients))
+        assert found[f"density/personal/all/{tag}"] != found[f"density/global/all/{tag}"]
+
+
+def test_a_model_that_is_shared_in_part_has_layers_of_both_kinds(ragged_data, fit, tmp_path):
+    make = partial(FedRep, eval_epochs=0)
+    method, _ = run(make, ragged_data(), fit, logger=TensorBoardLogger(tmp_path, "", "board"))
+    board = EventAccumulator(str(tmp_path / "board")).Reload()
+    heads = [method.clients.get_buffer(name) for name in LAYERS["fc2"]]
+    expected = {
+        "fc1": share([method.network.get_parameter(name) for name in LAYERS["fc1"]], 0.01),
+        "fc2": np.mean([share([stack[client] for stack in heads], 0.01) for client in range(6)]),
+    }
+    for layer, value in expected.items():
+        events = sorted(board.Scalars(f"density/stored/{layer}/1e-02"), key=lambda event: event.step)
+        assert [event.step for event in events] == [0, 2]
+        assert events[-1].value == pytest.approx(value)
+
+
+def test_what_all_clients_share_is_measured_once(monkeypatch, ragged_data, fit):
+    cohorts, measure = [], ClientDensity.measure
+    monkeypatch.setattr(
+        ClientDensity, "measure", lambda self, params: cohorts.append(len(params.own)) or measure(self, params)
+    )
+    run(partial(FedAvg, eval_epochs=1, chunk_size=1), ragged_data(), fit, rounds=1)
+    # two evaluations: the global model, and the refitted models of six clients in chunks of one
+    assert sorted(cohorts) == [0] * 2 + [2] * 12
+
+
+def test_chunks_and_backends_agree(ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    found = []
+    for number, (chunk, backend) in enumerate([(None, "auto"), (1, "auto"), (4, "sequential")]):
+        make = partial(FedMac, chunk_size=chunk, backend=backend, epochs=3, epoch_steps=1)
+        found.append(logged(run(make, ragged_data(), fit, str(number))[1]))
+    assert len(found[0]) == 6
+    assert found[0] == found[1] == found[2]
+
+
+def test_mixed_precision_is_measured_as_stored(ragged_data, fit):
+    method, trainer = run(partial(FedAvg, eval_epochs=0), ragged_data(), fit, precision="bf16-mixed")
+    found = logged(trainer)["density/global/all/1e-02"]
+    assert found == pytest.approx(share(method.network.parameters(), 0.01))
+
+
+def test_a_tracked_run_trains_and_scores_as_an_untracked_one_and_leaves_no_metric(ragged_data, fit):
+    make = partial(FedMac, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True))
+    runs = [run(make, ragged_data(), fit, str(tracked), tracked=tracked) for tracked in (True, False)]
+    for method, _ in runs:
+        assert not len(method.measures)
+    states = [method.state_dict() for method, _ in runs]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+    scores = {name: v for name, v in runs[0][1].callback_metrics.items() if not name.startswith("density/")}
+    assert scores == runs[1][1].callback_metrics
+
+
+def test_the_heat_maps_of_a_resumed_run_are_those_of_an_uninterrupted_one(drawn, ragged_data, fit, tmp_path):
+    make = partial(Ditto, sparsity=Sparsity(weight=0.05, threshold=0.02, prune=True))
+    board = partial(TensorBoardLogger, tmp_path, "")
+    run(make, ragged_data(), fit, "straight", rounds=6)
+    straight = drawn[:]
+    drawn.clear()
+    run(make, ragged_data(), fit, "cut", rounds=2, logger=board("board"))
+    drawn.clear()
+    last = tmp_path / "board/checkpoints/last.ckpt"
+    _, trainer = run(make, ragged_data(), fit, "cut", rounds=6, logger=board("board"), ckpt_path=last)
+    assert [figure[0] for figure in drawn] == [[0, 2, 4, 6]] * 2
+    assert [figure[1] for figure in drawn] == [["fc1", "fc2", "all"]] * 2
+    for one, other in zip(straight, drawn, strict=True):
+        assert np.array_equal(one[2], other[2])
+        assert one[3] == other[3]
+    for model, (_, _, densities, title) in zip(("personal", "global"), drawn, strict=True):
+        assert title.startswith(f"Density of the {model} model (parameters above 0.02)")
+        assert densities[-1, -1] == trainer.callback_metrics[f"density/{model}/all/2e-02"]
+    images = EventAccumulator(str(tmp_path / "board"), {IMAGES: 0}).Reload()
+    assert sorted(event.step for event in images.Images("density/global")) == [2, 6]
+
+
+def test_a_callback_that_is_used_again_begins_anew(drawn, ragged_data, fit):
+    tracker = SparsityTracker()
+    for folder in ("first", "second"):
+        fit(FedAvg(network=NETWORKS["mlp"], eval_epochs=0), ragged_data(), 2, folder, callbacks=[tracker])
+    assert [figure[0] for figure in drawn] == [[0, 2], [0, 2]]

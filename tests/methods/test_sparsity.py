@@ -1,0 +1,285 @@
+"""Sparse models: the penalty, its gate, and the pruning of what is sent, for any method."""
+
+from functools import partial
+from math import ceil
+
+import pytest
+import torch
+from fakes.cohorts import examples_of
+from fakes.methods import built
+from torch.func import functional_call, grad
+from torch.nn import functional as F
+
+from pfl_lightning.client import SmoothL1
+from pfl_lightning.methods import (
+    HFMAML,
+    DeltaFL,
+    Ditto,
+    FedAvg,
+    FedBABU,
+    FedMac,
+    FedProx,
+    FedRep,
+    LGFedAvg,
+    Local,
+    PerFedAvg,
+    PFedMe,
+    Sparsity,
+)
+from pfl_lightning.models import VGG
+
+EVERY = (DeltaFL, Ditto, FedAvg, FedBABU, FedMac, FedProx, FedRep, HFMAML, LGFedAvg, Local, PFedMe, PerFedAvg)
+STEPS = {"epochs": 3, "epoch_steps": 1}
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def shared_model(*values):
+    return {"fc.weight": torch.tensor([values[:-1]]), "fc.bias": torch.tensor(values[-1:])}
+
+
+def copied(tensors):
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+
+
+# The penalty and its gate
+
+
+@pytest.mark.parametrize(
+    ("values", "is_open"),
+    [
+        ((0.5, 0.5, 0.0, 0.0), False),  # a density of exactly 1/2
+        ((0.5, 0.5, 0.1, 0.0), False),  # what lies at the threshold is zero
+        ((0.5, 0.5, -0.11, 0.0), True),
+        ((0.5, 0.0, 0.0, 0.0), False),
+    ],
+    ids=str,
+)
+def test_a_round_that_starts_at_or_below_the_lowest_density_has_no_penalty(values, is_open):
+    sparsity = Sparsity(weight=0.3, smoothing=0.2, threshold=0.1, min_density=0.5)
+    assert sparsity.penalty(shared_model(*values)) == (SmoothL1(0.3, 0.2) if is_open else None)
+
+
+@pytest.mark.parametrize("floor", ["topk", "off"])
+def test_without_a_gate_there_always_is_a_penalty(floor):
+    assert Sparsity(weight=0.3, floor=floor).penalty(shared_model(0.0, 0.0)) == SmoothL1(0.3, 0.01)
+
+
+def test_the_gate_looks_at_what_is_shared(ragged_data):
+    # under FedRep the server's head never moves; Local shares nothing
+    for make, is_open in ((FedRep, False), (FedAvg, True), (Local, True)):
+        method = built(make, ragged_data(), sparsity=Sparsity(weight=0.3, min_density=0.001), hidden=(2,))
+        for name in method.parts["body"]:
+            method.network.get_parameter(name).data.zero_()
+        assert (method.phase("all", 1).penalty is not None) == is_open
+
+
+@pytest.mark.parametrize("min_density", [0.5, 0.7])
+def test_the_gate_closes_in_rounds_that_start_from_a_sparse_model(min_density, ragged_data, fit):
+    sparsity = Sparsity(weight=0.3, smoothing=0.1, threshold=0.01, min_density=min_density)
+    method = built(FedAvg, ragged_data(), eval_epochs=0, sparsity=sparsity)
+    densities, open_rounds, local = [], [], method.local
+
+    def watched(*args):
+        shared = torch.cat([tensor.flatten() for tensor in method.shared_parameters.values()])
+        densities.append((shared.abs() > 0.01).double().mean().item())
+        open_rounds.append(method.phase("all", 1).penalty is not None)
+        return local(*args)
+
+    method.local = watched
+    fit(method, ragged_data(), 8)
+    assert open_rounds == [density > min_density for density in densities]
+    assert len(set(open_rounds)) == 2
+
+
+# Pruning
+
+
+def test_entries_up_to_the_threshold_become_zero_and_others_stay():
+    models = {"w": torch.tensor([[0.2, -0.1, 0.1, -0.3], [0.05, 0.0, 0.11, 1.0]])}
+    pruned = Sparsity(prune=True, threshold=0.1).pruned(models)
+    assert pruned["w"].tolist() == [[0.2, 0, 0, -0.3], [0, 0, 0.11, 1]]
+    assert models["w"][0, 1] == -0.1, "the argument stays as it is"
+
+
+def test_a_diverged_model_stays_diverged():
+    pruned = Sparsity(prune=True).pruned({"w": torch.tensor([[torch.nan, 0.0, -torch.inf]])})["w"]
+    assert pruned.isnan().tolist() == [[True, False, False]]
+    assert pruned[0, 2] == -torch.inf
+
+
+@pytest.mark.parametrize("min_density", [0.05, 0.3, 0.5, 1.0])
+def test_the_largest_entries_of_each_model_are_kept_and_no_others_below_the_threshold(min_density):
+    models = {"a": torch.randn(4, 3, 5), "b": torch.randn(4, 8)}
+    scales = torch.tensor([1e-3, 0.1, 1.0, 10.0])
+    models = {name: stack * scales.view(4, *[1] * (stack.ndim - 1)) for name, stack in models.items()}
+    pruned = Sparsity(prune=True, threshold=0.1, min_density=min_density, floor="topk").pruned(models)
+    least = ceil(min_density * 23)
+    for client in range(4):
+        before, after = (torch.cat([t["a"][client].flatten(), t["b"][client]]) for t in (models, pruned))
+        order = before.abs().argsort(descending=True)
+        kept = max(least, int((before.abs() > 0.1).sum()))
+        assert torch.equal(after[order[:kept]], before[order[:kept]])
+        assert not after[order[kept:]].any()
+
+
+def test_of_equal_entries_all_are_kept_rather_than_too_few():
+    models = {"w": torch.tensor([[0.01, -0.01, 0.01, 0.001], [0.0, 0.0, 0.0, 0.01]])}
+    pruned = Sparsity(prune=True, threshold=0.1, min_density=0.5, floor="topk").pruned(models)
+    assert pruned["w"].tolist() == [[0.01, -0.01, 0.01, 0], [0, 0, 0, 0.01]]
+
+
+@pytest.mark.parametrize("floor", ["gate", "topk"])
+def test_clients_are_pruned_one_by_one_and_not_by_the_chunk(floor, ragged_data, fit):
+    states = []
+    for chunk_size in (None, 1, 4):
+        sparsity = Sparsity(prune=True, threshold=0.05, min_density=0.8, floor=floor)
+        method = built(FedAvg, ragged_data(), sparsity=sparsity, chunk_size=chunk_size, backend="sequential")
+        fit(method, ragged_data(), 2, str(chunk_size))
+        states.append(method.network.state_dict())
+    for state in states[1:]:
+        for name, tensor in state.items():
+            assert torch.equal(tensor == 0, states[0][name] == 0)
+            torch.testing.assert_close(tensor, states[0][name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_clients", [1, 6])
+def test_uploads_and_the_shared_model_are_pruned_and_this_is_what_clients_receive_next(num_clients, ragged_data, fit):
+    method = built(FedAvg, ragged_data(), eval_epochs=0, sparsity=Sparsity(prune=True, threshold=0.05))
+    uploads, received, step, receive = [], [], method.server_step, method.received
+    method.server_step = lambda mean, batch: uploads.append(mean) or step(mean, batch)
+    method.received = lambda ids: received.append(copied(receive(ids).shared)) or receive(ids)
+    fit(method, ragged_data(num_clients=num_clients), 2, val_check_interval=1)
+    final = dict(method.network.named_parameters())
+    whole_uploads = uploads if num_clients == 1 else []  # the mean of several has small entries
+    for tensors in (*whole_uploads, *received[2:], final):
+        entries = torch.cat([tensors[name].detach().flatten() for name in final]).abs()
+        assert not ((entries > 0) & (entries <= 0.05)).any()
+        assert 0.1 < (entries > 0).double().mean() < 0.9
+    first = torch.cat([received[0][name].flatten() for name in final]).abs()
+    assert ((first > 0) & (first <= 0.05)).any(), "the first model is not pruned"
+
+
+def test_batch_norm_statistics_are_never_pruned(ragged_data, fit):
+    states = {}
+    for prune in (False, True):
+        method = FedAvg(
+            network=partial(VGG, convolutions=(3, "M", 4, "M"), hidden=(6, 5), dropout=0.0, batch_norm=True),
+            batch_size=4,
+            eval_epochs=0,
+            sparsity=Sparsity(prune=prune, threshold=0.2),
+        )
+        fit(method, ragged_data(), 1, str(prune))
+        states[prune] = method.network.state_dict()
+    statistics = [name for name, _ in method.network.named_buffers()]
+    small = torch.cat([states[True][name].flatten() for name in statistics if "mean" in name]).abs()
+    assert ((small > 0) & (small <= 0.2)).any()
+    for name in statistics:  # clients start from the same model in the first round
+        assert torch.equal(states[True][name], states[False][name])
+    assert not equal(states[True], states[False])
+
+
+# Any method
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_no_weight_and_no_pruning_is_the_dense_method_bit_for_bit(make, ragged_data, fit):
+    states = []
+    for number, options in enumerate(
+        [{}, {"sparsity": Sparsity(weight=0, smoothing=0.3, threshold=0.5, min_density=0.9, floor="topk")}]
+    ):
+        method = built(make, ragged_data(), **options)
+        fit(method, ragged_data(), 2, str(number))
+        states.append(method.state_dict())
+    assert equal(*states)
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_every_method_becomes_sparser_with_more_weight(make, ragged_data, fit):
+    sizes = []
+    for weight in (0.0, 0.05, 0.2):
+        method = built(make, data := ragged_data(), sparsity=Sparsity(weight=weight, floor="off"), **STEPS)
+        fit(method, data, 4, str(weight))
+        judged = dict(method.judge(data.make_judgement(slice(0, 6)).train, (0,)))
+        params = judged[method.judged_models[0]].tree
+        sizes.append(sum(params[name].abs().sum().item() for name in method.engine.trainable))
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+# Where the penalty applies
+
+
+def slope(tensor):
+    return 0.3 * torch.tanh(tensor / 0.1)
+
+
+def local_work(make, data, **options):
+    """Clients that see all of their samples in every batch: their start, gradients of their losses, and their work."""
+    sparsity = Sparsity(weight=0.3, smoothing=0.1)
+    method = built(partial(make, sparsity=sparsity, **options), data, batch_size=20, epochs=2)
+    examples = examples_of(counts=(7, 3))
+    start = {name: tensor.detach() for name, tensor in method.network.named_parameters()}
+
+    def gradient_of(client):
+        own = examples.rows(client, client + 1)
+        count = int(own.counts[0])
+        inputs, targets = own.gather(own.positions)[0, :count], own.targets(own.positions)[0, :count]
+        return grad(lambda tensors: F.cross_entropy(functional_call(method.network, tensors, inputs), targets))
+
+    trained, _ = method.local(examples, method.received(examples.ids), (1, "train", 0))
+    return start, [gradient_of(client) for client in (0, 1)], trained
+
+
+def penalised(gradient, tensors):
+    return {name: slopes + slope(tensors[name]) for name, slopes in gradient(tensors).items()}
+
+
+def stepped(tensors, rate, along):
+    return {name: tensor - rate * along[name] for name, tensor in tensors.items()}
+
+
+def assert_near(found, expected, start):
+    for name, tensor in expected.items():
+        update = (tensor - start[name]).abs().max()
+        assert update > 1e-3
+        assert (found[name] - tensor).abs().max() < 1e-6 * update
+
+
+def test_it_applies_to_the_inner_and_the_outer_gradient_of_per_fedavg(ragged_data):
+    start, gradients, trained = local_work(PerFedAvg, ragged_data(), inner_lr=0.2)
+    for client, gradient in enumerate(gradients):
+        w = start
+        for _ in range(2):
+            adapted = stepped(w, 0.2, penalised(gradient, w))
+            w = stepped(w, 0.1, penalised(gradient, adapted))
+        assert_near(trained.client(client), w, start)
+
+
+def test_it_applies_to_every_gradient_of_the_hessian_free_variant(ragged_data):
+    start, gradients, trained = local_work(HFMAML, ragged_data(), inner_lr=0.2, difference=1e-4)
+    for client, gradient in enumerate(gradients):
+        w = start
+        for _ in range(2):
+            v = penalised(gradient, stepped(w, 0.2, penalised(gradient, w)))
+            ahead, behind = (penalised(gradient, stepped(w, rate, v)) for rate in (-1e-4, 1e-4))
+            w = stepped(w, 0.1, {name: v[name] - 0.2 * (ahead[name] - behind[name]) / 2e-4 for name in w})
+        assert_near(trained.client(client), w, start)
+
+
+def test_it_applies_to_the_personal_model_of_pfedme_and_not_to_the_copy(ragged_data):
+    start, gradients, trained = local_work(PFedMe, ragged_data(), proximity=2.0, copy_lr=0.25)
+    for client, gradient in enumerate(gradients):
+        theta = w = start
+        for _ in range(2):
+            pulled = {name: slopes + 2 * (theta[name] - w[name]) for name, slopes in penalised(gradient, theta).items()}
+            theta = stepped(theta, 0.1, pulled)
+            w = {name: tensor - 0.25 * 2 * (tensor - theta[name]) for name, tensor in w.items()}
+        assert_near(trained.under("personal").client(client), theta, start)
+        assert_near(trained.client(client), w, start)
