@@ -169,7 +169,7 @@ class Lifecycle(pl.LightningModule, ABC):
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the clock, the ledger, the counts of the sums, and all it takes to build the method; pack sparse models."""
+        """Add the clock, the ledger, the counts of the sums, and what builds the method again; pack pruned models."""
         checkpoint["clock"], checkpoint["ledger"] = asdict(self.clock), asdict(self.ledger)
         checkpoint["sums"] = (self.sums.calls, self.sums.bytes)
         checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}

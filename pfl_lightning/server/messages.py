@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,12 +76,12 @@ def delivered(stacks: Mapping[str, Tensor]) -> tuple[Tree, int]:
     return {name: torch.stack([tree[name] for tree in arrived]) for name in stacks}, sum(map(nbytes, messages))
 
 
-def stored(tree: Mapping[str, Tensor]) -> dict[str, Tensor | tuple[Tensor, Tensor, tuple[int, ...]]]:
-    """Pack tensors for a checkpoint, which may hold no classes of ours."""
+def stored(tree: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Pack tensors for a checkpoint: into plain tuples, as it must not hold classes of ours."""
     return {name: tuple(form) if isinstance(form, Packed) else form for name, form in pack(tree).items()}
 
 
-def restored(entries: Mapping[str, Tensor | tuple[Tensor, Tensor, tuple[int, ...]]]) -> Tree:
+def restored(entries: Mapping[str, Any]) -> Tree:
     """The tensors of a checkpoint, bit for bit, whether or not they were packed."""
     return unpack({name: Packed(*form) if isinstance(form, tuple) else form for name, form in entries.items()})
 
