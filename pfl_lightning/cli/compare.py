@@ -62,8 +62,8 @@ def compare_parser() -> PflParser:
         type=float,
         nargs="+",
         default=[],
-        help="Mean accuracies between 0 and 1 (or losses) for the table of times; by default 90, 95 and 99 % of the"
-        " best final accuracy without stage doubling.",
+        help="Mean accuracies between 0 and 1 (or losses) for the tables of times and bits; by default 90, 95 and 99 %"
+        " of the best final accuracy without stage doubling.",
     )
     parser.add_argument(
         "--models",
@@ -81,11 +81,15 @@ def write_tables(
     final, times = report.final_rows(curves), report.time_rows(curves, targets, communication_times)
     errors = report.error_rows(curves)
     quantity = curves[0].quantity
-    for name, rows, text in (
+    tables = [
         ("final", final, report.final_markdown(final, quantity)),
         ("time_to_accuracy", times, report.time_markdown(times, quantity)),
         ("errors", errors, report.error_markdown(errors, quantity)),
-    ):
+    ]
+    if all(curve.counts_bits() for curve in curves):
+        bits = report.bits_rows(curves, targets)
+        tables.append(("bits_to_accuracy", bits, report.bits_markdown(bits, quantity)))
+    for name, rows, text in tables:
         report.write_csv(rows, out / f"{name}.csv")
         write_text(text, out / f"{name}.md")
 
@@ -103,6 +107,8 @@ def write_figures(curves: Sequence[report.Curve], communication_times: Sequence[
         (report.samples_figure(curves), "samples.png"),
     ):
         figure.savefig(out / name, dpi=200)
+    if all(curve.counts_bits() for curve in curves):
+        report.bits_figure(curves).savefig(out / "accuracy_bits.png", dpi=200)
     if report.cohorts_differ(curves):
         report.cohort_figure(curves).savefig(out / "cohort.png", dpi=200)
 

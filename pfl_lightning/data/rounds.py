@@ -30,6 +30,11 @@ class Round(NamedTuple):
     communication_time: float
     left_out: Tensor = torch.zeros(0, dtype=torch.int64)
 
+    @property
+    def participants(self) -> Tensor:
+        """Ids of all participants, whether or not a method chose them, ``[participants]``, on the CPU."""
+        return torch.cat([self.examples.host_ids, self.left_out])
+
     def to(self, device: torch.device, **_: Any) -> "Round":
         """The same round, with its examples on a device."""
         return self._replace(examples=self.examples.to(device))

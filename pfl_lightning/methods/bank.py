@@ -28,6 +28,10 @@ class ClientBank(nn.Module):
                 module = module.get_submodule(step)
             module.register_buffer(leaf, stack.detach().clone(memory_format=torch.contiguous_format))
 
+    def stacks(self, names: Iterable[str]) -> Tree:
+        """The stacks with these names, ``[clients, ...]``; not copies."""
+        return {name: self.get_buffer(name) for name in names}
+
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of the given clients, ``[cohort, ...]``."""
         return {name: self.get_buffer(name)[ids] for name in self.names}
@@ -80,8 +84,10 @@ class ClientBank(nn.Module):
     @torch.no_grad()
     def mean(self, names: Iterable[str]) -> Tree:
         """Mean over all clients; integers come back as floats."""
-        stacks = {name: self.get_buffer(name) for name in names}
-        floats = {n: s if s.is_floating_point() else s.to(torch.get_default_dtype()) for n, s in stacks.items()}
+        floats = {
+            name: stack if stack.is_floating_point() else stack.to(torch.get_default_dtype())
+            for name, stack in self.stacks(names).items()
+        }
         return {name: stack.mean(0) for name, stack in floats.items()}
 
     def _matrix(self, name: str) -> Tensor:

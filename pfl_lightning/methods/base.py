@@ -4,7 +4,6 @@ from math import pow
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-import torch
 from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -17,9 +16,11 @@ from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.evaluation import Evaluated
 from pfl_lightning.methods.hooks import warn_of_unused
 from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import MLP, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
-from pfl_lightning.server import Sums, Weighting, client_weights
+from pfl_lightning.server import Sums, Upload, Weighting, client_weights
+from pfl_lightning.system import model_bits
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
 LOSS = "train/loss"  # entry of the training losses among the uploads
@@ -197,6 +198,19 @@ class Method(Evaluated):
             if name in mean:
                 statistic.copy_(mean[name])
 
+    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Count what is sent in a round beside the uploads to ``sums``, after local training.
+
+        By default every participant receives the shared model. Methods whose models travel otherwise count these.
+
+        Args:
+            batch: The round, as returned by ``choose``.
+            up: Counts what clients send, to the server or to each other.
+            down: Counts what the server sends.
+        """
+        shared = select(self.network.state_dict(), self.shared)
+        down.add({name: tensor[None] for name, tensor in shared.items()}, {0: len(batch.participants)})
+
     # What every method shares
 
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
@@ -241,12 +255,20 @@ class Method(Evaluated):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
+        uploaded = self.sums.bytes
         batch = self.choose(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         mean, loss = self.train_clients(batch)
+        self.record(batch, self.sums.bytes - uploaded)
         self.server_step(mean, batch)
         self.prune_shared()
         self.clock.advance(batch.times, batch.communication_time)
         self.log_round(loss, len(batch.examples))
+
+    def record(self, batch: Round, uploaded: int) -> None:
+        """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
+        up, down = (Traffic(self.engine.trainable, self.sparsity.prune) for _ in range(2))
+        self.messages(batch, up, down)
+        self.ledger.record(8 * uploaded + up.bits, down.bits, (up.paper + down.paper) / len(batch.participants))
 
     def train_clients(self, batch: Round) -> tuple[Tree, Tensor]:
         """Train the participants of a round, and store what they keep in ``clients``.
@@ -257,17 +279,20 @@ class Method(Evaluated):
         dtype, key = next(self.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
         weights = batch.weights.to(self.device, dtype, non_blocking=True)
         sums = self.sums if self.shared else Sums()  # where nothing is shared, the losses are for the log alone
-        total = sums.start(torch.cat([batch.examples.host_ids, batch.left_out]), key)
+        total, paper = sums.start(batch.participants, key, packed=self.sparsity.prune), 0
         total.abstain(batch.left_out)
 
-        def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Tree]:
+        def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
             trained, losses = self.local(cohort, self.received(cohort.ids), key)
             kept, upload = select(trained.own, self.clients.names), self.sent(select(trained.own, self.shared))
             share = weights[start : start + len(cohort)]
-            return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses})
+            bits = model_bits(select(upload, self.engine.trainable), total.packed)
+            return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses}), bits
 
-        for cohort, kept, part in self.chunks.map(work, batch.examples):
+        for cohort, kept, part, bits in self.chunks.map(work, batch.examples):
             total.add(cohort.host_ids, part)
             self.clients.scatter(cohort.ids, kept)
+            paper += bits
+        self.ledger.paper += paper / len(batch.participants)
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return mean, mean.pop(LOSS)

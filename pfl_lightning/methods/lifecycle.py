@@ -15,11 +15,12 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
+from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.server import Sums
-from pfl_lightning.system import Clock
+from pfl_lightning.server import Sums, restored, stored
+from pfl_lightning.system import Clock, Ledger
 from pfl_lightning.tree import Tree
 
 
@@ -36,6 +37,7 @@ class Lifecycle(pl.LightningModule, ABC):
         engine: Runs the local work of clients.
         chunks: Splits cohorts into chunks that fit in memory.
         clock: Rounds completed, and simulated seconds.
+        ledger: Bits communicated.
         built_for: Arguments of ``build``, such as the input shape and the number of classes.
         test_only: Whether some clients never train.
     """
@@ -47,12 +49,13 @@ class Lifecycle(pl.LightningModule, ABC):
     built_for: dict[str, Any]
     test_only: bool = False
     lr: float
+    sparsity: Sparsity
 
     def __init__(self, server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer], sums: Sums) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.make_optimizer, self.sums = server_optimizer, sums
-        self.clock = Clock()
+        self.clock, self.ledger = Clock(), Ledger()
         self.scores = nn.ModuleDict()
 
     # Implemented by methods
@@ -152,9 +155,9 @@ class Lifecycle(pl.LightningModule, ABC):
     # Logs
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
-        """Log a round's simulated time, loss and cohort size, and what has been summed so far."""
+        """Log a round's simulated time, loss and cohort size, and what has been summed and sent so far."""
         self.log_clock()
-        self.log_dict(self.sums.scalars())
+        self.log_dict({**self.sums.scalars(), **self.ledger.scalars()})
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
 
@@ -166,20 +169,24 @@ class Lifecycle(pl.LightningModule, ABC):
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the clock, the counts of the sums, and everything needed to build the method again."""
-        checkpoint["clock"] = asdict(self.clock)
+        """Add the clock, the ledger, the counts of the sums, and what builds the method again; pack pruned models."""
+        checkpoint["clock"], checkpoint["ledger"] = asdict(self.clock), asdict(self.ledger)
         checkpoint["sums"] = (self.sums.calls, self.sums.bytes)
         checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.built_for
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
+        if self.sparsity.prune:
+            checkpoint["state_dict"] = stored(checkpoint["state_dict"])
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore clock and counts; build the method, unless it is built; take the checkpoint's float type."""
+        """Restore clock, ledger and counts; build the method, unless it is built; unpack, and take its float type."""
         self.clock = Clock(**checkpoint["clock"])
-        self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))  # older checkpoints have none
+        self.ledger = Ledger(**checkpoint.get("ledger", {}))  # older checkpoints have none, and no counts
+        self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))
         if not hasattr(self, "clients"):
             self.build(**checkpoint["shape"])
         self.chunks.limit = checkpoint["engine"]["limit"]
+        checkpoint["state_dict"] = restored(checkpoint["state_dict"])
         dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
         nn.ModuleList([self.network, self.clients]).to(dtypes[0])

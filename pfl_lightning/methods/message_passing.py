@@ -9,7 +9,9 @@ from torch.optim import SGD
 
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 
@@ -28,7 +30,7 @@ class MessagePassing(Method):
     Clients are evaluated with w_i (``personal``). The network is the mean of all w_i, with which clients begin that are
     new to a finished run. BatchNorm statistics are mixed by the same weights, which depend on the parameters alone.
     ``weight_decay`` is 0 by default. There are no options for refitting, for the server's optimizer and for sums: the
-    server has to see every model. Its step takes time quadratic in the number of clients.
+    server has to see every model. Its step takes time quadratic in the number of clients. Models are not pruned.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
     Differs: the proximal term has the weight lambda / (2 alpha_k) in the paper, where alpha_k falls over the rounds;
@@ -55,6 +57,8 @@ class MessagePassing(Method):
             **kwargs,
         )
         self.proximity = proximity
+        if self.sparsity.prune:
+            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
     @abstractmethod
     def attention(self, products: Tensor) -> Tensor:
@@ -81,6 +85,12 @@ class MessagePassing(Method):
         products = self.clients.inner_products(name for name, _ in self.network.named_parameters())
         self.clients.mix(self.attention(products), self.parts["all"], into="cloud")
         super().server_step(self.clients.mean(self.parts["all"]), batch)
+
+    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Every participant receives its mix, and sends its model."""
+        links = dict.fromkeys(batch.participants.tolist(), 1)
+        up.add(self.clients.stacks(self.parts["all"]), links)
+        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), links)
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """Each client's own model."""

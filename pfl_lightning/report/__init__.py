@@ -3,9 +3,17 @@
 from pfl_lightning.report.choice import Choice, can_choose, choice_markdown, choice_of, choice_rows, group_rows
 from pfl_lightning.report.client_figures import clients_figure, samples_figure
 from pfl_lightning.report.compare_curves import Curve, curves_of
-from pfl_lightning.report.compare_figures import cohort_figure, cohorts_differ, rounds_figure, time_figure
+from pfl_lightning.report.compare_figures import bits_figure, cohort_figure, cohorts_differ, rounds_figure, time_figure
 from pfl_lightning.report.compare_runs import Run, check_same_data, read_run
-from pfl_lightning.report.compare_tables import final_markdown, final_rows, time_markdown, time_rows, usual_targets
+from pfl_lightning.report.compare_tables import (
+    bits_markdown,
+    bits_rows,
+    final_markdown,
+    final_rows,
+    time_markdown,
+    time_rows,
+    usual_targets,
+)
 from pfl_lightning.report.density import density_figure
 from pfl_lightning.report.partition import partition_figure, partition_table
 from pfl_lightning.report.scatter import scatter_axes, scatter_figure
@@ -18,6 +26,9 @@ __all__ = [
     "Choice",
     "Curve",
     "Run",
+    "bits_figure",
+    "bits_markdown",
+    "bits_rows",
     "can_choose",
     "check_same_data",
     "choice_figure",

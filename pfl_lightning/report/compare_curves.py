@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
-from pfl_lightning.report.compare_runs import Run
+from pfl_lightning.report.compare_runs import BITS, COHORT, LINK_BITS, Run
 from pfl_lightning.settings import shown_class
 
 PLAIN = {"DeltaFL": "Delta-FL", "LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}
@@ -95,19 +95,34 @@ class Curve:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
         return np.stack([run.calls[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
+    def counts_bits(self) -> bool:
+        """Whether the runs have counted the bits that they communicated, which older ones have not."""
+        return all({BITS, LINK_BITS} <= run.logged.keys() for run in self.runs)
+
+    def bits(self, tag: str) -> Floats:
+        """Bits until each evaluation, as the count ``BITS`` or ``LINK_BITS`` has them, ``[seeds, evaluations]``."""
+        return np.stack([run.until(tag)[np.isin(run.rounds, self.rounds)] for run in self.runs])
+
     @cached_property
     def cohorts(self) -> tuple[NDArray[np.int64], Floats]:
         """Rounds that all seeds log, ``[rounds]``, and the number of clients that trained, ``[seeds, rounds]``."""
-        logged = [run.logged["system/cohort"] for run in self.runs]
+        logged = [run.logged[COHORT] for run in self.runs]
         rounds = sorted(set.intersection(*map(set, logged)))
         return np.array(rounds), np.array([[sizes[round_index] for round_index in rounds] for sizes in logged])
 
     def seconds_to(self, score: float, communication_time: float) -> Floats:
         """Simulated seconds until the mean score was first this good at an evaluation, nan for never, ``[seeds]``."""
+        return self._cost_to(score, self.times(communication_time))
+
+    def bits_to(self, score: float) -> Floats:
+        """Bits that all clients have communicated until then, nan for never, ``[seeds]``."""
+        return self._cost_to(score, self.bits(BITS))
+
+    def _cost_to(self, score: float, costs: Floats) -> Floats:
+        """The cost, ``[seeds, evaluations]``, of the first evaluation at which the mean score was this good."""
         sign = 1 if self.quantity.higher_is_better else -1
         reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
-        times = self.times(communication_time)
-        return np.where(reached.any(1), times[np.arange(len(times)), reached.argmax(1)], np.nan)
+        return np.where(reached.any(1), costs[np.arange(len(costs)), reached.argmax(1)], np.nan)
 
     def _name(self, doubled: bool) -> str:
         method = self.runs[0].method

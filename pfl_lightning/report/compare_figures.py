@@ -8,8 +8,10 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_runs import BITS, COHORT, LINK_BITS
 from pfl_lightning.report.drawing import draw_band, legend, legend_width, styles_of
 from pfl_lightning.report.style import PRINT
+from pfl_lightning.report.tables import bit_unit
 
 
 def time_figure(curves: Sequence[Curve], communication_times: Sequence[float]) -> Figure:
@@ -44,6 +46,29 @@ def rounds_figure(curves: Sequence[Curve]) -> Figure:
     return figure
 
 
+def bits_figure(curves: Sequence[Curve]) -> Figure:
+    """Mean test score against what was communicated; lines and bands as in ``time_figure``.
+
+    Args:
+        curves: Curves that count bits.
+
+    Returns:
+        Left, the bits of all clients as they are encoded; right, those of one client by the formula of FedMac's paper
+        (Liu et al., arXiv:2107.05330, Figure 6).
+    """
+    with rc_context(PRINT):
+        figure, panels = _panels(curves, 2)
+        titles = "all clients, as encoded", "one client, 64 bits a value"
+        for axes, tag, title in zip(panels, (BITS, LINK_BITS), titles, strict=True):
+            bits = [curve.bits(tag).mean(0) for curve in curves]
+            size, unit = bit_unit(max(float(sent.max()) for sent in bits))
+            for curve, sent, style in zip(curves, bits, styles_of(curves), strict=True):
+                draw_band(axes, sent / size, _scores(curve), style, curve.label)
+            axes.set(title=title, xlabel=f"communication ({unit})")
+        legend(figure, panels[0])
+    return figure
+
+
 def cohort_figure(curves: Sequence[Curve]) -> Figure:
     """Clients that trained in each round (Delta-FL, Figure 16).
 
@@ -67,7 +92,7 @@ def cohort_figure(curves: Sequence[Curve]) -> Figure:
 
 def cohorts_differ(curves: Sequence[Curve]) -> bool:
     """Whether the curves log their cohorts, and these differ by more than stage doubling."""
-    if not all("system/cohort" in run.logged for curve in curves for run in curve.runs):
+    if not all(COHORT in run.logged for curve in curves for run in curve.runs):
         return False
     return len({size for curve in curves if not curve.doubled for size in curve.cohorts[1].flat}) > 1
 

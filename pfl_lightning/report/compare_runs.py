@@ -18,7 +18,9 @@ from pfl_lightning.settings import class_name, flat, is_doubling, named_callback
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
-LOGGED = ("system/cohort", "sums/calls")  # clients that trained; weighted sums that the server has asked for
+COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
+BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
+LOGGED = (COHORT, CALLS, BITS, LINK_BITS)
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
 
@@ -65,9 +67,12 @@ class Run:
 
         This is what secure aggregation costs. A run that does not count them has asked for one in each round.
         """
-        counted = self.logged.get("sums/calls") or {int(last): float(last) for last in self.rounds}
-        until = [[calls for logged, calls in counted.items() if logged <= last] for last in self.rounds]
-        return np.array([max(calls, default=0.0) for calls in until])
+        return self.until(CALLS) if CALLS in self.logged else self.rounds.astype(float)
+
+    def until(self, tag: str) -> Floats:
+        """What a count that is logged has grown to at each evaluation, ``[evaluations]``."""
+        counted = [[count for logged, count in self.logged[tag].items() if logged <= last] for last in self.rounds]
+        return np.array([max(counts, default=0.0) for counts in counted])
 
     def client_scores(self, model: str, round_index: int) -> Floats:
         """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""

@@ -9,7 +9,7 @@ import numpy as np
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve, without_doubling
-from pfl_lightning.report.tables import Rows, markdown, over_seeds, with_spread
+from pfl_lightning.report.tables import Rows, bit_unit, markdown, over_seeds, with_spread
 
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
@@ -106,8 +106,42 @@ def time_markdown(rows: Rows, quantity: Quantity) -> str:
     return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
 
 
+def bits_rows(curves: Sequence[Curve], targets: Sequence[float]) -> Rows:
+    """Bits that all clients communicated until their mean score was first as good as a target, at an evaluation.
+
+    Args:
+        curves: Curves that count bits.
+        targets: Scores.
+
+    Returns:
+        For each target and curve: ``bits``, the mean over the seeds, nan unless all reach the target; and ``reached``,
+        how many do.
+    """
+    rows = []
+    for target in targets:
+        for curve in curves:
+            bits = curve.bits_to(target)
+            reached = int(np.isfinite(bits).sum())
+            row = {"target": target, "method": curve.label, "bits": float(bits.mean()), "reached": reached}
+            rows.append({**row, "seeds": len(bits)})
+    return rows
+
+
+def bits_markdown(rows: Rows, quantity: Quantity) -> str:
+    """The table of ``bits_rows``."""
+    size, unit = bit_unit(max((row["bits"] for row in rows if not isnan(row["bits"])), default=0.0))
+    cells = [(quantity.show(row["target"]), row["method"], _reached(row, f"{row['bits'] / size:.4g}")) for row in rows]
+    title = f"Communication of all clients until a mean test {quantity.name}"
+    return markdown(title, (f"{quantity.name}{quantity.unit}", "method", unit), cells)
+
+
+def _reached(row: Mapping[str, Any], text: str) -> str:
+    """What to say of a cost: nothing, unless all seeds reach the target."""
+    if row["reached"] == row["seeds"]:
+        return text
+    return f"- ({row['reached']}/{row['seeds']} seeds)" if row["reached"] else "-"
+
+
 def _seconds(row: Mapping[str, Any]) -> str:
-    if isnan(row["seconds"]):
-        return f"- ({row['reached']}/{row['seeds']} seeds)" if row["reached"] else "-"
     seconds = f"{row['seconds']:,.0f}" if row["seconds"] >= 100 else f"{row['seconds']:.3g}"
-    return seconds + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})")
+    return _reached(row, seconds + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"))

@@ -50,6 +50,17 @@ def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
     return "\n".join((title, "", *(line.rstrip() for line in told.getvalue().splitlines() if line.strip()), ""))
 
 
+def bit_unit(largest: float) -> tuple[float, str]:
+    """A unit for numbers of bits up to the largest: its size in bits, and its name.
+
+    Example:
+        >>> bit_unit(697752960)
+        (1000000.0, 'Mbit')
+    """
+    units = {1e12: "Tbit", 1e9: "Gbit", 1e6: "Mbit", 1e3: "kbit"}
+    return next(((size, name) for size, name in units.items() if largest >= size), (1.0, "bit"))
+
+
 def write_csv(rows: Rows, path: Path) -> None:
     """Write rows; a nan becomes an empty cell."""
     with path.open("w", newline="") as file:

@@ -1,17 +1,24 @@
 from pfl_lightning.server.aggregation import Weighting, client_weights
 from pfl_lightning.server.attention import cosine_attention, distance_attention
+from pfl_lightning.server.messages import nbytes, pack, restored, stored, unpack
 from pfl_lightning.server.quantile import adding, quantile_from_sums
 from pfl_lightning.server.secure_sums import SecureSums
-from pfl_lightning.server.sums import Sums, WeightedSum
+from pfl_lightning.server.sums import Sums, Upload, WeightedSum
 
 __all__ = [
     "SecureSums",
     "Sums",
+    "Upload",
     "WeightedSum",
     "Weighting",
     "adding",
     "client_weights",
     "cosine_attention",
     "distance_attention",
+    "nbytes",
+    "pack",
     "quantile_from_sums",
+    "restored",
+    "stored",
+    "unpack",
 ]

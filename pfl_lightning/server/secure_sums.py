@@ -6,7 +6,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.fixed_point import FixedPoint
 from pfl_lightning.server.masks import Masks
-from pfl_lightning.server.sums import Sums, WeightedSum
+from pfl_lightning.server.messages import nbytes
+from pfl_lightning.server.sums import Sums, Upload, WeightedSum
 from pfl_lightning.tree import Tree
 
 WEIGHT = "sums/weight"  # entry of every sum: the weights are summed, too
@@ -43,8 +44,8 @@ class SecureSums(Sums):
         super().__init__()
         self.code, self.masks = FixedPoint(limit), masks
 
-    def start(self, ids: Tensor, key: Key, limit: float | None = None) -> "SecureWeightedSum":
-        """Start a sum; see ``Sums.start``."""
+    def start(self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False) -> "SecureWeightedSum":
+        """Start a sum; see ``Sums.start``. Masked uploads are never packed."""
         if len(ids) < 2:
             raise PflError(
                 f"model.sums: {len(ids)} participant in a round is not possible with SecureSums, the sum would be its "
@@ -70,8 +71,8 @@ class SecureWeightedSum(WeightedSum):
         self.awaited = set(ids.tolist())
         self.silent = ids[:0]
 
-    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Tree:
-        """Masked words of some clients, already added up; see ``WeightedSum.encode``.
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+        """Masked words of some clients; see ``WeightedSum.encode``.
 
         Raises:
             PflError: If a value is beyond the limit or not a number, or a weight is not in [0, 1].
@@ -83,14 +84,14 @@ class SecureWeightedSum(WeightedSum):
         words = {name: self.code.encode(weights, stack) for name, stack in tree.items()}
         return self._hidden(ids, {**words, WEIGHT: WEIGHTS.encode(weights, torch.ones_like(weights))})
 
-    def add(self, ids: Tensor, part: Tree) -> None:
+    def add(self, ids: Tensor, upload: Upload) -> None:
         """Receive the words of these clients, ``[clients]``.
 
         Raises:
             PflError: If one of them is no participant, or is received twice.
         """
         self._receive(ids)
-        super().add(ids, part)
+        super().add(ids, upload)
 
     def abstain(self, ids: Tensor) -> None:
         """Let these participants, ``[clients]``, upload masked zeros.
@@ -123,5 +124,5 @@ class SecureWeightedSum(WeightedSum):
             raise PflError(f"model.sums: an upload of client {wrong} is not possible; allowed: one of each participant")
         self.awaited -= some
 
-    def _hidden(self, ids: Tensor, words: Tree) -> Tree:
-        return self.masks.hide(ids, words) if self.masks else words
+    def _hidden(self, ids: Tensor, words: Tree) -> Upload:
+        return Upload(self.masks.hide(ids, words) if self.masks else words, len(ids) * nbytes(words))

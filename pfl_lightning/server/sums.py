@@ -1,6 +1,9 @@
+from typing import NamedTuple
+
 from torch import Tensor
 
 from pfl_lightning.seeding import Key
+from pfl_lightning.server.messages import delivered, nbytes
 from pfl_lightning.tree import Tree, add_to, mix
 
 
@@ -24,7 +27,7 @@ class Sums:
         self.calls = 0
         self.bytes = 0
 
-    def start(self, ids: Tensor, key: Key, limit: float | None = None) -> "WeightedSum":
+    def start(self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False) -> "WeightedSum":
         """Start a sum.
 
         Args:
@@ -32,11 +35,12 @@ class Sums:
             key: Key for the randomness of secure sums; a different one for each sum.
             limit: Largest absolute value that an upload may have, where the kind of sum has a limit. Default: the
                 limit of all sums.
+            packed: Whether uploads have many zeros, so that packing them pays; masked uploads have none.
 
         Raises:
             PflError: If a secure sum is not possible with these participants or this limit.
         """
-        return WeightedSum(self)
+        return WeightedSum(self, packed)
 
     def count(self, uploaded: int) -> None:
         """Count one more sum, and the bytes uploaded for it."""
@@ -48,35 +52,46 @@ class Sums:
         return {"sums/calls": float(self.calls), "sums/bytes": float(self.bytes)}
 
 
+class Upload(NamedTuple):
+    """What some clients upload, already added up.
+
+    Attributes:
+        tree: One tensor for each name, ``[...]``.
+        nbytes: Bytes that all of them send.
+    """
+
+    tree: Tree
+    nbytes: int
+
+
 class WeightedSum:
     """One sum in progress; this one adds up what clients upload in the clear.
 
     Args:
         sums: Where to count the sum.
+        packed: Whether each client packs its tensors; the server adds up what it unpacks.
     """
 
-    def __init__(self, sums: Sums) -> None:
-        self.sums = sums
+    def __init__(self, sums: Sums, packed: bool = False) -> None:
+        self.sums, self.packed = sums, packed
         self.total: Tree = {}
         self.uploaded = 0
 
-    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Tree:
-        """What some clients upload, already added up; it changes nothing, so that it can be repeated.
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+        """What some clients upload; it changes nothing, so that it can be repeated.
 
         Args:
             ids: The clients, ``[clients]``, on the CPU.
             weights: Their weights; all weights of a sum are not negative and sum to at most 1, ``[clients]``.
             tree: Their tensors, ``[clients, ...]``.
-
-        Returns:
-            One tensor for each name, ``[...]``, for ``add``.
         """
-        return mix(weights, tree)
+        arrived, sent = delivered(tree) if self.packed else (tree, nbytes(tree))
+        return Upload(mix(weights, arrived), sent)
 
-    def add(self, ids: Tensor, part: Tree) -> None:
+    def add(self, ids: Tensor, upload: Upload) -> None:
         """Receive what these clients upload, ``[clients]``; each client adds or abstains once."""
-        add_to(self.total, part)
-        self.uploaded += len(ids) * sum(tensor.nbytes for tensor in part.values())
+        add_to(self.total, upload.tree)
+        self.uploaded += upload.nbytes
 
     def abstain(self, ids: Tensor) -> None:
         """Note that these participants, ``[clients]``, have nothing to add."""

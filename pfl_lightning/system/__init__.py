@@ -1,5 +1,16 @@
 from pfl_lightning.system.clock import Clock
+from pfl_lightning.system.ledger import Ledger, model_bits
 from pfl_lightning.system.participation import Participation
 from pfl_lightning.system.speeds import DynamicExponential, FixedExponential, Speeds, TwoPopulation, UniformTime
 
-__all__ = ["Clock", "DynamicExponential", "FixedExponential", "Participation", "Speeds", "TwoPopulation", "UniformTime"]
+__all__ = [
+    "Clock",
+    "DynamicExponential",
+    "FixedExponential",
+    "Ledger",
+    "Participation",
+    "Speeds",
+    "TwoPopulation",
+    "UniformTime",
+    "model_bits",
+]

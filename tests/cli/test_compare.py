@@ -7,6 +7,7 @@ import pytest
 
 from pfl_lightning.cli import main
 
+TABLES = ("final", "time_to_accuracy", "errors", "bits_to_accuracy")
 SMALL = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
 
 
@@ -34,13 +35,13 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
     out = Path("comparison")
     assert {path.name for path in out.iterdir()} == {
         *("accuracy_time.png", "accuracy_time.svg", "accuracy_rounds.png", "errors_rounds.png"),
-        *("tail.png", "clients.png", "samples.png"),
-        *(f"{name}.{kind}" for name in ("final", "time_to_accuracy", "errors") for kind in ("csv", "md")),
+        *("accuracy_bits.png", "tail.png", "clients.png", "samples.png"),
+        *(f"{name}.{kind}" for name in TABLES for kind in ("csv", "md")),
     }
     told = capsys.readouterr()
     assert told.err == ""
-    for name in ("final.md", "time_to_accuracy.md", "errors.md"):
-        assert (out / name).read_text() in told.out
+    for name in TABLES:
+        assert (out / f"{name}.md").read_text() in told.out
     # the clients' final mean is what the run logged
     final = {row["method"]: row for row in rows(out / "final.csv")}
     assert {name: row["seeds"] for name, row in final.items()} == {"FedAvg": "1", "FedAvg-FT": "1", "FedRep-SRPFL": "2"}
@@ -81,6 +82,15 @@ def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
     main(["compare", fedavg, second, "--out", str(tmp_path / "unpaired")])
     assert capsys.readouterr().err == "pfl: note: no table of what clients choose: no seed is in all curves\n"
     assert not (tmp_path / "unpaired/choice.md").exists()
+
+
+def test_runs_that_count_no_bits_are_compared_without_them(runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "old")
+    metrics = tmp_path / "old/metrics.csv"
+    metrics.write_text(metrics.read_text().replace("bits/", "other/"))
+    main(["compare", str(tmp_path / "old"), runs[1], "--out", str(tmp_path / "out")])
+    assert (tmp_path / "out/accuracy_time.png").is_file()
+    assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name]
 
 
 def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys):

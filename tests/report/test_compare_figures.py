@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.report import cohort_figure, cohorts_differ, curves_of, read_run, rounds_figure, time_figure
+from pfl_lightning.report import (
+    bits_figure,
+    cohort_figure,
+    cohorts_differ,
+    curves_of,
+    read_run,
+    rounds_figure,
+    time_figure,
+)
 
 
 @pytest.fixture
@@ -59,6 +67,19 @@ def test_losses_are_drawn_as_they_are(write_run):
     (axes,) = rounds_figure(curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
     assert axes.get_ylabel() == "mean test loss"
     assert axes.lines[0].get_ydata().tolist() == [4]
+
+
+def test_bits_are_means_over_the_seeds_in_readable_units(write_run, log):
+    runs = []
+    for seed, sent in ((1, 2e9), (2, 4e9)):
+        folder = write_run(str(seed), {"stored": [[0.2], [0.6]]}, seed=seed)
+        log(folder, "bits/paper", {5: sent / 200, 10: sent / 100})
+        runs.append(read_run(log(folder, "bits/total", {5: sent / 2, 10: sent})))
+    clients, link = bits_figure(curves_of(runs)).axes
+    assert [axes.get_xlabel() for axes in (clients, link)] == ["communication (Gbit)", "communication (Mbit)"]
+    assert clients.lines[0].get_xdata().tolist() == [0, 3]
+    assert link.lines[0].get_xdata().tolist() == [0, 30]
+    assert link.lines[0].get_ydata() == pytest.approx([20, 60])
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from math import isnan, sqrt
 import pytest
 
 from pfl_lightning.report import (
+    bits_markdown,
+    bits_rows,
     curves_of,
     final_markdown,
     final_rows,
@@ -119,3 +121,21 @@ def test_a_csv_has_an_empty_cell_for_what_is_not_known(raced, tmp_path):
         ("FedRep", "", "0"),
         ("FedRep-SRPFL", "", "1"),
     ]
+
+
+def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(write_run, log):
+    folders = [
+        write_run("one", {"stored": [[0.1], [0.7], [0.8]]}),
+        write_run("two", {"stored": [[0.1], [0.7]]}, seed=2),
+    ]
+    for folder, sent in zip(folders, (3e6, 5e6), strict=True):
+        log(folder, "bits/paper", {10: 0.0})
+        log(folder, "bits/total", {5: sent / 2, 10: sent, 20: 2 * sent})
+    (one,) = curves(folders[0])
+    assert one.bits_to(0.8).tolist() == [6e6]
+    rows = bits_rows(curves(*folders), [0.7, 0.8])
+    assert [(row["bits"], row["reached"]) for row in rows[:1]] == [(4e6, 2)]
+    assert (isnan(rows[1]["bits"]), rows[1]["reached"]) == (True, 0), "the seeds share two evaluations"
+    header, *lines = cells(bits_markdown(rows, one.quantity))
+    assert header == ["accuracy (%)", "method", "Mbit"]
+    assert lines == [["70.0", "FedRep", "4"], ["80.0", "FedRep", "-"]]

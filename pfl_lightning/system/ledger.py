@@ -1,0 +1,74 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+VALUE = 64  # bits of a number in the formula of FedMac's paper
+
+
+@dataclass
+class Ledger:
+    """What has been communicated, in bits.
+
+    Attributes:
+        up: What all clients sent in the last round.
+        down: What they received from the server in the last round.
+        total: Both, in all rounds.
+        paper: Both, in all rounds, over the link of one client: by the formula of FedMac's paper, which counts the
+            parameters alone, and as the mean over the participants of each round.
+    """
+
+    up: int = 0
+    down: int = 0
+    total: int = 0
+    paper: float = 0.0
+
+    def record(self, up: int, down: int, paper: float) -> None:
+        """Enter a round; see the attributes."""
+        self.up, self.down = up, down
+        self.total += up + down
+        self.paper += paper
+
+    def scalars(self) -> dict[str, float]:
+        """The entries by their names in TensorBoard and ``metrics.csv``."""
+        return {f"bits/{name}": float(getattr(self, name)) for name in ("up", "down", "total", "paper")}
+
+
+def dense_bits(entries: int) -> int:
+    """Bits of a model with so many parameters, by the formula of FedMac's paper.
+
+    Example:
+        >>> dense_bits(79510)  # layers of 784, 100 and 10
+        5088640
+    """
+    return VALUE * entries
+
+
+def sparse_bits(entries: int, values: int) -> int:
+    """Bits of a pruned model, of whose parameters so many are not zero, by the formula of FedMac's paper.
+
+    A zero takes one bit, and every parameter takes one more that says whether it is zero. So a model without zeros is
+    longer than a dense one.
+
+    Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330.
+
+    Example:
+        >>> sparse_bits(79510, 39755)
+        2663585
+        >>> sparse_bits(79510, 79510)
+        5168150
+    """
+    return VALUE * values + (entries - values) + entries
+
+
+def model_bits(models: Mapping[str, Tensor], pruned: bool) -> int:
+    """Bits of some models by the formula of FedMac's paper; unless they are pruned, their numbers are not read.
+
+    Args:
+        models: Their parameters, ``[models, ...]`` each.
+        pruned: Whether they were pruned before they were sent.
+    """
+    entries = sum(stack.numel() for stack in models.values())
+    if not pruned:
+        return dense_bits(entries)
+    return sparse_bits(entries, sum(int(stack.count_nonzero()) for stack in models.values()))

@@ -1,0 +1,153 @@
+"""What a round communicates, counted by hand."""
+
+from functools import partial
+
+import pytest
+import torch
+from fakes.methods import built
+
+from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, Sparsity, load_method
+from pfl_lightning.methods.traffic import Traffic
+from pfl_lightning.models import MLP, ResNet18
+from pfl_lightning.server import SecureSums, restored
+from pfl_lightning.system import Participation
+from pfl_lightning.system.ledger import dense_bits, sparse_bits
+
+CLIENTS, WIDTH = 6, 32  # of the ragged data; bits of a number
+
+
+class LargestTwo(Method):
+    """Only the two largest clients train."""
+
+    def choose(self, batch):
+        return batch.take(torch.arange(len(batch.examples)) < 2)
+
+
+class Ring(Method):
+    """Clients send their models to two neighbours."""
+
+    keeps = "all"
+
+    def messages(self, batch, up, down):
+        up.add(self.clients.stacks(self.parts["all"]), dict.fromkeys(batch.participants.tolist(), 2))
+
+
+def parameters(method, part="all"):
+    return sum(tensor.numel() for name, tensor in method.network.named_parameters() if name in method.parts[part])
+
+
+@pytest.mark.parametrize(
+    ("make", "part", "senders", "receivers", "losses"),
+    [
+        (FedAvg, "all", CLIENTS, CLIENTS, 1),
+        (FedRep, "body", CLIENTS, CLIENTS, 1),
+        (LargestTwo, "all", 2, CLIENTS, 1),
+        (Local, "nothing", CLIENTS, CLIENTS, 0),
+        (Ring, "all", 2 * CLIENTS, 0, 0),
+        (HeurFedAMP, "all", CLIENTS, CLIENTS, 0),
+    ],
+)
+def test_a_round_sends_every_model_once_over_each_link(make, part, senders, receivers, losses, ragged_data, fit):
+    method = built(make, ragged_data())
+    fit(method, ragged_data(), 2)
+    size, ledger = parameters(method, part), method.ledger
+    assert (ledger.up, ledger.down) == (WIDTH * senders * (size + losses), WIDTH * receivers * size)
+    assert ledger.total == 2 * (ledger.up + ledger.down)
+    assert ledger.paper == pytest.approx(2 * dense_bits(size) * (senders + receivers) / CLIENTS)
+    logged = {name: value for name, value in method.trainer.callback_metrics.items() if name.startswith("bits/")}
+    assert logged == ledger.scalars()
+
+
+def test_clients_that_sit_out_send_and_receive_nothing(ragged_data, fit):
+    data = partial(ragged_data, participation=Participation(4))
+    method = built(FedAvg, data())
+    fit(method, data(), 1)
+    assert method.ledger.down == WIDTH * 4 * parameters(method)
+    assert method.ledger.paper == 2 * dense_bits(parameters(method)), "that is of one link"
+
+
+def test_a_masked_upload_is_a_word_for_each_number_even_if_it_is_pruned(ragged_data, fit):
+    method = built(FedAvg, ragged_data(), sums=SecureSums(), sparsity=Sparsity(prune=True, threshold=1e9))
+    fit(method, ragged_data(), 1)
+    size = parameters(method)
+    assert method.ledger.up == 64 * CLIENTS * (size + 2), "with the loss and the weight"
+    start = sparse_bits(size, size)
+    assert method.ledger.paper == dense_bits(size) + start
+
+
+def test_statistics_are_sent_but_the_formula_does_not_know_them():
+    network = ResNet18((3, 32, 32), 10)
+    names = {name for name, _ in network.named_parameters()}
+    traffic = Traffic(names, pruned=False)
+    traffic.add({name: tensor[None] for name, tensor in network.state_dict().items()}, {0: 3})
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    assert traffic.paper == 3 * dense_bits(numbers)
+    assert traffic.bits == 3 * 8 * sum(tensor.nbytes for tensor in network.state_dict().values())
+
+
+def test_no_number_is_read_unless_models_are_pruned():
+    models = {"fc.weight": torch.empty(3, 5, device="meta")}
+    static = Traffic({"fc.weight"}, pruned=False)
+    static.add(models, {0: 1, 2: 4})
+    assert (static.bits, static.paper) == (5 * 5 * WIDTH, 5 * dense_bits(5))
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        Traffic({"fc.weight"}, pruned=True).add(models, {0: 1})
+
+
+def packed_bits(tree):
+    sizes = [(tensor.numel(), int(tensor.count_nonzero())) for tensor in tree.values()]
+    return sum(min(WIDTH * entries, 8 * -(-entries // 8) + WIDTH * values) for entries, values in sizes)
+
+
+def test_pruned_models_are_measured_as_they_are_sent(ragged_data, fit):
+    def run(rounds):
+        data = ragged_data(participation=Participation(1))
+        method = built(FedAvg, data, sparsity=Sparsity(prune=True, threshold=0.05))
+        start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+        fit(method, data, rounds, str(rounds))
+        return start, method.network.state_dict(), method.ledger
+
+    # with one participant, its upload is the next shared model
+    (start, first, one), (_, second, two) = run(1), run(2)
+    assert (one.down, two.down) == (packed_bits(start), packed_bits(first))
+    assert (one.up, two.up) == (packed_bits(first) + WIDTH, packed_bits(second) + WIDTH)
+    assert two.up < WIDTH * sum(tensor.numel() for tensor in first.values()) * 0.9
+    sizes = [sum(t.numel() for t in tree.values()) for tree in (start, first, first, second)]
+    values = [sum(int(t.count_nonzero()) for t in tree.values()) for tree in (start, first, first, second)]
+    assert two.paper == sum(map(sparse_bits, sizes, values))
+
+
+def test_the_ledger_does_not_depend_on_the_chunks(ragged_data, fit):
+    ledgers = []
+    for chunk_size in (None, 1, 4):
+        sparsity = Sparsity(prune=True, threshold=0.05)
+        method = built(FedAvg, ragged_data(), sparsity=sparsity, chunk_size=chunk_size, backend="sequential")
+        fit(method, ragged_data(), 1, str(chunk_size))
+        ledgers.append(method.ledger)
+    assert ledgers[0] == ledgers[1] == ledgers[2]
+    assert 0 < ledgers[0].up < ledgers[0].down
+
+
+def test_a_half_sparse_checkpoint_takes_little_more_than_half(ragged_data, fit, tmp_path):
+    sparsity = Sparsity(prune=True, threshold=1e9, floor="topk")  # keeps half of the entries
+    method = built(FedAvg, ragged_data(), hidden=(300,), sparsity=sparsity)
+    fit(method, ragged_data(), 1)
+    path = tmp_path / "run/checkpoints/last.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    checkpoint["state_dict"] = restored(checkpoint["state_dict"])
+    torch.save(checkpoint, tmp_path / "dense.ckpt")
+    packed, dense = path.stat().st_size, (tmp_path / "dense.ckpt").stat().st_size
+    assert packed / dense == pytest.approx(1 / 2 + 1 / 32, abs=0.03)
+    loaded = load_method(path, network=partial(MLP, hidden=(300,)))
+    for name, tensor in method.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_a_checkpoint_without_a_ledger_begins_it_at_zero(ragged_data, fit, tmp_path):
+    first, resumed = (built(FedAvg, ragged_data()) for _ in range(2))
+    fit(first, ragged_data(), 2)
+    checkpoint = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
+    assert checkpoint.pop("ledger")["total"] == first.ledger.total > 0
+    torch.save(checkpoint, tmp_path / "old.ckpt")
+    fit(resumed, ragged_data(), 3, "resumed", tmp_path / "old.ckpt")
+    assert resumed.ledger.total == first.ledger.total / 2
