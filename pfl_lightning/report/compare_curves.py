@@ -15,7 +15,13 @@ from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_runs import BITS, COHORT, LINK_BITS, Run
 from pfl_lightning.settings import shown_class
 
-PLAIN = {"DeltaFL": "Delta-FL", "LGFedAvg": "LG-FedAvg", "HFMAML": "HF-MAML"}
+PLAIN = {
+    "DeltaFL": "Delta-FL",
+    "HFMAML": "HF-MAML",
+    "LGFedAvg": "LG-FedAvg",
+    "PFedMe": "pFedMe",
+    "PerFedAvg": "Per-FedAvg",
+}
 DOUBLED = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP"}
 
 

@@ -21,6 +21,7 @@ TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
 BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
 LOGGED = (COHORT, CALLS, BITS, LINK_BITS)
+DENSITY = "density/"  # begins the tags of SparsityTracker
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
 
@@ -38,7 +39,7 @@ class Run:
         compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
         clients: Results of every client at each evaluation, by split, judged model and round.
-        logged: Values by round of those tags of ``LOGGED`` that the run has.
+        logged: Values by round of those tags of ``LOGGED`` that the run has, and of densities.
     """
 
     folder: Path
@@ -113,7 +114,11 @@ def read_run(folder: Path) -> Run:
         np.array([float(row["time/compute"]) for row in rows]),
         {tag[1]: np.array([float(row[tag[0]]) for row in rows]) for tag in tags},
         clients,
-        {tag: {int(row["round"]): float(row[tag]) for row in logged if row[tag]} for tag in LOGGED if tag in logged[0]},
+        {
+            tag: {int(row["round"]): float(row[tag]) for row in logged if row[tag]}
+            for tag in logged[0]
+            if tag in LOGGED or tag.startswith(DENSITY)
+        },
     )
 
 

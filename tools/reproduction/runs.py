@@ -1,5 +1,6 @@
 """The runs behind a table or figure: made by ``pfl sweep``, which skips finished ones, and read again."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+import yaml
+from jsonargparse import ArgumentParser
+
 from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
+from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import Run, read_run
 
 Scale = Literal["small", "full"]
@@ -101,3 +106,20 @@ def data_options(root: Path, data: str) -> list[str]:
     """
     glove = [f"--data.glove_root={root / 'glove'}"] if data == "sent140" else []
     return [f"--data.root={root / data}", *glove]
+
+
+def split_data(options: Sequence[str]) -> FederatedDataModule:
+    """The data of runs, split among the clients.
+
+    Args:
+        options: Options of ``pfl fit``, the first of which is the config with the data.
+    """
+    parser = ArgumentParser()
+    parser.add_subclass_arguments(FederatedDataModule, "data")
+    settings = yaml.safe_load(Path(options[0].removeprefix("--config=")).read_text())["data"]
+    own = [option for option in options if option.startswith("--data.")]
+    data = parser.instantiate_classes(parser.parse_args([f"--data={json.dumps(settings)}", *own])).data
+    assert isinstance(data, FederatedDataModule)
+    data.prepare_data()
+    data.setup()
+    return data

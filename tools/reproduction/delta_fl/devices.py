@@ -1,19 +1,16 @@
 """Delta-FL's Table 1: how many devices there are, and how many samples they hold."""
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import yaml
-from jsonargparse import ArgumentParser
 from rich.console import Console
 
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import partition_table
 from reproduction.claims import Claim
 from reproduction.delta_fl.runs import PairName, Place, fit_options
-from reproduction.runs import CONFIGS
+from reproduction.runs import split_data
 
 
 class Devices(NamedTuple):
@@ -50,24 +47,11 @@ def device_claims(places: Sequence[Place]) -> list[Claim]:
     """
     claims = []
     for place in places:
-        data = load(place)
+        data = split_data(fit_options(place))
         Console().print(partition_table(data.class_counts()))
         if place.scale == "full":
             claims += row_claims(place.pair, measured(data), TABLE[place.pair])
     return claims
-
-
-def load(place: Place) -> FederatedDataModule:
-    """The data of a pair, split among the devices."""
-    parser = ArgumentParser()
-    parser.add_subclass_arguments(FederatedDataModule, "data")
-    settings = yaml.safe_load((CONFIGS / f"papers/delta_fl/{place.pair}.yaml").read_text())["data"]
-    options = [option for option in fit_options(place) if option.startswith("--data.")]
-    data = parser.instantiate_classes(parser.parse_args([f"--data={json.dumps(settings)}", *options])).data
-    assert isinstance(data, FederatedDataModule)
-    data.prepare_data()
-    data.setup()
-    return data
 
 
 def measured(data: FederatedDataModule) -> Devices:

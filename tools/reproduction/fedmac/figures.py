@@ -5,9 +5,12 @@ from typing import Literal, NamedTuple
 
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import table_claims
+from reproduction.fedmac.dense import fig2_claims, fig4_claims, stability_claims
 from reproduction.fedmac.runs import PairName, Place
+from reproduction.fedmac.shares import fig5_claims
+from reproduction.fedmac.sparse import fig3_claims, table4_claims
 
-ItemName = Literal["table1", "table2", "table3"]
+ItemName = Literal["table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "stability"]
 
 
 class Item(NamedTuple):
@@ -26,6 +29,12 @@ ITEMS: dict[ItemName, Item] = {
     "table1": Item(("mnist_dnn", "fashion_mnist_dnn", "synthetic_dnn", "cifar100_vgg"), table_claims),
     "table2": Item(("mnist_mlr", "fashion_mnist_mlr", "synthetic_mlr"), table_claims),
     "table3": Item(("cinic10_wrn",), table_claims),
+    "table4": Item(("mnist_dnn",), table4_claims),
+    "fig2": Item(("mnist_dnn",), fig2_claims),
+    "fig3": Item(("mnist_dnn",), fig3_claims),
+    "fig4": Item(("mnist_dnn",), fig4_claims),
+    "fig5": Item(("cinic10_wrn",), fig5_claims),
+    "stability": Item(("synthetic_mlr",), stability_claims),
 }
 
 

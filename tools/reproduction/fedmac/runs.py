@@ -105,8 +105,9 @@ def sweep(
     place: Place, method: str, vary: Mapping[str, Sequence[Any]] = MappingProxyType({}), options: Sequence[str] = ()
 ) -> Sweep:
     """Runs of a method with its rates for the pair."""
-    rates = [f"--model.{rate}" for rate in RATES[place.pair][method].split()]
-    return Sweep((method,), vary, [*rates, *options])
+    rates = dict(rate.split("=") for rate in RATES[place.pair][method].split())
+    own = [f"--model.{key}={value}" for key, value in rates.items() if f"model.{key}" not in vary]
+    return Sweep((method,), vary, [*own, *options])
 
 
 def runs(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:

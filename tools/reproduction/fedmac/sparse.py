@@ -1,0 +1,163 @@
+"""FedMac's Table 4 and Figures 3 and 6: sparse models, how accurate they are, and the bits that they save."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markdown import Markdown
+
+from pfl_lightning.cli.compare import compare_command
+from pfl_lightning.report import Run
+from pfl_lightning.report.compare_runs import LINK_BITS
+from pfl_lightning.report.tables import markdown
+from pfl_lightning.system.ledger import dense_bits
+from reproduction.claims import Claim
+from reproduction.fedmac.accuracy import accuracy, comparison, spread
+from reproduction.fedmac.runs import Place, runs, sweep
+from reproduction.runs import Sweep
+
+Floats = NDArray[np.float64]
+
+METHODS = {"fedprox": "global", "per-fedavg": "adapted", "pfedme": "personal", "fedmac": "personal"}  # judged model
+WEIGHT = 1e-3
+WEIGHTS = (1e-4, 5e-4, WEIGHT)
+SMOOTHINGS = (1e-1, 1e-3)  # beside the default of 1e-2
+DENSITY = "density/global/all/1e-03"
+PRUNED = ("--model.sparsity.prune=true", "--trainer.callbacks+=SparsityTracker")
+PAPER = {"fedprox": (74.38, 93.56, None), "per-fedavg": (83.56, None, 97.49), "pfedme": (71.62, 93.29, 97.40)}
+PAPER["fedmac"] = (49.50, 95.08, 98.33)
+PARAMETERS = 784 * 100 + 100 + 100 * 10 + 10  # of the DNN
+SAVED = 0.55  # share of the dense bits; the paper's Figure 6 ends near 0.52
+
+
+class Sparse(NamedTuple):
+    """Runs with sparse models, one value per seed.
+
+    Attributes:
+        density: Share of the entries of the shared model that are not zero at the end, in %, ``[seeds]``.
+        shared: Best test accuracy of the shared model in % over all samples, as the paper reports it.
+        own: The same of the personal models; None if there are none.
+        bits: Bits over one link in the second half of the rounds, as a share of what dense models take.
+    """
+
+    density: Floats
+    shared: Floats
+    own: Floats | None
+    bits: Floats
+
+
+def sparse_sweep(place: Place, method: str, weights: Sequence[float] = (WEIGHT,), smoothing: float = 0.01) -> Sweep:
+    """Runs of a method with the penalty and pruning."""
+    vary = {"model.sparsity.weight": weights, "model.sparsity.smoothing": (smoothing,)}
+    return sweep(place, method, vary, PRUNED)
+
+
+def sparse(found: Sequence[Run], model: str) -> Sparse:
+    """What a table shows of some runs that differ in their seeds."""
+    return Sparse(
+        100 * np.array([list(run.logged[DENSITY].values())[-1] for run in found]),
+        accuracy(found, "global").best,
+        None if model == "global" else accuracy(found, model).best,
+        np.array([_share_of_dense(run) for run in found]),
+    )
+
+
+def table4_claims(place: Place) -> list[Claim]:
+    """Table 4 and Figure 6: at the same weight FedMac is the sparsest and the most accurate, and halves the bits."""
+    sweeps = {method: sparse_sweep(place, method) for method in METHODS}
+    found = runs(place, list(sweeps.values()))
+    results = {method: sparse(found[sweeps[method].names[0]], model) for method, model in METHODS.items()}
+    compare(place, found, "table4")
+    show(place, "table4", results, PAPER)
+    return list(best_of_all(results))
+
+
+def fig3_claims(place: Place) -> list[Claim]:
+    """Figure 3: a larger weight means fewer non-zeros and a lower accuracy; the smoothing is only shown."""
+    weights = sparse_sweep(place, "fedmac", WEIGHTS)
+    smoothings = [sparse_sweep(place, "fedmac", smoothing=smoothing) for smoothing in SMOOTHINGS]
+    found = runs(place, [weights, *smoothings])
+    compare(place, found, "fig3")
+    results = {name: sparse(each, "personal") for name, each in found.items()}
+    show(place, "fig3", results, {})
+    return list(monotone([results[name] for name in weights.names]))
+
+
+def best_of_all(results: Mapping[str, Sparse]) -> Iterator[Claim]:
+    """What Table 4 and Figure 6 claim."""
+    mac = results["fedmac"]
+    others = {method: result for method, result in results.items() if method != "fedmac"}
+    density = {method: result.density.mean() for method, result in others.items()}
+    yield Claim(
+        "density of the shared model (%), FedMac against the sparsest other method",
+        f"{spread(mac.density)}, {min(density.values()):.2f}",
+        "FedMac is sparser",
+        bool(mac.density.mean() < min(density.values())),
+    )
+    for what, values in (("shared", "global"), ("own", "personal")):
+        rivals = [value.mean() for method in others if (value := getattr(others[method], what)) is not None]
+        ours = getattr(mac, what)
+        if what == "shared":  # Per-FedAvg's shared model is not meant to be used
+            rivals = [others[method].shared.mean() for method in others if method != "per-fedavg"]
+        yield Claim(
+            f"accuracy of the {values} model (%), FedMac against the best other method",
+            f"{spread(ours)}, {max(rivals):.2f}",
+            "FedMac is better",
+            bool(ours.mean() > max(rivals)),
+        )
+    yield Claim(
+        "bits over a link in the second half of the rounds, as a share of dense ones",
+        spread(mac.bits),
+        f"at most {SAVED}",
+        bool(mac.bits.mean() <= SAVED),
+    )
+
+
+def monotone(results: Sequence[Sparse]) -> Iterator[Claim]:
+    """What Figure 3 claims, for growing weights."""
+    for name, values in (
+        ("density", [result.density.mean() for result in results]),
+        ("accuracy of the global model", [result.shared.mean() for result in results]),
+    ):
+        shown = ", ".join(f"{value:.2f}" for value in values)
+        falls = all(after < before for before, after in pairwise(values))
+        yield Claim(f"{name} (%) for the weights {', '.join(map(str, WEIGHTS))}", shown, "falls", falls)
+
+
+def compare(place: Place, found: Mapping[str, Sequence[Run]], name: str) -> None:
+    """Tables and pictures of all runs by ``pfl compare``."""
+    folders = [str(run.folder) for each in found.values() for run in each]
+    compare_command([*folders, "--out", str(comparison(place, name))])
+
+
+def show(place: Place, name: str, results: Mapping[str, Sparse], paper: Mapping[str, Sequence[float | None]]) -> None:
+    """Print and write a table of all runs beside the paper's numbers."""
+    columns = ["runs", "density", "global", "personal", "bits of a link"]
+    rows = []
+    for run, result in results.items():
+        known = paper.get(run, (None, None, None))
+        rows.append([run, *map(_beside, result[:3], known), spread(result.bits)])
+    title = (
+        f"{place.pair}: density of the shared model at the end (%), best micro test accuracies over all rounds (%), "
+        "as in the paper, whose numbers are in brackets, and bits over a link in the second half of the rounds, as a "
+        "share of those of dense models."
+    )
+    text = markdown(title, columns, rows)
+    (place.folder / f"{name}.md").write_text(text)
+    Console().print(Markdown(text))
+
+
+def _beside(value: Floats | None, known: float | None) -> str:
+    if value is None:
+        return "-"
+    return spread(value) + (f" ({known})" if known is not None else "")
+
+
+def _share_of_dense(run: Run) -> float:
+    """Bits of the second half of the rounds by the paper's formula, as a share of what dense models take."""
+    counts = list(run.logged[LINK_BITS].values())
+    half = len(counts) // 2
+    return (counts[-1] - counts[half]) / (len(counts) - 1 - half) / (2 * dense_bits(PARAMETERS))
