@@ -1,7 +1,8 @@
 """The first trained linear layer in dual form, for inputs X that stay the same during the phase.
 
 If W0 is the weight before the phase, the weight and its velocity always have the form ``a W0 + A^T X`` under SGD, with
-a number a and one row of A per input; this also holds if a penalty pulls the weight back to W0. So a step only needs
+a number a and one row of A per input; this also holds if a penalty ties the weight to an anchor that begins as W0, even
+if the anchor follows the weight, as in pFedMe and FedMac. So a step only needs
 the Gram matrix ``X X^T`` and the earlier gradients of the outputs, which are much smaller than the weight if a client
 has few samples. The weight itself is computed once, at the end.
 """
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from pfl_lightning.client.epochs import Epoch, in_order, out_of_order
 from pfl_lightning.client.linear.layer import LinearLayer
-from pfl_lightning.client.linear.recursion import Recursion
+from pfl_lightning.client.linear.recursion import Recursion, Tie
 from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
 
@@ -42,12 +43,15 @@ class DualLayer(LinearLayer):
         relu: Whether a ReLU follows.
         start: The weight before the phase, ``[outputs, inputs]`` or ``[clients, outputs, inputs]``.
         rows: Receives the weight after the phase, ``[clients, outputs, inputs]``.
-        pull: Strength of the penalty that pulls the weight back to ``start``.
+        tie: The tie of the weight to an anchor that begins as ``start``.
+        copies: Receives the anchor after the phase if it follows the weight, ``[clients, outputs, inputs]``.
     """
 
-    def __init__(self, name: str, phase: Phase, relu: bool, start: Tensor, rows: Tensor, pull: float) -> None:
+    def __init__(
+        self, name: str, phase: Phase, relu: bool, start: Tensor, rows: Tensor, tie: Tie, copies: Tensor | None
+    ) -> None:
         super().__init__(name, phase, relu)
-        self.start, self.rows, self.pull = start, rows, pull
+        self.start, self.rows, self.tie, self.copies = start, rows, tie, copies
         self.epoch: Epoch | None = None
         self.states: list[Combination] = []
 
@@ -85,7 +89,7 @@ class DualLayer(LinearLayer):
         """Begin the phase: the weight is W0, the velocity zero, the anchor W0."""
         self.inputs = epoch.inputs.flatten(2)
         self.gram, self.outputs_of_start = self.inputs @ self.inputs.mT, self.inputs @ self.start.mT
-        self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.pull, self.rows)
+        self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.tie, self.rows)
         one = self.rows.new_ones(len(self.rows), 1, 1)
         self.states = [Combination(part * one, None) for part in self.recursion.start]
 
@@ -94,7 +98,7 @@ class DualLayer(LinearLayer):
         self.seen, done = (slice(clients), batch), batch.start
         scales, of_gradients = self.recursion.weight_at(self.steps, done)
         if len(self.before) == 1:
-            scales = [scales[0] + (scales[-1] if self.pull else 0.0)]
+            scales = [scales[0] + (scales[-1] if self.tie.has_anchor else 0.0)]
         gram = self.gram_now[:clients, batch, :done] * of_gradients
         outputs = torch.baddbmm(self.before[0][self.seen], gram, self.grads[:clients, :done], beta=scales[0])
         for before, scale in zip(self.before[1:], scales[1:], strict=True):
@@ -103,26 +107,35 @@ class DualLayer(LinearLayer):
         return self.activated(outputs)
 
     def move_weight(self, grad: Tensor, penalty: Slope) -> None:
-        """Store the gradient of the outputs, which determines the weight; the recursion accounts for the pull."""
+        """Store the gradient of the outputs, which determines the weight; the recursion accounts for the penalty."""
         self.grads[self.seen] = grad
 
     def finish(self) -> None:
-        """Compute the weight."""
+        """Compute the weight, and the anchor if it has moved."""
         assert self.epoch is not None, "a phase has an epoch"
-        of_start, of_inputs = self._after(self.epoch, 1)[0]
-        assert of_inputs is not None, "an epoch has a step"
-        self.rows.copy_(self.start)
-        if self.phase.weight_decay:
-            self.rows.mul_(of_start)
-        self.rows.baddbmm_(of_inputs.mT, self.inputs)
+        states = self._after(self.epoch, self._moving)
+        self._write(states[0], self.rows)
+        if self.copies is not None:
+            self._write(states[-1], self.copies)
+
+    def _write(self, state: Combination, rows: Tensor) -> None:
+        assert state.of_inputs is not None, "an epoch has a step"
+        rows.copy_(self.start)
+        if self.phase.weight_decay or self.tie.of_weight + self.tie.of_anchor:  # or it is 1
+            rows.mul_(state.of_start)
+        rows.baddbmm_(state.of_inputs.mT, self.inputs)
+
+    @property
+    def _moving(self) -> int:
+        """Number of quantities that change; an anchor that follows nothing stays."""
+        return len(self.states) - (self.tie.has_anchor and self.copies is None)
 
     def _fold(self, epoch: Epoch) -> None:
-        """Advance weight and velocity past an epoch; the anchor does not change."""
-        moving = len(self.states) - bool(self.pull)
-        self.states[:moving] = self._after(epoch, moving)
+        """Advance the quantities past an epoch."""
+        self.states[: self._moving] = self._after(epoch, self._moving)
 
     def _after(self, epoch: Epoch, quantities: int) -> list[Combination]:
-        """The weight, or the weight and the velocity, after an epoch."""
+        """The first quantities after an epoch."""
         taken = (-(-epoch.counts // self.phase.batch_size)).clamp(max=self.steps)
         factors, of_gradients = self.recursion.after(taken)
         result = []

@@ -1,13 +1,17 @@
-"""SGD as a linear recursion of a weight, its velocity and the anchor that it is pulled towards.
+"""SGD as a linear recursion of a weight, its velocity and the anchor that it is tied to.
 
-With gradient g, momentum m, weight decay d, a pull of strength p towards an anchor C, and learning rate r, a step is::
+With gradient g, momentum m, weight decay d, a penalty with the gradient p W + q C for an anchor C that goes the share f
+of the way to the weight after each step, and learning rate r, a step is::
 
-    V' = m V + g + d W + p (W - C)
+    V' = m V + g + d W + p W + q C
     W' = W - r V'
+    C' = C + f (W' - C)
 
-so (W', V', C) is a fixed matrix times (W, V, C), plus (-r, 1, 0) g. Powers of that matrix tell how a gradient affects
-the weight some steps later.
+so (W', V', C') is a fixed matrix times (W, V, C), plus (-r, 1, -f r) g. Powers of that matrix tell how a gradient
+affects the weight some steps later.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,33 +19,54 @@ from torch import Tensor
 from pfl_lightning.client.phase import Phase
 
 
-class Recursion:
-    """Coefficients that give weight and velocity after some steps from their initial values and the gradients.
+class Tie(NamedTuple):
+    """How a weight is tied to an anchor that begins as the weight itself; by default not at all.
 
-    The quantities are the weight, the velocity if there is momentum, and the anchor if there is a pull, in this order.
+    Attributes:
+        of_weight: Multiple of the weight in the gradient of the penalty, p.
+        of_anchor: Multiple of the anchor in it, q.
+        follows: Share of the way to the weight that the anchor goes after each step, f.
+    """
+
+    of_weight: float = 0.0
+    of_anchor: float = 0.0
+    follows: float = 0.0
+
+    @property
+    def has_anchor(self) -> bool:
+        """Whether there is an anchor that matters."""
+        return self.of_anchor != 0 or self.follows != 0
+
+
+class Recursion:
+    """Coefficients that give weight, velocity and anchor after some steps from their initial values and the gradients.
+
+    The quantities are the weight, the velocity if there is momentum, and the anchor if there is one, in this order.
 
     Args:
         phase: The phase, with its rates.
         samples: Samples that an epoch visits.
-        pull: Strength of the pull towards the anchor.
+        tie: The tie to the anchor.
         like: A tensor with the device and type that the coefficients should have.
 
     Attributes:
         start: The quantities at the start of a phase, as multiples of the initial weight, which is also the anchor.
     """
 
-    def __init__(self, phase: Phase, samples: int, pull: float, like: Tensor) -> None:
-        lr, momentum, decay = phase.lr, phase.momentum, phase.weight_decay + pull
-        batch_size = min(phase.batch_size, samples)
+    def __init__(self, phase: Phase, samples: int, tie: Tie, like: Tensor) -> None:
+        lr, batch_size = phase.lr, min(phase.batch_size, samples)
         self.step_of = torch.arange(samples, device=like.device) // batch_size
-        chosen = [0, *([1] if momentum else []), *([2] if pull else [])]
-        full = [[1 - lr * decay, -lr * momentum, lr * pull], [decay, momentum, -pull], [0.0, 0.0, 1.0]]
-        step = torch.tensor(full, dtype=torch.float64)[chosen][:, chosen]
+        chosen = [0, *([1] if phase.momentum else []), *([2] if tie.has_anchor else [])]
+        same = torch.eye(3, dtype=torch.float64)
+        velocity = torch.tensor([phase.weight_decay + tie.of_weight, phase.momentum, tie.of_anchor], dtype=same.dtype)
+        weight = same[0] - lr * velocity
+        step = torch.stack([weight, velocity, torch.lerp(same[2], weight, tie.follows)])[chosen][:, chosen]
+        effect = torch.tensor([-lr, 1.0, -lr * tie.follows], dtype=same.dtype)[chosen]
         self.start = [(1.0, 0.0, 1.0)[quantity] for quantity in chosen]
-        powers = [torch.eye(len(chosen), dtype=torch.float64)]
+        powers = [torch.eye(len(chosen), dtype=same.dtype)]
         for _ in range(-(-samples // batch_size)):
             powers.append(step @ powers[-1])
-        answers = torch.stack(powers) @ torch.tensor([-lr, 1.0, 0.0], dtype=torch.float64)[chosen]
+        answers = torch.stack(powers) @ effect
         self._scales: list[list[float]] = [power[0].tolist() for power in powers]
         self._line = answers[:-1, 0].flip(0).repeat_interleave(batch_size).to(like)
         self._powers, self._answers = torch.stack(powers).to(like), answers.to(like)

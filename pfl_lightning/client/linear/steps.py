@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from pfl_lightning.client.after_steps import Follow
 from pfl_lightning.client.epochs import Epoch
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.layer import LinearLayer
+from pfl_lightning.client.linear.recursion import Tie
 from pfl_lightning.client.losses import losses_and_gradients
-from pfl_lightning.client.penalties import Proximity
+from pfl_lightning.client.penalties import Correlation, Proximity
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.steps import Steps
 from pfl_lightning.tree import Params, Tree
@@ -31,11 +33,12 @@ class LinearSteps(Steps):
         self.layers = [LinearLayer(name, phase, relu) for name, relu in relus.items()]
         first = next(iter(relus))
         weight = f"{first}.weight"
-        if weight in rows and DualLayer.pays(samples, rows[weight], phase):
-            pull = pull_to_start(weight, start, phase)
-            if pull is not None:
-                self.layers[0] = DualLayer(first, phase, relus[first], start.tree[weight], rows[weight], pull)
-                rows = {name: row for name, row in rows.items() if name != weight}
+        tie = tie_of(weight, start, phase)
+        if tie is not None and weight in rows and DualLayer.pays(samples, rows[weight], phase):
+            copy = f"{phase.after_step.prefix}.{weight}" if isinstance(phase.after_step, Follow) else ""
+            start_weight = start.tree[weight]
+            self.layers[0] = DualLayer(first, phase, relus[first], start_weight, rows[weight], tie, rows.get(copy))
+            rows = {name: row for name, row in rows.items() if name not in (weight, copy)}
         super().__init__(network, start, rows, phase)
 
     @property
@@ -75,18 +78,21 @@ class LinearSteps(Steps):
                 layer.attach(self.params, self.moving)
 
 
-def pull_to_start(weight: str, start: Params, phase: Phase) -> float | None:
-    """Strength of the pull towards the weight's initial value; None if the phase has other rules for the weight."""
-    if phase.after_step is not None or phase.repeats > 1:
+def tie_of(weight: str, start: Params, phase: Phase) -> Tie | None:
+    """The tie between a weight and an anchor that begins as the weight; None if the phase has other rules for it."""
+    penalty, follow = phase.penalty, phase.after_step
+    if phase.repeats > 1 or not isinstance(follow, Follow | None) or (follow and not follow.rate):
         return None
-    if phase.penalty is None:
-        return 0.0
-    if not isinstance(phase.penalty, Proximity):
+    if penalty is None and follow is None:
+        return Tie()
+    if not isinstance(penalty, Proximity | Correlation):
         return None
     tensors = start.tree
-    before, anchor = tensors[weight], tensors.get(f"{phase.penalty.anchor}.{weight}")
-    is_start = anchor is not None and layout_of(anchor) == layout_of(before)
-    return phase.penalty.strength if is_start else None
+    before, anchor = tensors[weight], tensors.get(f"{penalty.anchor}.{weight}")
+    if anchor is None or layout_of(anchor) != layout_of(before) or (follow and follow.prefix != penalty.anchor):
+        return None
+    of_weight = penalty.strength if isinstance(penalty, Proximity) else 0.0
+    return Tie(of_weight, -penalty.strength, follow.rate if follow else 0.0)
 
 
 def layout_of(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from fakes.cohorts import COUNTS, examples_of
 
-from pfl_lightning.client import Engine, Phase, Proximity
+from pfl_lightning.client import Correlation, Engine, Follow, Phase, Proximity, total
 from pfl_lightning.client.linear.dual import DualLayer
-from pfl_lightning.client.linear.recursion import Recursion
+from pfl_lightning.client.linear.recursion import Recursion, Tie
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.tree import Params
 
@@ -46,6 +46,12 @@ def dual_steps(monkeypatch):
         {"proximity": 0.5, "epochs": 3},
         {"proximity": 0.5, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
         {"proximity": 0.5, "momentum": 0.9, "epochs": 6, "steps": 1},
+        {"proximity": 0.5, "follow": 0.3},
+        {"proximity": 0.5, "follow": 0.3, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+        {"correlation": 0.5},
+        {"correlation": 0.5, "follow": 0.3, "epochs": 3},
+        {"correlation": 0.5, "follow": 0.3, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+        {"correlation": 0.5, "follow": 0.3, "momentum": 0.9, "epochs": 6, "steps": 1},
     ],
     ids=str,
 )
@@ -69,9 +75,11 @@ def test_dual_form_is_what_the_sequential_backend_does(make, settings, own, dual
     torch.testing.assert_close(found_losses, losses)
 
 
-def phase_of(names, proximity=0.0, **settings):
-    penalty = Proximity(proximity) if proximity else None
-    return Phase(frozenset(names), **{"epochs": 1, "batch_size": 4, "lr": 0.1, "penalty": penalty, **settings})
+def phase_of(names, proximity=0.0, correlation=0.0, follow=0.0, **settings):
+    penalties = [Proximity(proximity) if proximity else None, Correlation(correlation) if correlation else None]
+    moves = frozenset(names) | frozenset(f"anchor.{name}" for name in names if follow)
+    rules = {"penalty": total(*penalties), "after_step": Follow(follow, "anchor") if follow else None}
+    return Phase(moves, **{"epochs": 1, "batch_size": 4, "lr": 0.1, **rules, **settings})
 
 
 @pytest.mark.parametrize("anchor", ["own", "elsewhere"])
@@ -125,21 +133,24 @@ def test_inputs_that_do_not_stay_are_not_for_the_dual_form():
     assert not DualLayer.pays(0, torch.empty(3, 512, 784), Phase(frozenset({"w"}), 2, 10, lr=0.1))
 
 
-@pytest.mark.parametrize("pull", [0.0, 0.4])
-def test_the_recursion_is_that_of_sgd_with_momentum_decay_and_pull(pull):
+@pytest.mark.parametrize(
+    "tie", [Tie(), Tie(0.4, -0.4), Tie(0.4, -0.4, 0.3), Tie(0.0, -0.4, 0.3), Tie(follows=0.3)], ids=str
+)
+def test_the_recursion_is_that_of_sgd_with_momentum_decay_and_a_tie(tie):
     phase = Phase(frozenset({"w"}), 1, batch_size=2, lr=0.1, momentum=0.5, weight_decay=0.2)
     weight, velocity, grads = 3.0, 0.7, [1.0, -2.0, 0.4]  # a start with a velocity, and the gradient of each step
-    recursion = Recursion(phase, samples=6, pull=pull, like=torch.zeros(1))
-    assert recursion.start == [1.0, 0.0, 1.0][: 3 if pull else 2]
+    recursion = Recursion(phase, samples=6, tie=tie, like=torch.zeros(1))
+    assert recursion.start == [1.0, 0.0, 1.0][: 3 if tie.has_anchor else 2]
     anchor = 2.5
-    start = (weight, velocity, anchor) if pull else (weight, velocity)
+    start = (weight, velocity, anchor) if tie.has_anchor else (weight, velocity)
     for step, grad in enumerate(grads):
         factors, of_grads = recursion.weight_at(step, 2 * step)
         earlier = torch.tensor(grads[:step]).repeat_interleave(2) / 2  # two samples share a step's gradient
         found = sum(factor * quantity for factor, quantity in zip(factors, start, strict=True))
         assert found + float(of_grads @ earlier) == pytest.approx(weight, abs=1e-12)
-        velocity = 0.5 * velocity + grad + 0.2 * weight + pull * (weight - anchor)
+        velocity = 0.5 * velocity + grad + 0.2 * weight + tie.of_weight * weight + tie.of_anchor * anchor
         weight -= 0.1 * velocity
+        anchor += tie.follows * (weight - anchor)
     factors, of_grads = recursion.after(torch.tensor([3]))
     after = factors[0] @ torch.tensor(start) + torch.tensor(grads).repeat_interleave(2) / 2 @ of_grads[0]
     assert after.tolist() == pytest.approx([weight, velocity, anchor][: len(start)], abs=1e-12)
