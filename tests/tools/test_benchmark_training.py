@@ -23,6 +23,8 @@ TINY = {
     "fedprox-mlp": {},
     "ditto-mlp": {},
     "heurfedamp-mlp": {},
+    "pfedme-mlp": {},
+    "fedmac-mlp": {},
     "deltafl-mlp": {"samples": (3, 6, 4)},
     "deltafl-lenet": {"input_shape": (3, 32, 32), "samples": (3, 6, 4)},
     "fedprox-lenet": {"input_shape": (3, 32, 32)},

@@ -14,7 +14,7 @@ from torch.optim import SGD
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedProx, FedRep, HeurFedAMP, Method
+from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedMac, FedProx, FedRep, HeurFedAMP, Method, PFedMe
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -52,7 +52,7 @@ class PlainLoop:
             self.round(clients)
 
     def round(self, clients: Sequence[int]) -> None:
-        """One communication round of FedAvg, FedRep, FedProx, Ditto, HeurFedAMP or Delta-FL, as the workload says."""
+        """One communication round of the workload's method."""
         clients = self.tail(clients) if self.workload.conformity < 1 else clients
         total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
         mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.shared}
@@ -100,6 +100,10 @@ class PlainLoop:
         if self.head:
             model.load_state_dict(self.kept[client], strict=False)
             self.train(model, received, self.head, workload.head_epochs, *self.data[client])
+        if workload.follows:
+            copied = copy.deepcopy(received)
+            self.train(model, copied, self.body, 1, *self.data[client], workload.proximity)
+            return copied.state_dict()
         proximity = 0.0 if workload.personal else workload.proximity
         self.train(model, received, self.body, 1, *self.data[client], proximity)
         if not workload.personal:
@@ -127,7 +131,7 @@ class PlainLoop:
         targets: Tensor,
         proximity: float = 0.0,
     ) -> None:
-        """Some epochs at one client, in which only the named parameters move, pulled to the received ones."""
+        """Some epochs at one client, in which only the named parameters move, tied to the received ones."""
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in moves)
         moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -136,11 +140,17 @@ class PlainLoop:
             for batch in torch.randperm(len(targets)).split(self.workload.batch_size):
                 optimizer.zero_grad()
                 loss = F.cross_entropy(model(inputs[batch]), targets[batch])
+                pairs = list(zip(model.parameters(), received.parameters(), strict=True))
                 if proximity:
-                    pairs = zip(model.parameters(), received.parameters(), strict=True)
                     loss = loss + proximity / 2 * sum((own - anchor.detach()).square().sum() for own, anchor in pairs)
+                if self.workload.correlation:
+                    agreement = sum((own * anchor.detach()).sum() for own, anchor in pairs)
+                    loss = loss - self.workload.correlation * agreement
                 loss.backward()
                 optimizer.step()
+                if self.workload.follows:
+                    for own, anchor in pairs:
+                        anchor.data.lerp_(own.data, self.workload.follows)
 
     def state(self) -> State:
         """What is shared, and what is kept in the order of the clients."""
@@ -195,7 +205,7 @@ class Ours:
             trained, losses = usual(cohort, received, key)
             start = {**received.shared, **received.own}
             for row, client in enumerate(cohort.ids.tolist()):
-                before = {n: start[n][row] if n in received.own else start[n] for n in trained.own}
+                before = {n: start[n][row] if n in received.own else start[n] for n in trained.own if n in start}
                 travelled[client] += float(flat(trained.own[n][row] - before[n] for n in before).norm())
             return trained, losses
 
@@ -214,6 +224,11 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
     method: Method
     if workload.head_epochs:
         method = FedRep(head_epochs=workload.head_epochs, **settings)
+    elif workload.correlation:
+        copy_lr = workload.follows / workload.correlation
+        method = FedMac(correlation=workload.correlation, copy_lr=copy_lr, **settings)
+    elif workload.follows:
+        method = PFedMe(proximity=workload.proximity, copy_lr=workload.follows / workload.proximity, **settings)
     elif workload.attentive:
         method = HeurFedAMP(proximity=workload.proximity, **settings)
     elif workload.proximity:

@@ -53,7 +53,10 @@ class Workload:
         cohort: Clients that take part in a round.
         samples: Samples of each client; a tuple has one number for each client of the cohort.
         head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of everything.
-        proximity: Strength of the pull to the received model, in FedProx, HeurFedAMP or of Ditto's personal models.
+        proximity: Strength of the pull to the received model, in FedProx, HeurFedAMP or of Ditto's personal models; in
+            pFedMe that to the client's copy of it.
+        correlation: Weight of the correlation with the client's copy of the received model, in FedMac.
+        follows: Share of the way to the client's model that this copy goes after each step; 0 for no copy.
         personal: Whether clients train a second model, as in Ditto.
         attentive: Whether each client receives a mix of its own of all clients' models, as in HeurFedAMP.
         conformity: Share of the samples whose clients, those with the largest losses, train in Delta-FL; 1 for FedAvg.
@@ -69,6 +72,8 @@ class Workload:
     samples: int | tuple[int, ...]
     head_epochs: int = 0
     proximity: float = 0.0
+    correlation: float = 0.0
+    follows: float = 0.0
     personal: bool = False
     attentive: bool = False
     conformity: float = 1.0
@@ -103,6 +108,8 @@ WORKLOADS = {
     "fedprox-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1),
     "ditto-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, personal=True),
     "heurfedamp-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, attentive=True),
+    "pfedme-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=1.0, follows=0.075),
+    "fedmac-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, correlation=0.005, follows=0.075),
     "deltafl-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, conformity=0.5),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),

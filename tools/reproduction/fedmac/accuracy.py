@@ -40,7 +40,6 @@ PAPER: Mapping[PairName, Sequence[float]] = {
     "synthetic_mlr": (77.91, 77.83, 83.09, 83.78, 77.27, 83.68, 78.05, 84.40),
     "cinic10_wrn": (54.68, 68.23, 68.55, 72.06, 68.41, 70.48, 68.97, 73.52),
 }
-SHARED, OWN = (("fedavg", "global"), ("pfedme", "global")), (("heurfedamp", "personal"), ("pfedme", "personal"))
 EXPECTED = {("fedavg", "global"): 77.8, ("fedmac", "personal"): 84.4}  # Synthetic and the MLR, our simulation
 TOLERANCE = 1.0
 ON_PAR = 0.5  # points that the global models of FedMac and FedAvg may differ by
