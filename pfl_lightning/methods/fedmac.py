@@ -49,7 +49,7 @@ class FedMac(MovingCopy):
         rates = sum(self.lr * self.lr_decay ** (t // self.lr_decay_every) for t in range(self.trainer.max_steps))
         growth = self.strength * rates * self.inner_steps * self.epochs * steps
         if growth > WARN_ABOVE and self.weight_decay <= self.strength:
-            warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}; {self.advice}", stacklevel=2)
+            warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}, and best below {STABLE}", stacklevel=2)
 
     @property
     def advice(self) -> str:
