@@ -16,7 +16,7 @@ class Phase:
     Each epoch visits the client's examples in a new order, including the last, smaller mini-batch. Momentum starts at
     zero in every phase. BatchNorm layers whose running statistics are not in ``moves`` use them unchanged.
 
-    A step computes the gradient of the loss plus ``penalty``, then applies ``direction``, ``tolerance``, ``clip_norm``,
+    A step computes the gradient of the loss plus ``penalty``, then applies ``direction``, ``clip_norm``, ``tolerance``,
     weight decay, momentum and ``lr``; ``after_step`` follows the last step on a mini-batch. ``penalty`` and
     ``after_step`` are functions that handle several clients at once: they receive the network's parameters in
     ``moves``, ``[clients, ...]`` each, and all extra tensors that do not belong to the network (such as
@@ -32,7 +32,8 @@ class Phase:
         decay_biases: Apply ``weight_decay`` to biases too, as ``torch.optim.SGD`` does.
         steps: Maximum number of mini-batches per epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
         repeats: Steps on each mini-batch.
-        tolerance: A client whose gradient has at most this squared norm takes no step; None for no such test.
+        tolerance: A client whose gradient, with weight decay, has at most this squared norm takes no step; None for no
+            such test.
         clip_norm: Maximum norm of a client's gradient over all its parameters in ``moves``; None for no clipping.
         penalty: Gradient of a term that is added to each client's loss, by parameter name; see ``penalties``.
         after_step: New values of some tensors after each mini-batch, by name; they must be in ``moves``, even if they

@@ -55,9 +55,20 @@ def clipped(grads: Tree, largest: float) -> Tree:
     return scaled(grads, (largest / (squared_norms(grads).sqrt() + 1e-6)).clamp(max=1))
 
 
-def unless_small(grads: Tree, tolerance: float) -> Tree:
-    """Set each client's gradient to zero if its squared norm is at most ``tolerance``."""
-    return scaled(grads, squared_norms(grads) > tolerance)
+@torch.no_grad()
+def step_unless_small(moving: Moving, grads: Mapping[str, Tensor], phase: Phase, tolerance: float) -> None:
+    """One step as in ``sgd_step``, but not of clients whose gradient has at most a squared norm of ``tolerance``.
+
+    The gradient is that of the whole objective, with weight decay.
+    """
+    decays = {name: phase.decay_of(tensor.ndim - 1) for name, tensor in moving.tensors.items()}
+    whole = {name: torch.add(grads[name], tensor, alpha=decays[name]) for name, tensor in moving.tensors.items()}
+    resting = squared_norms(whole) <= tolerance
+    before = [stack[resting] for tree in (moving.tensors, moving.velocities) for stack in tree.values()]
+    sgd_step(moving, grads, phase)
+    after = [stack for tree in (moving.tensors, moving.velocities) for stack in tree.values()]
+    for stack, rows in zip(after, before, strict=True):
+        stack[resting] = rows
 
 
 def squared_norms(grads: Tree) -> Tensor:

@@ -11,7 +11,7 @@ from pfl_lightning.client.epochs import Epoch, in_order
 from pfl_lightning.client.losses import sample_losses
 from pfl_lightning.client.penalties import Slope, slopes_of
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.sgd import Moving, clipped, sgd_step, unless_small
+from pfl_lightning.client.sgd import Moving, clipped, sgd_step, step_unless_small
 from pfl_lightning.errors import PflError
 from pfl_lightning.tree import Params, Tree
 
@@ -133,11 +133,12 @@ class AutogradSteps(Steps):
         if phase.direction is not None:
             again = self.epochs[-1]
             grads = phase.direction(moving.tensors, grads, lambda w: self._gradient(again, clients, batch, w)[1])
-        if phase.tolerance is not None:
-            grads = unless_small(grads, phase.tolerance)
         if phase.clip_norm is not None:
             grads = clipped(grads, phase.clip_norm)
-        sgd_step(moving, grads, phase)
+        if phase.tolerance is None:
+            sgd_step(moving, grads, phase)
+        else:
+            step_unless_small(moving, grads, phase, phase.tolerance)
         return (losses * self.epochs[0].present[:clients, batch]).sum(1)
 
     def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:

@@ -38,9 +38,8 @@ class Method(Evaluated):
         shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)    # server_step
 
     A method declares which part of the network a client ``keeps``, ``trains`` and ``refits``, whether it keeps a second
-    (``personal``) model, and what it does in ``local``; everything else has a default. Each client is evaluated with
-    two models: the shared part plus its own part (``stored``, or ``global`` if it keeps nothing), and the same after
-    one part was trained further on its own samples (``refitted``); or with its ``personal`` and the ``global`` model.
+    (``personal``) model, and what it does in ``local``; everything else has a default. ``Evaluated`` says which models
+    clients are evaluated with.
 
     Subclasses must not change the defaults of these arguments, which on the command line would depend on the order of
     the options. To remove one that makes no sense, pass a fixed value: ``super().__init__(eval_epochs=0, **kwargs)``.
@@ -245,9 +244,9 @@ class Method(Evaluated):
         """The server's parameters of the shared part; empty if nothing is shared."""
         return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
 
-    def prune_shared(self) -> None:
-        """Prune the shared model in place, which is also what clients receive next."""
-        parameters = self.shared_parameters
+    def prune_shared(self, names: Iterable[str]) -> None:
+        """Prune some parameters of the shared model in place, so that clients receive them like this."""
+        parameters = select(self.shared_parameters, names)
         if self.sparsity.prune:
             for name, stack in self.sparsity.pruned({n: t[None] for n, t in parameters.items()}).items():
                 parameters[name].copy_(stack[0])
@@ -260,7 +259,7 @@ class Method(Evaluated):
         mean, loss = self.train_clients(batch)
         self.record(batch, self.sums.bytes - uploaded)
         self.server_step(mean, batch)
-        self.prune_shared()
+        self.prune_shared(mean)
         self.clock.advance(batch.times, batch.communication_time)
         self.log_round(loss, len(batch.examples))
 

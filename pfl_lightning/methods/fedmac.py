@@ -28,8 +28,9 @@ class FedMac(MovingCopy):
     ``inner_steps`` its K, and the learning rate of ``server_optimizer`` its beta. Clients are evaluated with theta_i
     after such local training from w (``personal``), and with w (``global``). ``weight_decay`` is 0 by default.
 
-    Unless ``weight_decay`` exceeds ``correlation``, the objective has no lower bound, and training works since it ends:
-    keep correlation * lr * (local steps) * (rounds) below about 4. See docs/derivations.md, FedMac.
+    Unless ``weight_decay`` exceeds ``correlation``, on biases too (``decay_biases``), the objective has no lower bound,
+    and training works since it ends: keep correlation * lr * (local steps) * (rounds) below about 4. See
+    docs/derivations.md, FedMac.
 
     Paper: Liu et al., Sparse Personalized Federated Learning, IEEE TNNLS 2023, arXiv:2107.05330, Algorithm 1.
 
@@ -45,10 +46,11 @@ class FedMac(MovingCopy):
 
     def on_fit_start(self) -> None:
         """Warn before a run in which the models may grow without bound."""
-        steps = self.epoch_steps or ceil(federated(self.trainer).training_counts.mean() / self.batch_size)
+        batches = ceil(federated(self.trainer).training_counts.mean() / self.batch_size)  # of the mean client
+        steps = self.inner_steps * self.epochs * min(self.epoch_steps or batches, batches)
         rates = sum(self.lr * self.lr_decay ** (t // self.lr_decay_every) for t in range(self.trainer.max_steps))
-        growth = self.strength * rates * self.inner_steps * self.epochs * steps
-        if growth > WARN_ABOVE and self.weight_decay <= self.strength:
+        growth = self.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
+        if growth > WARN_ABOVE and not (self.decay_biases and self.weight_decay > self.strength):
             warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}, and best below {STABLE}", stacklevel=2)
 
     @property

@@ -172,6 +172,7 @@ class Lifecycle(pl.LightningModule, ABC):
         """Add the clock, the ledger, the counts of the sums, and what builds the method again; pack pruned models."""
         checkpoint["clock"], checkpoint["ledger"] = asdict(self.clock), asdict(self.ledger)
         checkpoint["sums"] = (self.sums.calls, self.sums.bytes)
+        checkpoint["sparsity"] = plain_values(asdict(self.sparsity))
         checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.built_for

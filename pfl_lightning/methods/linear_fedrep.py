@@ -8,6 +8,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.theory import orthonormal, principal_angle_distance
@@ -55,6 +56,7 @@ class LinearFedRep(Method):
             decay_biases=False,
             clip_norm=None,
             eval_momentum=0.0,
+            sparsity=Sparsity(),
             **kwargs,
         )
         self.init = init

@@ -6,6 +6,7 @@ import torch
 from jsonargparse import ArgumentParser
 
 from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.sparsity import Sparsity
 
 
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
@@ -27,6 +28,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
         offered = ArgumentParser().add_class_arguments(kind)  # a subclass may fix arguments of its base
         known = {name: value for name, value in checkpoint["hyper_parameters"].items() if name in offered}
         method = kind(**{**known, **arguments})
+        method.sparsity = Sparsity(**checkpoint.get("sparsity", {}))  # older checkpoints have none
     method.on_load_checkpoint(checkpoint)
     method.load_state_dict(checkpoint["state_dict"])
     return method

@@ -29,7 +29,8 @@ class MovingCopy(Method):
 
     Args:
         inner_steps: Steps of the personal model on each mini-batch, K.
-        inner_tolerance: Squared norm of a gradient from which on it takes no more of these steps. Default: none.
+        inner_tolerance: The personal model stays as it is on a mini-batch once the squared norm of its gradient is at
+            most this. Default: it takes all steps.
         kwargs: See ``Method``.
 
     Attributes:

@@ -29,7 +29,7 @@ class PerFedAvg(Method):
     Differs: pFedMe's code (arXiv:2006.08848) evaluates after two steps on test samples; ours uses training samples.
 
     Args:
-        inner_lr: Learning rate of the adaptation step.
+        inner_lr: Learning rate of the adaptation step; ``lr_decay`` does not apply to it.
         kwargs: See ``Method``.
     """
 
@@ -62,6 +62,7 @@ class PerFedAvg(Method):
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The shared model after one adaptation step, and the shared model itself."""
         received = self.received(train.ids)
-        step = replace(self.phase("all", epochs=1), lr=self.inner_lr, steps=1, momentum=0.0, weight_decay=0.0)
+        plain = {"lr": self.inner_lr, "steps": 1, "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
+        step = replace(self.phase("all", epochs=1), **plain)
         yield "adapted", self.engine.train(train, received, step, key)[0]
         yield "global", received

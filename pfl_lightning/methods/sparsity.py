@@ -8,10 +8,12 @@ from jsonargparse.typing import NonNegativeFloat, PositiveFloat, restricted_numb
 from torch import Tensor
 
 from pfl_lightning.client import SmoothL1
+from pfl_lightning.errors import PflError
 from pfl_lightning.metrics import density
 from pfl_lightning.tree import Tree
 
 Share: Any = restricted_number_type("Share", float, [(">", 0), ("<=", 1)], docstring="a share above 0, up to 1")
+ROUNDING = 1e-9  # a share of entries may come out a little above a whole number
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,15 @@ class Sparsity:
         weight: Weight of the smoothed L1 norm that is added to the local loss; 0 for none. The paper's gamma.
         smoothing: Width of the region around zero where the norm is rounded. The paper's rho.
         threshold: Entries up to this absolute value count as zero.
-        prune: Set such entries to zero in what clients upload, and in the shared model after each round.
+        prune: Set such entries to zero in what clients upload, and in the shared model after each round. The first
+            model is sent as it is.
         min_density: Lowest density that is wanted.
         floor: How it is held: with ``gate`` there is no penalty in a round that starts with a shared model of at most
-            this density, with ``topk`` pruning keeps at least the largest entries of every model, with ``off`` not at
-            all. Where nothing is shared, the gate is always open.
+            this density, but pruning goes on; with ``topk`` pruning keeps at least the largest entries of every model;
+            with ``off`` not at all. Where nothing is shared, the gate is always open.
+
+    Raises:
+        PflError: If ``topk`` is asked for without pruning.
     """
 
     weight: NonNegativeFloat = 0.0
@@ -39,6 +45,10 @@ class Sparsity:
     prune: bool = False
     min_density: Share = 0.5
     floor: Literal["gate", "topk", "off"] = "gate"
+
+    def __post_init__(self) -> None:
+        if self.floor == "topk" and not self.prune:
+            raise PflError("model.sparsity.floor: topk is not possible without pruning; allowed: gate, off")
 
     @property
     def is_on(self) -> bool:
@@ -67,6 +77,6 @@ class Sparsity:
         kept = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
         if self.floor == "topk":
             every = torch.cat([size.flatten(1) for size in sizes.values()], 1)
-            least = every.topk(ceil(self.min_density * every.shape[1]), sorted=True).values[:, -1]
+            least = every.topk(ceil(self.min_density * every.shape[1] - ROUNDING), sorted=True).values[:, -1]
             kept = {n: kept[n] | (s >= least.view(-1, *[1] * (s.ndim - 1))) for n, s in sizes.items()}
         return {name: stack.where(kept[name], 0) for name, stack in models.items()}  # a product could be -0.0

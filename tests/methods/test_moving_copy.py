@@ -67,6 +67,14 @@ def test_inner_steps_end_at_the_tolerance(tolerance):
     assert 0.84**2 * tolerance < squared_gradient <= tolerance
 
 
+def test_the_tolerance_is_for_the_whole_objective_and_then_nothing_moves():
+    """With a ridge of 1 and no pull the gradient is 2 theta - 2, zero at the start: not even momentum moves it."""
+    ridge = {"weight_decay": 1.0, "inner_tolerance": 1e-6, "inner_steps": 50, "momentum": 0.9, "lr": 0.01}
+    assert trained(PFedMe, proximity=0.0, **ridge)[0] == 1.0
+    theta, _ = trained(PFedMe, proximity=1.0, **ridge | {"decay_biases": True, "momentum": 0.0, "inner_steps": 3000})
+    assert (3 * theta - 3) ** 2 <= 1e-6
+
+
 # by hand, after two steps of each client: w_1 = (1.1572, -.9476), w_2 = (.9476, -1.262)
 @pytest.mark.parametrize(
     ("beta", "after"), [(1.0, (1.0524, -1.1048)), (2.0, (1.1048, -1.2096)), (0.5, (1.0262, -1.0524))]
@@ -206,7 +214,10 @@ def test_a_diverged_run_names_round_method_and_rule_and_leaves_the_last_good_che
         ({"correlation": 0.5, "epoch_steps": 1}, False),
         ({"correlation": 0.5, "lr_decay": 0.5}, False),
         ({"correlation": 0.25, "inner_steps": 2}, True),
-        ({"correlation": 0.5, "weight_decay": 0.6}, False),
+        ({"correlation": 0.5, "weight_decay": 0.6, "decay_biases": True}, False),
+        ({"correlation": 0.5, "weight_decay": 0.6}, True),  # the biases have no bound
+        ({"correlation": 0.3, "server_optimizer": partial(SGD, lr=2.0)}, True),
+        ({"correlation": 0.3, "epoch_steps": 99}, False),
         ({"correlation": 0.5, "weight_decay": 0.5}, True),
     ],
     ids=str,

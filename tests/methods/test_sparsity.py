@@ -11,6 +11,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.client import SmoothL1
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import (
     HFMAML,
     DeltaFL,
@@ -25,8 +26,9 @@ from pfl_lightning.methods import (
     PerFedAvg,
     PFedMe,
     Sparsity,
+    load_method,
 )
-from pfl_lightning.models import VGG
+from pfl_lightning.models import MLP, VGG
 
 EVERY = (DeltaFL, Ditto, FedAvg, FedBABU, FedMac, FedProx, FedRep, HFMAML, LGFedAvg, Local, PFedMe, PerFedAvg)
 STEPS = {"epochs": 3, "epoch_steps": 1}
@@ -67,9 +69,9 @@ def test_a_round_that_starts_at_or_below_the_lowest_density_has_no_penalty(value
     assert sparsity.penalty(shared_model(*values)) == (SmoothL1(0.3, 0.2) if is_open else None)
 
 
-@pytest.mark.parametrize("floor", ["topk", "off"])
-def test_without_a_gate_there_always_is_a_penalty(floor):
-    assert Sparsity(weight=0.3, floor=floor).penalty(shared_model(0.0, 0.0)) == SmoothL1(0.3, 0.01)
+@pytest.mark.parametrize("options", [{"floor": "topk", "prune": True}, {"floor": "off"}], ids=str)
+def test_without_a_gate_there_always_is_a_penalty(options):
+    assert Sparsity(weight=0.3, **options).penalty(shared_model(0.0, 0.0)) == SmoothL1(0.3, 0.01)
 
 
 def test_the_gate_looks_at_what_is_shared(ragged_data):
@@ -136,6 +138,32 @@ def test_of_equal_entries_all_are_kept_rather_than_too_few():
     assert pruned["w"].tolist() == [[0.01, -0.01, 0.01, 0], [0, 0, 0, 0.01]]
 
 
+def test_a_share_that_is_not_exact_in_binary_keeps_as_many_entries_as_it_says():
+    sparsity = Sparsity(prune=True, threshold=1e9, min_density=0.55, floor="topk")
+    assert sparsity.pruned({"w": torch.rand(1, 100)})["w"].count_nonzero() == 55
+
+
+def test_the_largest_entries_can_only_be_kept_where_others_are_pruned():
+    line = "^model.sparsity.floor: topk is not possible without pruning; allowed: gate, off$"
+    with pytest.raises(PflError, match=line):
+        Sparsity(floor="topk")
+
+
+def test_what_no_client_trains_is_not_pruned(ragged_data, fit):
+    method = built(FedBABU, ragged_data(), hidden=(40, 5), sparsity=Sparsity(prune=True, threshold=0.1))
+    head = {name: method.network.get_parameter(name).detach().clone() for name in method.parts["head"]}
+    assert all((tensor.abs() < 0.1).any() for tensor in head.values())
+    fit(method, ragged_data(), 1)
+    assert all(torch.equal(method.network.get_parameter(name), tensor) for name, tensor in head.items())
+
+
+def test_a_method_that_was_saved_without_a_config_is_loaded_with_its_sparsity(ragged_data, fit, tmp_path):
+    sparsity = Sparsity(weight=0.05, threshold=0.02, prune=True)
+    fit(built(FedMac, ragged_data(), sparsity=sparsity), ragged_data(), 1)
+    checkpoint = tmp_path / "run/checkpoints/last.ckpt"
+    assert load_method(checkpoint, network=partial(MLP, hidden=(8, 5))).sparsity == sparsity
+
+
 @pytest.mark.parametrize("floor", ["gate", "topk"])
 def test_clients_are_pruned_one_by_one_and_not_by_the_chunk(floor, ragged_data, fit):
     states = []
@@ -193,7 +221,7 @@ def test_batch_norm_statistics_are_never_pruned(ragged_data, fit):
 def test_no_weight_and_no_pruning_is_the_dense_method_bit_for_bit(make, ragged_data, fit):
     states = []
     for number, options in enumerate(
-        [{}, {"sparsity": Sparsity(weight=0, smoothing=0.3, threshold=0.5, min_density=0.9, floor="topk")}]
+        [{}, {"sparsity": Sparsity(weight=0, smoothing=0.3, threshold=0.5, min_density=0.9)}]
     ):
         method = built(make, ragged_data(), **options)
         fit(method, ragged_data(), 2, str(number))
