@@ -126,7 +126,7 @@ def fedmac(
 
     Args:
         figure: Which table or figure. ``fig1`` is the sparse recovery of the paper's Theorem 3, ``stability`` how the
-            models grow with the correlation.
+            models grow with the correlation; ``search`` tries learning rates on validation samples.
         scale: ``small`` has fewer rounds, ``full`` is the paper's setting as far as it is known.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.

@@ -7,10 +7,11 @@ from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import table_claims
 from reproduction.fedmac.dense import fig2_claims, fig4_claims, stability_claims
 from reproduction.fedmac.runs import PairName, Place
+from reproduction.fedmac.search import search_claims
 from reproduction.fedmac.shares import fig5_claims
 from reproduction.fedmac.sparse import fig3_claims, table4_claims
 
-ItemName = Literal["table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "stability"]
+ItemName = Literal["table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "stability", "search"]
 
 
 class Item(NamedTuple):
@@ -35,6 +36,7 @@ ITEMS: dict[ItemName, Item] = {
     "fig4": Item(("mnist_dnn",), fig4_claims),
     "fig5": Item(("cinic10_wrn",), fig5_claims),
     "stability": Item(("synthetic_mlr",), stability_claims),
+    "search": Item(("mnist_mlr", "mnist_dnn", "fashion_mnist_mlr", "fashion_mnist_dnn"), search_claims),
 }
 
 
