@@ -17,7 +17,7 @@ DPI = 150
 
 
 class SparsityTracker(pl.Callback):
-    """Shows how sparse the evaluated models are, at each evaluation and for any method.
+    """Shows how sparse the evaluated models are, at each evaluation while training and for any method.
 
     Density is the share of parameters whose absolute value is above a threshold; the FedMac paper (Liu et al.,
     arXiv:2107.05330) calls it sparsity. Every evaluated model has it at 0.0001, 0.001, 0.01 and at the method's

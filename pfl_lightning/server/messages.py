@@ -1,6 +1,6 @@
 """Models as they travel and as they are stored: zeros take one bit each, where that is shorter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from pfl_lightning.tree import Tree
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers of a tensor's own width, by bytes
 BIT_VALUES = tuple(1 << bit for bit in range(8))
+BLOCK = 1 << 17  # entries of a stack that are packed at once, so that they stay in the cache of a CPU
 
 
 class Packed(NamedTuple):
@@ -48,8 +49,7 @@ def pack(tree: Mapping[str, Tensor]) -> Message:
         >>> nbytes(message)  # 1 and 4 for the first, 8 for the second
         13
     """
-    forms = {name: (tensor, _packed(tensor)) for name, tensor in tree.items()}
-    return {name: packed if packed.nbytes < dense.nbytes else dense for name, (dense, packed) in forms.items()}
+    return {name: _smaller(tensor) for name, tensor in tree.items()}
 
 
 def unpack(message: Mapping[str, Tensor | Packed]) -> Tree:
@@ -71,9 +71,9 @@ def delivered(stacks: Mapping[str, Tensor]) -> tuple[Tree, int]:
     Returns:
         The stacks that arrive, equal bit for bit, and the bytes of all messages.
     """
-    messages = [pack({name: stack[row] for name, stack in stacks.items()}) for row in range(_rows(stacks))]
-    arrived = [unpack(message) for message in messages]
-    return {name: torch.stack([tree[name] for tree in arrived]) for name in stacks}, sum(map(nbytes, messages))
+    blocks = {name: [_delivered(block) for block in _blocks(stack)] for name, stack in stacks.items()}
+    arrived = {name: torch.cat([rows for rows, _ in parts]) for name, parts in blocks.items()}
+    return arrived, sum(sent for parts in blocks.values() for _, sent in parts)
 
 
 def stored(tree: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -86,21 +86,64 @@ def restored(entries: Mapping[str, Any]) -> Tree:
     return unpack({name: Packed(*form) if isinstance(form, tuple) else form for name, form in entries.items()})
 
 
-def _rows(stacks: Mapping[str, Tensor]) -> int:
-    return len(next(iter(stacks.values())))
-
-
-def _packed(tensor: Tensor) -> Packed:
-    flat = tensor.detach().reshape(-1)
-    present = flat.view(WORDS[flat.element_size()]) != 0
-    bits = pad(present.byte(), (0, -len(present) % 8)).view(-1, 8)
-    bitmap = (bits * bits.new_tensor(BIT_VALUES)).sum(1, dtype=torch.uint8)
-    return Packed(bitmap, flat[present], tuple(tensor.shape))
+def _smaller(tensor: Tensor) -> Tensor | Packed:
+    words = _words(tensor[None])
+    present = words != 0
+    if _packed_bytes(words, present) >= tensor.nbytes:
+        return tensor
+    bitmaps, values = _to_bits(words, present)
+    return Packed(bitmaps[0], values.view(tensor.dtype), tuple(tensor.shape))
 
 
 def _unpacked(packed: Packed) -> Tensor:
-    bits = packed.bitmap[:, None] & packed.bitmap.new_tensor(BIT_VALUES)
-    present = bits.flatten()[: prod(packed.shape)] != 0
-    flat = packed.values.new_zeros(len(present))
-    flat[present] = packed.values
-    return flat.view(packed.shape)
+    words = _from_bits(packed.bitmap[None], _words(packed.values[None])[0], prod(packed.shape))
+    return words.view(packed.values.dtype).view(packed.shape)
+
+
+def _blocks(stack: Tensor) -> Sequence[Tensor]:
+    rows = max(1, BLOCK // max(1, stack[0].numel()))
+    return [stack[first : first + rows] for first in range(0, len(stack), rows)]
+
+
+def _delivered(stack: Tensor) -> tuple[Tensor, int]:
+    """The rows as they arrive, and the bytes of all."""
+    words = _words(stack)
+    present = words != 0
+    dense, sizes = words[0].nbytes, _packed_bytes(words, present)
+    packed = sizes < dense
+    if packed.any():
+        words = torch.where(packed[:, None], _from_bits(*_to_bits(words, present), words.shape[1]), words)
+    return words.view(stack.dtype).view(stack.shape), int(sizes.clamp(max=dense).sum())
+
+
+def _words(stack: Tensor) -> Tensor:
+    """The entries as integers, so that no NaN loses its bits, ``[rows, entries]``."""
+    flat = stack.detach().reshape(len(stack), prod(stack.shape[1:]))
+    return flat.view(WORDS[flat.element_size()])
+
+
+def _packed_bytes(words: Tensor, present: Tensor) -> Tensor:
+    """Bytes of each row if it is packed, ``[rows]``."""
+    return -(-words.shape[1] // 8) + present.sum(1) * words.element_size()
+
+
+def _to_bits(words: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    """Bitmaps ``[rows, entries / 8, rounded up]``, and the values of all rows, ``[values]``."""
+    rows, entries = present.shape
+    bits = pad(present.byte(), (0, -entries % 8)).view(rows, -(-entries // 8), 8)
+    bitmaps = (bits * bits.new_tensor(BIT_VALUES)).sum(2, dtype=torch.uint8)
+    places = words.new_empty(1 + int(present.sum()))
+    return bitmaps, places.scatter_(0, _places(present).long(), words.flatten())[1:]
+
+
+def _from_bits(bitmaps: Tensor, values: Tensor, entries: int) -> Tensor:
+    """The words, ``[rows, entries]``."""
+    bits = bitmaps[..., None] & bitmaps.new_tensor(BIT_VALUES)
+    present = bits.flatten(1)[:, :entries] != 0
+    return pad(values, (1, 0)).index_select(0, _places(present)).view(present.shape)
+
+
+def _places(present: Tensor) -> Tensor:
+    """Place of each entry among the values, from 1; 0 for a zero. Values move faster by places than by a mask."""
+    ones = present.flatten().int()
+    return ones.cumsum(0, dtype=torch.int32).mul_(ones)

@@ -8,7 +8,10 @@ VALUE = 64  # bits of a number in the formula of FedMac's paper
 
 @dataclass
 class Ledger:
-    """What has been communicated, in bits.
+    """What has been communicated in rounds, in bits.
+
+    Not counted are the gradients that ``GradientDoubling`` asks clients for, and the moments from which
+    ``LinearFedRep`` starts: both are sent outside of rounds.
 
     Attributes:
         up: What all clients sent in the last round.

@@ -227,3 +227,18 @@ def test_a_run_that_may_diverge_is_warned_of_before_it_starts(options, warned, r
     fit(method, ragged_data(val_fraction=0.0), 10)
     lines = [str(warning.message) for warning in recwarn if "FedMac may diverge" in str(warning.message)]
     assert len(lines) == warned
+
+
+# by hand: two steps of theta = theta - .2 (theta - centre - .5 w), then w = w - .4 * .5 (w - theta)
+@pytest.mark.parametrize(
+    ("centre", "theta", "w"),
+    [([2.0, 0.0], [1.546, -0.818], [1.1572, -0.9476]), ([0.0, -3.0], [0.818, -1.91], [0.9476, -1.262])],
+)
+def test_clients_of_fedmac_in_two_dimensions_have_their_closed_form(centre, theta, w):
+    data = Quadratics([centre])
+    method = FedMac(network=network, correlation=0.5, copy_lr=0.4, lr=0.2, epochs=2, batch_size=2)
+    built_at(method, data, [1.0, -1.0])
+    examples = data.make_round(0).examples
+    after, _ = method.local(examples, method.received(examples.ids), (0,))
+    assert after.under("personal").own["fc.weight"].flatten().tolist() == pytest.approx(theta, abs=1e-12)
+    assert after.own["fc.weight"].flatten().tolist() == pytest.approx(w, abs=1e-12)

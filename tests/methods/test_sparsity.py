@@ -16,11 +16,13 @@ from pfl_lightning.methods import (
     HFMAML,
     DeltaFL,
     Ditto,
+    FedAMP,
     FedAvg,
     FedBABU,
     FedMac,
     FedProx,
     FedRep,
+    HeurFedAMP,
     LGFedAvg,
     Local,
     PerFedAvg,
@@ -30,7 +32,8 @@ from pfl_lightning.methods import (
 )
 from pfl_lightning.models import MLP, VGG
 
-EVERY = (DeltaFL, Ditto, FedAvg, FedBABU, FedMac, FedProx, FedRep, HFMAML, LGFedAvg, Local, PFedMe, PerFedAvg)
+EVERY = (DeltaFL, Ditto, FedAMP, FedAvg, FedBABU, FedMac, FedProx, FedRep, HFMAML, HeurFedAMP, LGFedAvg, Local)
+EVERY += (PFedMe, PerFedAvg)
 STEPS = {"epochs": 3, "epoch_steps": 1}
 
 

@@ -49,3 +49,16 @@ def test_each_row_is_a_message_of_its_own():
     arrived, sent = delivered(stacks)
     assert all(same(arrived[name], stacks[name]) for name in stacks)
     assert sent == (2 + 4) + 16 * 4 + 2 + 3 * 4
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block", [1, 30, 1000])
+def test_a_stack_arrives_as_its_rows_would_however_many_are_packed_at_once(block, dtype, monkeypatch):
+    monkeypatch.setattr("pfl_lightning.server.messages.BLOCK", block)
+    values = torch.randn(7, 3, 5) * (torch.rand(7, 3, 5) < torch.linspace(0, 1, 7)[:, None, None])
+    stacks = {"w": values.to(dtype), "none": torch.zeros(7, 0, dtype=dtype), "number": values[:, 0, 0].to(dtype)}
+    arrived, sent = delivered(stacks)
+    messages = [pack({name: stack[row] for name, stack in stacks.items()}) for row in range(7)]
+    assert sent == sum(map(nbytes, messages))
+    assert all(same(arrived[name], stack) for name, stack in stacks.items())
+    assert all(same(unpack(message)["w"], stacks["w"][row]) for row, message in enumerate(messages))

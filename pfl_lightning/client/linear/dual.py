@@ -2,9 +2,9 @@
 
 If W0 is the weight before the phase, the weight and its velocity always have the form ``a W0 + A^T X`` under SGD, with
 a number a and one row of A per input; this also holds if a penalty ties the weight to an anchor that begins as W0, even
-if the anchor follows the weight, as in pFedMe and FedMac. So a step only needs
-the Gram matrix ``X X^T`` and the earlier gradients of the outputs, which are much smaller than the weight if a client
-has few samples. The weight itself is computed once, at the end.
+if the anchor follows the weight, as in pFedMe and FedMac. So a step only needs the Gram matrix ``X X^T`` and the
+earlier gradients of the outputs, which are much smaller than the weight if a client has few samples. The weight itself
+is computed once, at the end.
 """
 
 from typing import NamedTuple

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -7,6 +8,7 @@ from fakes.cohorts import COUNTS, examples_of
 from pfl_lightning.client import Correlation, Engine, Follow, Phase, Proximity, total
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.recursion import Recursion, Tie
+from pfl_lightning.client.linear.steps import tie_of
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.tree import Params
 
@@ -93,6 +95,13 @@ def test_a_pull_to_another_place_is_not_for_the_dual_form(anchor, dual_steps):
     )
     Engine(network).train(cohort, params.beside("anchor", other), phase_of(params.shared, proximity=0.5), (1,))
     assert not dual_steps
+
+
+def test_there_is_no_tie_to_an_anchor_that_follows_but_may_not_move():
+    params = Params({name: tensor.detach() for name, tensor in MLP((20,), 16).state_dict().items()}, {})
+    phase, start = phase_of(params.shared, correlation=0.5, follow=0.3), params.beside("anchor", params)
+    assert tie_of("fc1.weight", start, phase) == Tie(0.0, -0.5, 0.3)
+    assert tie_of("fc1.weight", start, replace(phase, moves=phase.moves - {"anchor.fc1.weight"})) is None
 
 
 @pytest.mark.parametrize(

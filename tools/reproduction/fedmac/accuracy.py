@@ -4,7 +4,6 @@ The paper reports the best test accuracy over all rounds. We show it to compare,
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -145,11 +144,6 @@ def shown(pair: PairName, found: Found) -> str:
 def spread(values: Floats) -> str:
     """Mean over the seeds, with their sample standard deviation if there are several."""
     return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
-
-
-def comparison(place: Place, name: str) -> Path:
-    """Where the tables and pictures of a figure are."""
-    return place.folder / f"{name}_comparison"
 
 
 def _columns(found: Accuracy) -> tuple[Floats, ...]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -54,10 +53,8 @@ def fig2_claims(place: Place) -> list[Claim]:
     found = runs(place, [steps, rates, *ties])
     compare(place, found, "fig2")
     show(place, "fig2", found)
-    common, own = (
-        [accuracy(found[name], model).best.mean() for name in rates.names] for model in ("global", "personal")
-    )
-    quality = [accuracy(found[each.names[0]], "personal").best.mean() for each in ties]
+    common, own = (best(found, rates.names, model) for model in ("global", "personal"))
+    quality = best(found, [each.names[0] for each in ties], "personal")
     stable = CORRELATIONS.index(0.01)  # growth exponent of 3.2 in 800 rounds
     return [
         Claim(
@@ -119,4 +116,4 @@ def show(place: Place, name: str, found: Mapping[str, Sequence[Run]]) -> None:
 
 def shown(values: Sequence[float]) -> str:
     """Numbers in a row."""
-    return ", ".join(f"{value:.2f}" for value in np.array(values))
+    return ", ".join(f"{value:.2f}" for value in values)

@@ -15,7 +15,7 @@ from pfl_lightning.report.compare_runs import LINK_BITS
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.system.ledger import dense_bits
 from reproduction.claims import Claim
-from reproduction.fedmac.accuracy import accuracy, comparison, spread
+from reproduction.fedmac.accuracy import accuracy, spread
 from reproduction.fedmac.runs import Place, runs, sweep
 from reproduction.runs import Sweep
 
@@ -130,7 +130,7 @@ def monotone(results: Sequence[Sparse]) -> Iterator[Claim]:
 def compare(place: Place, found: Mapping[str, Sequence[Run]], name: str) -> None:
     """Tables and pictures of all runs by ``pfl compare``."""
     folders = [str(run.folder) for each in found.values() for run in each]
-    compare_command([*folders, "--out", str(comparison(place, name))])
+    compare_command([*folders, "--out", str(place.folder / f"{name}_comparison")])
 
 
 def show(place: Place, name: str, results: Mapping[str, Sparse], paper: Mapping[str, Sequence[float | None]]) -> None:
@@ -158,6 +158,7 @@ def _beside(value: Floats | None, known: float | None) -> str:
 
 def _share_of_dense(run: Run) -> float:
     """Bits of the second half of the rounds by the paper's formula, as a share of what dense models take."""
-    counts = list(run.logged[LINK_BITS].values())
-    half = len(counts) // 2
-    return (counts[-1] - counts[half]) / (len(counts) - 1 - half) / (2 * dense_bits(PARAMETERS))
+    logged = [(0, 0.0), *run.logged[LINK_BITS].items()]
+    rounds, bits = logged[-1]
+    earlier, before = logged[(len(logged) - 1) // 2]
+    return (bits - before) / (rounds - earlier) / (2 * dense_bits(PARAMETERS))
