@@ -25,8 +25,7 @@ from reproduction.fedmac.figures import item_claims as fedmac_item_claims
 from reproduction.fedmac.recovery import recovery_claims
 from reproduction.fedmac.runs import SEEDS as FEDMAC_SEEDS
 from reproduction.fedmac.runs import PairName as FedMacPair
-from reproduction.fedmac.runs import Place as FedMacPlace
-from reproduction.runs import Scale
+from reproduction.runs import Place, Scale
 from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, figure_claims
 from reproduction.srpfl.linear import linear_claims
 
@@ -101,8 +100,7 @@ def delta_fl(
         raise SystemExit(2)
     usual = [1] if figure == "search" else runs.SEEDS[scale]
     places = [
-        runs.Place(pair, scale, root, out / f"delta_fl-{pair}-{scale}", seeds or usual, jobs)
-        for pair in pairs or possible
+        Place(pair, scale, root, out / f"delta_fl-{pair}-{scale}", seeds or usual, jobs) for pair in pairs or possible
     ]
     try:
         claims = delta_fl_claims(figure, places, out)
@@ -145,12 +143,12 @@ def fedmac(
         return finish(recovery_claims(out / "fedmac-recovery.png"), json)
     claims: list[Claim] = []
     for pair in pairs or possible:
-        place = FedMacPlace(pair, scale, root, out / f"fedmac-{pair}-{scale}", seeds or FEDMAC_SEEDS, jobs)
+        place = Place(pair, scale, root, out / f"fedmac-{pair}-{scale}", seeds or FEDMAC_SEEDS, jobs)
         claims += [claim._replace(claim=f"{pair}: {claim.claim}") for claim in fedmac_item_claims(figure, place)]
     return finish(claims, json)
 
 
-def delta_fl_claims(figure: DeltaFLItem, places: Sequence[runs.Place], out: Path) -> list[Claim]:
+def delta_fl_claims(figure: DeltaFLItem, places: Sequence[Place], out: Path) -> list[Claim]:
     """Run a table or figure of Delta-FL; a search makes no claims."""
     if figure == "search":
         search(places)
@@ -160,7 +158,7 @@ def delta_fl_claims(figure: DeltaFLItem, places: Sequence[runs.Place], out: Path
     return device_claims(places) if figure == "table1" else delta_fl_figure_claims(figure, places)
 
 
-def pairs_of(figure: DeltaFLItem) -> Sequence[runs.PairName]:
+def pairs_of(figure: DeltaFLItem) -> Sequence[str]:
     """The pairs of data and network that a table or figure of Delta-FL has."""
     if figure == "table1":
         return tuple(TABLE)

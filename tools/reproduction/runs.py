@@ -50,6 +50,26 @@ class Sweep(NamedTuple):
         return [f"{key}={','.join(map(str, values))}" for key, values in self.vary.items()]
 
 
+class Place(NamedTuple):
+    """Where the runs of a pair of data and network are, and how they are made.
+
+    Attributes:
+        pair: The pair.
+        scale: The scale.
+        root: Folder with a folder of files for each data set.
+        folder: Folder of the runs.
+        seeds: Their seeds.
+        jobs: Number of runs at the same time.
+    """
+
+    pair: str
+    scale: Scale
+    root: Path
+    folder: Path
+    seeds: Sequence[int]
+    jobs: int
+
+
 class Experiment(NamedTuple):
     """What the runs of one or more sweeps share.
 

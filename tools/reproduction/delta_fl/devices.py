@@ -9,8 +9,8 @@ from rich.console import Console
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import partition_table
 from reproduction.claims import Claim
-from reproduction.delta_fl.runs import PairName, Place, fit_options
-from reproduction.runs import split_data
+from reproduction.delta_fl.runs import fit_options
+from reproduction.runs import Place, split_data
 
 
 class Devices(NamedTuple):
@@ -31,7 +31,7 @@ class Devices(NamedTuple):
     largest: int
 
 
-TABLE: dict[PairName, Devices] = {
+TABLE: dict[str, Devices] = {
     "femnist_linear": Devices(865, 865, 179, 101, 447),
     "sent140_linear": Devices(438, 439, 69, 51, 549),
     "shakespeare_rnn": Devices(544, 545, 1288, 101, 66963),
@@ -61,7 +61,7 @@ def measured(data: FederatedDataModule) -> Devices:
     return Devices(len(counts), data.num_clients - len(counts), float(np.median(counts)), *held)
 
 
-def row_claims(pair: PairName, found: Devices, paper: Devices) -> list[Claim]:
+def row_claims(pair: str, found: Devices, paper: Devices) -> list[Claim]:
     """The devices are as many as in the paper, and about as large; which users train is random."""
     name = pair.partition("_")[0]
     numbers = f"{found.train}, {found.test}"

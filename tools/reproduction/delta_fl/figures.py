@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from pfl_lightning.cli.compare import compare_command
 from reproduction.claims import Claim
 from reproduction.delta_fl.claims import Check, kept, period_matters_little, same_tails, served_and_trained_better
-from reproduction.delta_fl.runs import PAIRS, PairName, Place, curves
-from reproduction.runs import Sweep
+from reproduction.delta_fl.runs import PAIRS, PairName, curves
+from reproduction.runs import Place, Sweep
 
 FigureName = Literal["table2", "fig16", "fig17", "algorithm3"]
 

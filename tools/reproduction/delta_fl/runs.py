@@ -4,12 +4,11 @@ The runs of a pair share one folder, so that figures which need the same ones tr
 """
 
 import shlex
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from pfl_lightning.report import Curve
-from reproduction.runs import CONFIGS, Experiment, Scale, Sweep, data_options, trained
+from reproduction.runs import CONFIGS, Experiment, Place, Sweep, data_options, trained
 
 PairName = Literal["femnist_linear", "femnist_convnet", "sent140_linear", "sent140_rnn", "shakespeare_rnn"]
 
@@ -17,7 +16,7 @@ PAIRS: tuple[PairName, ...] = get_args(PairName)
 SEEDS = {"small": [1, 2, 3], "full": [1, 2, 3, 4, 5]}
 
 # settings that take two CPU cores minutes, on what is at hand of the data
-SMALL: dict[PairName, str] = {
+SMALL: Mapping[str, str] = {
     "femnist_linear": (
         "--data.num_clients=85 --data.participation.pool_size=20 --data.choice_fraction=0.25 --model.lr=0.1 "
         "--trainer.max_steps=200 --trainer.val_check_interval=50"
@@ -41,27 +40,7 @@ SMALL: dict[PairName, str] = {
         "--trainer.max_steps=60 --trainer.val_check_interval=60"
     ),
 }
-FEDAVG: dict[PairName, str] = {"femnist_linear": "--model.weight_decay=1e-9"}  # where it differs from Delta-FL's
-
-
-class Place(NamedTuple):
-    """Where the runs of a pair are, and how they are made.
-
-    Attributes:
-        pair: The pair.
-        scale: The scale.
-        root: Folder with a folder of files for each data set.
-        folder: Folder of the runs.
-        seeds: Their seeds.
-        jobs: Number of runs at the same time.
-    """
-
-    pair: PairName
-    scale: Scale
-    root: Path
-    folder: Path
-    seeds: list[int]
-    jobs: int
+FEDAVG: Mapping[str, str] = {"femnist_linear": "--model.weight_decay=1e-9"}  # where it differs from Delta-FL's
 
 
 def fit_options(place: Place) -> list[str]:

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import Curve
-from reproduction.delta_fl.runs import Place, experiment, with_own_options
-from reproduction.runs import CONFIGS, Sweep, runs_of, start
+from reproduction.delta_fl.runs import experiment, with_own_options
+from reproduction.runs import CONFIGS, Place, Sweep, runs_of, start
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the paper's learning rate
 HALF = "--data.val_clients=0.5"  # of the training devices

@@ -9,8 +9,9 @@ from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import ROWS, accuracy, spread
-from reproduction.fedmac.runs import METHODS, Place, runs, sweep
+from reproduction.fedmac.runs import METHODS, runs, sweep
 from reproduction.fedmac.sparse import compare
+from reproduction.runs import Place
 
 TIE = 0.075  # copy_lr * correlation, of pFedMe's code
 STEPS, SERVER_RATES, CORRELATIONS = (5, 10, 20, 40), (1, 2, 4), (0.0025, 0.005, 0.01, 0.02, 0.05)

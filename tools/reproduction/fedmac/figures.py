@@ -6,10 +6,11 @@ from typing import Literal, NamedTuple
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import table_claims
 from reproduction.fedmac.dense import fig2_claims, fig4_claims, stability_claims
-from reproduction.fedmac.runs import PairName, Place
+from reproduction.fedmac.runs import PairName
 from reproduction.fedmac.search import search_claims
 from reproduction.fedmac.shares import fig5_claims
 from reproduction.fedmac.sparse import fig3_claims, table4_claims
+from reproduction.runs import Place
 
 ItemName = Literal["table1", "table2", "table3", "table4", "fig2", "fig3", "fig4", "fig5", "stability", "search"]
 

@@ -5,12 +5,11 @@ The runs of a pair share one folder, so that tables and figures which need the s
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from pfl_lightning.report import Run
-from reproduction.runs import CONFIGS, Experiment, Scale, Sweep, data_options, trained
+from reproduction.runs import CONFIGS, Experiment, Place, Sweep, data_options, trained
 
 PairName = Literal[
     "mnist_mlr",
@@ -66,39 +65,20 @@ RATES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class Place(NamedTuple):
-    """Where the runs of a pair are, and how they are made.
+def data_of(place: Place) -> str:
+    """The data set of a pair."""
+    return place.pair.rpartition("_")[0]
 
-    Attributes:
-        pair: The pair.
-        scale: The scale.
-        root: Folder with a folder of files for each data set.
-        folder: Folder of the runs.
-        seeds: Their seeds.
-        jobs: Number of runs at the same time.
-    """
 
-    pair: PairName
-    scale: Scale
-    root: Path
-    folder: Path
-    seeds: Sequence[int]
-    jobs: int
-
-    @property
-    def data(self) -> str:
-        """The data set."""
-        return self.pair.rpartition("_")[0]
-
-    @property
-    def experiment(self) -> Experiment:
-        """What all runs of the pair share."""
-        files = [f"--config={CONFIGS}/papers/fedmac/{self.data}.yaml"]
-        if self.pair.endswith("_mlr"):
-            files.append(f"--config={CONFIGS}/models/logistic.yaml")
-        source = [] if self.data == "synthetic" else data_options(self.root, self.data)
-        small = shlex.split(SMALL[self.data]) if self.scale == "small" else []
-        return Experiment(self.folder, [*files, *source, *small], self.seeds, self.jobs)
+def experiment(place: Place) -> Experiment:
+    """What all runs of a pair share."""
+    data = data_of(place)
+    files = [f"--config={CONFIGS}/papers/fedmac/{data}.yaml"]
+    if place.pair.endswith("_mlr"):
+        files.append(f"--config={CONFIGS}/models/logistic.yaml")
+    source = [] if data == "synthetic" else data_options(place.root, data)
+    small = shlex.split(SMALL[data]) if place.scale == "small" else []
+    return Experiment(place.folder, [*files, *source, *small], place.seeds, place.jobs)
 
 
 def sweep(
@@ -116,4 +96,4 @@ def runs(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:
     Raises:
         SystemExit: If a run fails.
     """
-    return trained(place.experiment, sweeps)
+    return trained(experiment(place), sweeps)

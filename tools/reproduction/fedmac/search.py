@@ -11,8 +11,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report import Run
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import ROWS
-from reproduction.fedmac.runs import Place
-from reproduction.runs import Sweep, runs_of, start
+from reproduction.fedmac.runs import experiment
+from reproduction.runs import Place, Sweep, runs_of, start
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
@@ -32,7 +32,7 @@ def search_claims(place: Place) -> list[Claim]:
     """Train all methods with some rates, and print how they do on validation samples; makes no claims."""
     place = place._replace(folder=place.folder / "search")
     for trial in chain.from_iterable(trials().values()):
-        start(place.experiment, trial)  # a rate with which runs diverge is an answer, too
+        start(experiment(place), trial)  # a rate with which runs diverge is an answer, too
     table = Table("method", "rates", "best validation accuracy (%)", "last", title=place.pair)
     for method, sweeps in trials().items():
         for rates, trial in zip(GRIDS[method], sweeps, strict=True):
@@ -54,7 +54,7 @@ def validation(place: Place, method: str, name: str) -> tuple[str, str]:
     """Best and last accuracy of a method's own models over all validation samples, as means over the seeds."""
     model = dict(ROWS)[method]  # the last row of a method is that of its personal models
     try:
-        scores = np.array([accuracies(run, model) for run in runs_of(place.experiment, name)])
+        scores = np.array([accuracies(run, model) for run in runs_of(experiment(place), name)])
     except (PflError, ValueError):  # a run without an evaluation, or not even a folder
         return "-", "-"
     return f"{100 * scores.max(1).mean():.2f}", f"{100 * scores[:, -1].mean():.2f}"

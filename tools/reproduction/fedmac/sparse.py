@@ -16,8 +16,8 @@ from pfl_lightning.report.tables import markdown
 from pfl_lightning.system.ledger import dense_bits
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import accuracy, spread
-from reproduction.fedmac.runs import Place, runs, sweep
-from reproduction.runs import Sweep
+from reproduction.fedmac.runs import runs, sweep
+from reproduction.runs import Place, Sweep
 
 Floats = NDArray[np.float64]
 

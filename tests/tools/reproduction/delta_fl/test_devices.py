@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from fakes.sent140 import write_glove
 from reproduction.delta_fl import devices, runs
-from reproduction.runs import split_data
+from reproduction.runs import Place, split_data
 
 FEW = "--data.num_clients=11 --data.partition.min_samples=5 --data.participation.pool_size=2"
 
@@ -18,7 +18,7 @@ def test_devices_are_counted_as_the_runs_split_them(pair, tmp_path, monkeypatch,
     fakes.WRITERS[data](tmp_path / data)
     write_glove(tmp_path / "glove", {"happy": np.ones(50)})
     monkeypatch.setitem(runs.SMALL, pair, FEW)
-    place = runs.Place(pair, "small", tmp_path, tmp_path, [1], 1)
+    place = Place(pair, "small", tmp_path, tmp_path, [1], 1)
     found = devices.measured(split_data(runs.fit_options(place)))
     assert found[:2] == (5, 6)
     assert 5 <= found.smallest <= found.median <= found.largest

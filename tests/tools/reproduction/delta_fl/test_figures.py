@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 from reproduction.delta_fl import figures, search
-from reproduction.delta_fl.runs import PAIRS, Place, experiment, with_own_options
-from reproduction.runs import start
+from reproduction.delta_fl.runs import PAIRS, experiment, with_own_options
+from reproduction.runs import Place, start
 
 from pfl_lightning.settings import class_name
 

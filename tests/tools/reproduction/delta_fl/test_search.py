@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 from reproduction.delta_fl import search
-from reproduction.delta_fl.runs import Place
+from reproduction.runs import Place
 
 
 @pytest.fixture

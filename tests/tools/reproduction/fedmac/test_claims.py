@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from reproduction.fedmac import accuracy, dense, shares, sparse
 from reproduction.fedmac.accuracy import Accuracy
-from reproduction.fedmac.runs import METHODS, Place
+from reproduction.fedmac.runs import METHODS
 from reproduction.fedmac.sparse import Sparse
+from reproduction.runs import Place
 
 from pfl_lightning.quantity import ACCURACY
 

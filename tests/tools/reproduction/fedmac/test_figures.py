@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 import reproduce
 from reproduction.fedmac import accuracy, dense, sparse
-from reproduction.fedmac.runs import PAIRS, Place, sweep
-from reproduction.runs import start
+from reproduction.fedmac.runs import PAIRS, experiment, sweep
+from reproduction.runs import Place, start
 
 from pfl_lightning.settings import class_name
 
@@ -19,7 +19,7 @@ def plan(planned, tmp_path, monkeypatch):
 
     def end(place, sweeps):
         for each in sweeps:
-            start(place.experiment, each)
+            start(experiment(place), each)
         raise AllPlannedError
 
     for module in (accuracy, dense, sparse):
@@ -42,7 +42,7 @@ def arguments(settings):
 def test_every_pair_is_a_run_at_both_scales(pair, planned, tmp_path):
     for scale in ("small", "full"):
         place = Place(pair, scale, Path("files"), tmp_path, [1], 1)
-        start(place.experiment, sweep(place, "fedmac"))
+        start(experiment(place), sweep(place, "fedmac"))
     small, full = (run.settings for run in planned)
     assert small["trainer"]["max_steps"] < full["trainer"]["max_steps"]
     network = class_name(full["model"]["init_args"]["network"]["class_path"])
