@@ -4,6 +4,7 @@ import pytest
 import reproduce
 from reproduction.fedmac import accuracy, dense, sparse
 from reproduction.fedmac.runs import PAIRS, experiment, sweep
+from reproduction.fedmac.sparse import WEIGHT
 from reproduction.runs import Place, start
 
 from pfl_lightning.settings import class_name
@@ -70,7 +71,7 @@ def test_table_4_prunes_and_tracks_every_method(plan):
     assert [name.split(",")[0] for name in found] == list(sparse.METHODS)
     for settings in found.values():
         own = arguments(settings)["sparsity"]
-        assert (own["weight"], own["smoothing"], own["prune"]) == (1e-3, 0.01, True)
+        assert (own["weight"], own["smoothing"], own["prune"]) == (WEIGHT, 0.01, True)
         assert "SparsityTracker" in [class_name(each["class_path"]) for each in settings["trainer"]["callbacks"]]
 
 
