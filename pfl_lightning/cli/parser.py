@@ -11,7 +11,7 @@ from pfl_lightning.cli.console import complain, debugging
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
-from pfl_lightning.server import Sums
+from pfl_lightning.server import Sums, Topology
 from pfl_lightning.system import Speeds
 
 
@@ -29,6 +29,7 @@ CHOICES: dict[str, dict[str, type]] = {
         ("network", models, Network),
         ("speeds", system, Speeds),
         ("sums", server, Sums),
+        ("topology", server, Topology),
         ("callbacks", callbacks, pl.Callback),
     )
 }

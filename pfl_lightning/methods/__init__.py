@@ -1,12 +1,15 @@
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.delta_fl import DeltaFL
+from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.ditto import Ditto
+from pfl_lightning.methods.dpsgd import DPSGD
 from pfl_lightning.methods.fedamp import FedAMP
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
+from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
@@ -19,7 +22,9 @@ from pfl_lightning.methods.pfedme import PFedMe
 from pfl_lightning.methods.sparsity import Sparsity
 
 __all__ = [
+    "DPSGD",
     "HFMAML",
+    "DePRL",
     "DeltaFL",
     "Ditto",
     "FedAMP",
@@ -28,6 +33,7 @@ __all__ = [
     "FedMac",
     "FedProx",
     "FedRep",
+    "Gossip",
     "HeurFedAMP",
     "LGFedAvg",
     "LinearFedRep",

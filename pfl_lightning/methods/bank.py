@@ -82,13 +82,32 @@ class ClientBank(nn.Module):
         return total
 
     @torch.no_grad()
-    def mean(self, names: Iterable[str]) -> Tree:
-        """Mean over all clients; integers come back as floats."""
-        floats = {
-            name: stack if stack.is_floating_point() else stack.to(torch.get_default_dtype())
-            for name, stack in self.stacks(names).items()
-        }
-        return {name: stack.mean(0) for name, stack in floats.items()}
+    def spread(self, names: Iterable[str], ids: Tensor | None = None) -> Tensor:
+        """Mean over the clients of the squared distance to their mean; 0 if all are equal.
+
+        Args:
+            names: Tensors of real numbers, seen as one vector.
+            ids: The clients, ``[clients]``; by default all of them.
+
+        Returns:
+            Float64 scalar.
+        """
+        rows = slice(None) if ids is None else ids
+        matrices = map(self._matrix, names)
+        blocks = (block[rows] for matrix in matrices for block in matrix.split(block_width(matrix), dim=1))
+        squares = [(block - block.mean(0)).square_().sum(dtype=torch.float64) / len(block) for block in blocks]
+        return torch.stack(squares).sum()
+
+    @torch.no_grad()
+    def mean(self, names: Iterable[str], ids: Tensor | None = None) -> Tree:
+        """Mean over some clients, ``[clients]``, or over all; integers come back as floats."""
+        rows = slice(None) if ids is None else ids
+        means = {}
+        for name, stack in self.stacks(names).items():
+            dtype = stack.dtype if stack.is_floating_point() else torch.get_default_dtype()
+            blocks = self._matrix(name).split(block_width(stack), dim=1)
+            means[name] = torch.cat([block[rows].mean(0, dtype=dtype) for block in blocks]).view(stack.shape[1:])
+        return means
 
     def _matrix(self, name: str) -> Tensor:
         """A view of a stack as a matrix, ``[clients, entries]``."""
@@ -96,6 +115,6 @@ class ClientBank(nn.Module):
         return stack.view(len(stack), -1)
 
 
-def block_width(matrix: Tensor) -> int:
-    """Columns of a block of a matrix, ``[clients, entries]``."""
-    return max(1, BLOCK_BYTES // (matrix.element_size() * len(matrix)))
+def block_width(stack: Tensor) -> int:
+    """Entries of each client in a block of a stack, ``[clients, ...]``."""
+    return max(1, BLOCK_BYTES // (stack.element_size() * len(stack)))

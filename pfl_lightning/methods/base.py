@@ -106,9 +106,8 @@ class Method(Evaluated):
         sparsity: Sparsity = Sparsity(),
     ) -> None:
         super().__init__(server_optimizer, sums or Sums())
-        self.save_hyperparameters(ignore=["network", "server_optimizer", "sums", "sparsity"])
-        self.make_network = network
-        self.head_layers = head_layers or self.usual_head_layers
+        self.save_hyperparameters(ignore=["network", "server_optimizer", "sums", "sparsity", "topology"])
+        self.make_network, self.head_layers = network, head_layers or self.usual_head_layers
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
         self.lr, self.lr_decay, self.lr_decay_every = lr, lr_decay, lr_decay_every
         self.momentum = self.usual_momentum if momentum is None else momentum
@@ -210,6 +209,10 @@ class Method(Evaluated):
         shared = select(self.network.state_dict(), self.shared)
         down.add({name: tensor[None] for name, tensor in shared.items()}, {0: len(batch.participants)})
 
+    def elapse(self, batch: Round) -> None:
+        """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
+        self.clock.advance(batch.times, batch.communication_time)
+
     # What every method shares
 
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
@@ -260,7 +263,7 @@ class Method(Evaluated):
         self.record(batch, self.sums.bytes - uploaded)
         self.server_step(mean, batch)
         self.prune_shared(mean)
-        self.clock.advance(batch.times, batch.communication_time)
+        self.elapse(batch)
         self.log_round(loss, len(batch.examples))
 
     def record(self, batch: Round, uploaded: int) -> None:

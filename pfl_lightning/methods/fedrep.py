@@ -1,10 +1,11 @@
-from typing import Any
+from typing import Any, ClassVar
 
 from jsonargparse.typing import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.base import Method
+from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -32,7 +33,7 @@ class FedRep(Method):
         kwargs: See ``Method``.
     """
 
-    keeps = "head"
+    keeps: ClassVar[Part] = "head"
     usual_momentum = 0.5
 
     def __init__(self, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:

@@ -14,8 +14,8 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
 
     Args:
         path: The checkpoint.
-        arguments: Constructor arguments that the checkpoint lacks: ``network``, ``server_optimizer`` and ``sums``,
-            unless they are the defaults. Checkpoints of ``pfl fit`` need none.
+        arguments: Constructor arguments that the checkpoint lacks: ``network``, ``server_optimizer``, ``sums`` and
+            ``topology``, unless they are the defaults. Checkpoints of ``pfl fit`` need none.
     """
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     if "config" in checkpoint:

@@ -1,4 +1,8 @@
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pfl_lightning.system.speeds import Times
 
@@ -7,17 +11,21 @@ from pfl_lightning.system.speeds import Times
 class Clock:
     """Simulated wall clock: a round lasts as long as its slowest client computes, plus the communication time.
 
+    Without a server, clients wait for their neighbours alone: see ``advance_locally``.
+
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
     Attributes:
         rounds: Rounds completed.
         compute: Seconds spent computing.
         total: Seconds spent computing and communicating.
+        ready: Where there is no server, the participants of the last round, and when each of them could begin the next.
     """
 
     rounds: int = 0
     compute: float = 0.0
     total: float = 0.0
+    ready: dict[int, float] = field(default_factory=dict)
 
     def advance(self, times: Times, communication_time: float) -> None:
         """Advance by one round.
@@ -30,6 +38,28 @@ class Clock:
         slowest = float(times.max())
         self.compute += slowest
         self.total += slowest + communication_time
+
+    def advance_locally(
+        self, clients: Sequence[int], times: Times, hears: NDArray[np.bool_], communication_time: float
+    ) -> None:
+        """Advance by a round in which a client waits for those that it hears, and for nobody else.
+
+        A client begins a round when it has the last models of those that it hears. One that did not take part in the
+        last round begins when that has ended for all. The clock shows when the slowest client has ended the round;
+        the communication time counts once per round.
+
+        Args:
+            clients: The participants.
+            times: Computation time of each of them, ``[cohort]``.
+            hears: Whether a participant waits for another one, ``[receivers, senders]``; for itself it does.
+            communication_time: Simulated seconds of communication in the round.
+        """
+        finished = np.array([self.ready.get(client, self.compute) for client in clients]) + times
+        ready = np.where(hears | np.eye(len(clients), dtype=bool), finished, -np.inf).max(1)
+        self.ready = dict(zip(clients, ready.tolist(), strict=True))
+        self.rounds += 1
+        before, self.compute = self.compute, max(self.compute, float(ready.max()))
+        self.total += self.compute - before + communication_time
 
     def scalars(self) -> dict[str, float]:
         """Both times, by their names in TensorBoard and ``metrics.csv``."""

@@ -10,8 +10,10 @@ from torch.optim import SGD
 from pfl_lightning import methods
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.methods import (
+    DPSGD,
     HFMAML,
     DeltaFL,
+    DePRL,
     Ditto,
     FedAMP,
     FedAvg,
@@ -29,7 +31,7 @@ from pfl_lightning.methods import (
     load_method,
 )
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
-from pfl_lightning.server import SecureSums
+from pfl_lightning.server import ErdosRenyi, SecureSums
 from pfl_lightning.system import Participation
 
 
@@ -42,6 +44,9 @@ METHODS = {
     "DeltaFL": partial(DeltaFL, conformity=0.6),
     "DeltaFL over secure sums": lambda **kwargs: DeltaFL(quantile="sums", sums=SecureSums(), **kwargs),
     "DeltaFL smoothed": partial(DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
+    "DePRL": partial(DePRL, head_epochs=2, epochs=2),
+    "DPSGD": DPSGD,
+    "DPSGD on random graphs": partial(DPSGD, topology=ErdosRenyi(0.5, redraw_every=2), mixing="uniform"),
     "Ditto": Ditto,
     "FedAMP": partial(FedAMP, sigma=1.0, attention_lr=0.1, proximity=0.5),
     "FedAvg": FedAvg,
@@ -75,7 +80,7 @@ NETWORKS = {
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
-NEED_A_BODY = [METHODS[name] for name in ("FedBABU", "FedRep", "FedRep over secure sums", "LGFedAvg")]
+NEED_A_BODY = [METHODS[name] for name in ("DePRL", "FedBABU", "FedRep", "FedRep over secure sums", "LGFedAvg")]
 
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
 

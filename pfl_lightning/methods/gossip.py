@@ -1,0 +1,103 @@
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from jsonargparse.typing import lazy_instance
+from torch import Tensor
+from torch.optim import SGD
+
+from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.traffic import Traffic
+from pfl_lightning.models import Part
+from pfl_lightning.server import Links, Mixing, Ring, Topology
+from pfl_lightning.tree import Tree
+
+
+class Gossip(Method):
+    """Learning without a server: clients mix their models with those of their neighbours in a graph.
+
+    Rule of a round; P is a matrix with positive weights for neighbours and for oneself::
+
+        w_i = local(w_i)                    # w_i: all that client i keeps
+        w_i = sum_j P_ij w_j, for the part that a method ``mixes``
+
+    All clients begin with the same model, and are evaluated after mixing. Those that do not take part in a round keep
+    what they have: the others mix over the links among themselves, with weights that follow from these alone. So under
+    stage doubling, or with a pool, a client that joins brings an old model. There is no server: the network is the mean
+    of the participants' models, with which clients begin that are new to a finished run. Models are not pruned.
+
+    A client sends its part to each neighbour that takes part, and can begin its next round when it has heard of all of
+    them, whatever others do (``Clock.advance_locally``).
+
+    The errors of consensus, ``consensus/before`` and ``consensus/after`` mixing, are the mean over the participants of
+    the squared distance of what they mix to its mean. ``consensus/spectral_gap`` is that of P: the smaller, the slower
+    they agree.
+
+    Args:
+        topology: The graph.
+        mixing: The weights: ``metropolis``, which are doubly stochastic and so keep the mean, ``uniform`` among a
+            client and its neighbours, which do so only if all have equally many, or ``given`` in a ``GraphFile``.
+        kwargs: See ``Method``.
+    """
+
+    keeps: ClassVar[Part] = "all"
+    mixes: ClassVar[Part] = "all"
+
+    def __init__(self, topology: Topology = lazy_instance(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
+        super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), sums=None, **kwargs)
+        self.topology, self.mixing = topology, mixing
+        self._latest: tuple[Any, list[int], Links] | None = None
+        self._consensus: dict[str, Tensor | float] = {}
+        if self.sparsity.prune:
+            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
+
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Make the network and the bank, and check the graph; see ``Lifecycle.build``."""
+        super().build(*args, **kwargs)
+        clients = self.built_for["num_clients"]
+        Links.between(self.topology.graph(clients, seed=0), list(range(clients)), self.mixing)
+
+    @property
+    def mixed(self) -> frozenset[str]:
+        """Names of the tensors that are mixed."""
+        part = self.parts[self.mixes]
+        return part & self.engine.trainable if self.batch_norm == "local" else part
+
+    def links(self, batch: Round) -> Links:
+        """The links among the participants of a round, by rising id."""
+        graph = self.topology.graph(self.built_for["num_clients"], batch.seed, batch.round_index)
+        clients = batch.examples.host_ids.sort().values.tolist()
+        if self._latest is None or self._latest[0] is not graph or self._latest[1] != clients:
+            self._latest = graph, clients, Links.between(graph, clients, self.mixing)
+        return self._latest[2]
+
+    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Every participant sends what it mixes to its neighbours."""
+        senders = batch.examples.host_ids.sort().values.tolist()
+        up.add(
+            self.clients.stacks(sorted(self.mixed)), dict(zip(senders, self.links(batch).degrees.tolist(), strict=True))
+        )
+
+    def server_step(self, mean: Tree, batch: Round) -> None:
+        """Mix the participants' models; the network becomes their mean."""
+        links, ids = self.links(batch), batch.examples.ids.sort().values
+        rows = ids if len(ids) < self.built_for["num_clients"] else None
+        parameters = sorted(self.mixed & self.engine.trainable)
+        before = self.clients.spread(parameters, rows)
+        self.clients.mix(torch.from_numpy(links.matrix), self.mixed, ids=rows)
+        after = self.clients.spread(parameters, rows)
+        super().server_step(self.clients.mean(self.parts["all"], rows), batch)
+        self._consensus = {"before": before, "after": after, "spectral_gap": links.spectral_gap}
+
+    def elapse(self, batch: Round) -> None:
+        """Advance the clock; a client waits for its neighbours alone."""
+        order = batch.examples.host_ids.argsort()
+        times, clients = batch.times[order.numpy()], batch.examples.host_ids[order].tolist()
+        self.clock.advance_locally(clients, times, self.links(batch).adjacency > 0, batch.communication_time)
+
+    def log_round(self, loss: Tensor, cohort_size: int) -> None:
+        """Log the errors of consensus, too."""
+        super().log_round(loss, cohort_size)
+        self.log_dict({f"consensus/{name}": value for name, value in self._consensus.items()})
