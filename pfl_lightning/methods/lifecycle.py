@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pfl_lightning.client import Engine
-from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
@@ -152,7 +152,16 @@ class Lifecycle(pl.LightningModule, ABC):
         for group in self.optimizer.param_groups:
             group["lr"] = self.optimizer.defaults["lr"]
 
-    # Logs
+    # Simulated time and logs
+
+    def elapse(self, batch: Round) -> None:
+        """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
+        self.clock.advance(batch.times, batch.communication_time)
+
+    def log_clock(self) -> None:
+        """Log simulated seconds; the step of all logs is the number of rounds completed."""
+        self.log("step", float(self.clock.rounds))
+        self.log_dict(self.clock.scalars(), prog_bar=True)
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
         """Log a round's simulated time, loss and cohort size, and what has been summed and sent so far."""
@@ -160,11 +169,6 @@ class Lifecycle(pl.LightningModule, ABC):
         self.log_dict({**self.sums.scalars(), **self.ledger.scalars()})
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
-
-    def log_clock(self) -> None:
-        """Log simulated seconds; the step of all logs is the number of rounds completed."""
-        self.log("step", float(self.clock.rounds))
-        self.log_dict(self.clock.scalars(), prog_bar=True)
 
     # Checkpoints
 
