@@ -115,9 +115,9 @@ def main(
 
     Args:
         workloads: One or more of fedavg-mlp, fedrep-mlp, srpfl-mlp, ragged-mlp, fedavg-dnn, fedavg-logistic,
-            fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, deltafl-mlp, fedavg-lenet, fedprox-lenet,
-            deltafl-lenet, fedrep-lenet, fedavg-resnet18, fedavg-gru, data-loading, evaluation, population; all by
-            default, and none for [].
+            fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
+            fedavg-lenet, fedprox-lenet, deltafl-lenet, fedrep-lenet, fedavg-resnet18, fedavg-gru, data-loading,
+            evaluation, population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. The population always runs with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for the population fresh processes, for peers runs of their programs.

@@ -25,6 +25,8 @@ TINY = {
     "heurfedamp-mlp": {},
     "pfedme-mlp": {"follows": 0.5},
     "fedmac-mlp": {"follows": 0.5},
+    "dpsgd-mlp": {"cohort": 4},
+    "deprl-mlp": {"cohort": 4},
     "deltafl-mlp": {"samples": (3, 6, 4)},
     "deltafl-lenet": {"input_shape": (3, 32, 32), "samples": (3, 6, 4)},
     "fedprox-lenet": {"input_shape": (3, 32, 32)},
