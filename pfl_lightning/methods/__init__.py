@@ -7,6 +7,7 @@ from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
+from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
@@ -28,6 +29,7 @@ __all__ = [
     "FedMac",
     "FedProx",
     "FedRep",
+    "FedRoD",
     "HeurFedAMP",
     "LGFedAvg",
     "LinearFedRep",
