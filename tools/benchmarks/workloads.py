@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -124,7 +124,13 @@ WORKLOADS = {
     "data-loading": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),
     "evaluation": Workload(MLP, MNIST_LIKE, cohort=100, samples=50, head_epochs=10),
 }
-POPULATION = Workload(MLP, MNIST_LIKE, cohort=100, samples=10, head_epochs=10)
+
+FEDREP_100 = Workload(MLP, MNIST_LIKE, cohort=100, samples=10, head_epochs=10)
+GOSSIP = Workload(ResNet18, CIFAR_LIKE, cohort=16, samples=16, batch_size=16, lr=0.01, gossip=True)
+POPULATIONS = {
+    "population": {size: replace(FEDREP_100, clients=size) for size in (100, 1_000, 10_000, 100_000)},
+    "gossip-population": {size: replace(GOSSIP, cohort=size) for size in (16, 32, 64, 128)},
+}
 
 
 class RandomClients(FederatedDataModule):
