@@ -26,10 +26,9 @@ class DisPFL(Gossip):
         w_i = SGD for epochs on f_i, from m_i * w_i, and after each step w_i = m_i * w_i
         w_i = m_i * (sum_j P_ij w_j) / (sum_j P_ij m_j)
 
-    So clients mix, and are evaluated, with the masks that they have trained with. A new weight begins at 0; one that is
-    given up and taken again at once stays as it is. First masks are random. Biases have masks, statistics of BatchNorm
-    have none. The network, with which new clients begin, has the mean of each weight over the participants that hold
-    it. With ``density`` 1 and ``drop`` 0 it is D-PSGD; ``mixing: uniform`` is the paper's.
+    So clients mix, and are evaluated, with the masks that they have trained with. First masks are random. A new weight
+    begins at 0; one that is given up and taken again at once stays as it is. Biases have masks, statistics of BatchNorm
+    have none. With ``density`` 1 and ``drop`` 0 it is D-PSGD; ``mixing: uniform`` is the paper's.
 
     Paper: Dai et al., DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
     Training, ICML 2022, arXiv:2206.00187, Algorithms 1 and 2.
@@ -58,8 +57,7 @@ class DisPFL(Gossip):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.density, self.layers, self.drop, self.drop_rounds = density, layers, drop, drop_rounds
-        self.regrow = regrow
+        self.density, self.layers, self.regrow, self.drop, self.drop_rounds = density, layers, regrow, drop, drop_rounds
 
     def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A mask for each client (``mask.*``), and the server's model under it."""
@@ -75,8 +73,7 @@ class DisPFL(Gossip):
                 scores = self.engine.gradient(cohort, received, masks)
             else:
                 scores = sparse_training.random_scores((*key, MASK), cohort.ids, masks)
-            masks = sparse_training.moved_masks(models, masks, scores, ratio)
-            received = Params({}, Masked(MASK).onto(models, masks))
+            received = Params({}, Masked(MASK).onto(models, sparse_training.moved_masks(models, masks, scores, ratio)))
         return super().local(cohort, received, key)
 
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
@@ -90,8 +87,9 @@ class DisPFL(Gossip):
         self.clients.mix(matrix, self.mixed - weights, ids=rows)
 
     def mean_model(self, rows: Tensor | None) -> Tree:
-        """The mean of each weight over those that hold it."""
-        return {**super().mean_model(rows), **self.clients.mean_held(self.engine.trainable, MASK, rows)}
+        """The mean of each weight over those that hold it; 0 if nobody does."""
+        statistics = self.parts["all"] - self.engine.trainable
+        return {**self.clients.mean(statistics, rows), **self.clients.mean_held(self.engine.trainable, MASK, rows)}
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it holds to its neighbours; all clients' models have the same size."""
