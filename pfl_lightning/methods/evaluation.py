@@ -35,9 +35,9 @@ class Evaluated(Lifecycle):
     samples (``refitted``); or the client's second, ``personal`` model and the ``global`` one.
 
     Clients that are new to a finished run are tested in the same way with every method: each trains a new head on the
-    ``common_body``, which is frozen, by the settings of the first round (``refitted``). Beside it stands the ``global``
-    model of the methods that have one. With ``data.new_head_epochs`` 0 they are judged by the method's own models
-    instead, each as a client that has not taken part yet.
+    ``common_body``, which is frozen, in full epochs with the ``lr``, ``momentum`` and other settings of the first round
+    (``refitted``). Beside it stands the ``global`` model of the methods that have one. With ``data.new_head_epochs`` 0
+    they are judged by the method's own models instead, each as a client that has not taken part yet.
 
     Paper: Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8.
 
@@ -128,6 +128,7 @@ class Evaluated(Lifecycle):
 
     def _judge_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
+        # a rule after each step is about what the run's clients hold, such as masks
         phase = replace(self.phase("head", self.new_head_epochs), lr=self.lr, steps=None, after_step=None)
         yield "refitted", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
