@@ -23,7 +23,8 @@ BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one clie
 LOGGED = (COHORT, CALLS, BITS, LINK_BITS)
 DENSITY = "density/"  # begins the tags of SparsityTracker
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
-NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
+# new clients come after training, and the communication time is applied afterwards
+NO_MATTER = {"data.root", "data.communication_time", "data.new_clients", "data.new_head_epochs"}
 
 
 @dataclass(frozen=True, eq=False)
