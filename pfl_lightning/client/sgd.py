@@ -52,7 +52,8 @@ def clipped(grads: Tree, largest: float) -> Tree:
         grads: Gradients, ``[clients, ...]`` each; a client's norm is over all of them.
         largest: Maximum norm.
     """
-    return scaled(grads, (largest / (squared_norms(grads).sqrt() + 1e-6)).clamp(max=1))
+    scales = (largest / (squared_norms(grads).sqrt() + 1e-6)).clamp(max=1)
+    return {name: grad * scales.view(-1, *[1] * (grad.ndim - 1)) for name, grad in grads.items()}
 
 
 @torch.no_grad()
@@ -74,8 +75,3 @@ def step_unless_small(moving: Moving, grads: Mapping[str, Tensor], phase: Phase,
 def squared_norms(grads: Tree) -> Tensor:
     """Each client's squared norm over all its gradients, ``[clients]``."""
     return torch.stack([grad.flatten(1).square().sum(1) for grad in grads.values()]).sum(0)
-
-
-def scaled(grads: Tree, scales: Tensor) -> Tree:
-    """Multiply each client's gradients by its scale, ``[clients]``."""
-    return {name: grad * scales.view(-1, *[1] * (grad.ndim - 1)) for name, grad in grads.items()}

@@ -224,10 +224,11 @@ class Method(Evaluated):
             lr: Learning rate; the method's by default.
             penalty: The method's own penalty; that of ``sparsity`` is added.
         """
-        rate = self.rate(lr or self.lr)
+        rate, both = self.rate(lr or self.lr), total(penalty, self.sparsity.penalty(self.shared_parameters))
         phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
-        phase = replace(phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm)
-        return replace(phase, penalty=total(penalty, self.sparsity.penalty(self.shared_parameters)))
+        return replace(
+            phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm, penalty=both
+        )
 
     def rate(self, lr: float) -> float:
         """A local learning rate in the current round."""

@@ -18,3 +18,13 @@ def stepping(method):
     optimizer = method.configure_optimizers()
     method.optimizers = lambda: optimizer
     return method
+
+
+def assert_weighted_mean(method, start, clients, counts, share=1e-10):
+    """The shared model must be the mean of the clients' models by their samples, up to a share of the update."""
+    weights = counts / counts.sum()
+    for name, tensor in method.network.state_dict().items():
+        expected = sum(weight * client[name] for weight, client in zip(weights, clients, strict=True))
+        update = (expected - start[name]).abs().max()
+        assert update > 1e-4
+        assert (tensor - expected).abs().max() < share * update

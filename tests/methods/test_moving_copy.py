@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import assert_weighted_mean, built
 from fakes.quadratics import Quadratics, built_at, network, point
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -147,15 +147,8 @@ def test_a_round_of_fedmac_is_a_plain_loop(smoothed, ragged_data, fit):
     start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
     fit(method, data, 1)
     examples = data.make_round(0).examples
-    weights = examples.counts / examples.counts.sum()
-    expected = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
-    for client, weight in enumerate(weights):
-        for name, tensor in copy_by_hand(method.network, start, examples, client, smoothed).items():
-            expected[name] += weight * tensor
-    for name, tensor in method.network.state_dict().items():
-        update = (expected[name] - start[name]).abs().max()
-        assert update > 1e-4
-        assert (tensor - expected[name]).abs().max() < 1e-10 * update
+    clients = [copy_by_hand(method.network, start, examples, client, smoothed) for client in range(len(examples))]
+    assert_weighted_mean(method, start, clients, examples.counts)
 
 
 def copy_by_hand(net, start, examples, client, smoothed):

@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import assert_weighted_mean, built
 from fakes.quadratics import Quadratics, built_at, network, point
 from torch.func import functional_call, grad
 from torch.nn import functional as F
@@ -53,12 +53,7 @@ def test_a_round_is_a_plain_loop_over_pairs_of_independent_batches(ragged_data, 
     fit(method, data, 1)
     examples = data.make_round(0).examples
     clients = [by_hand(method.network, start, examples, client) for client in range(len(examples))]
-    weights = examples.counts / examples.counts.sum()
-    for name, tensor in method.network.state_dict().items():
-        expected = sum(weight * client[name] for weight, client in zip(weights, clients, strict=True))
-        update = (expected - start[name]).abs().max()
-        assert update > 1e-4
-        assert (tensor - expected).abs().max() < 1e-10 * update
+    assert_weighted_mean(method, start, clients, examples.counts)
 
 
 def test_without_an_inner_step_a_full_batch_is_fedavgs(ragged_data, fit):

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -11,7 +11,10 @@ from typing import Any, Literal, NamedTuple
 
 import yaml
 from jsonargparse import ArgumentParser
+from rich.console import Console
+from rich.markdown import Markdown
 
+from pfl_lightning.cli.compare import compare_command
 from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import Run, read_run
@@ -115,6 +118,17 @@ def runs_of(experiment: Experiment, name: str) -> list[Run]:
 def newest(folder: Path) -> Path:
     """The newest run below the folder of a seed."""
     return max(folder.glob("*/version_*"), key=lambda version: int(version.name.removeprefix("version_")))
+
+
+def compare(place: Place, runs: Iterable[Run], name: str) -> None:
+    """Draw and tabulate some runs by ``pfl compare``, in a folder beside them."""
+    compare_command([*(str(run.folder) for run in runs), "--out", str(place.folder / f"{name}_comparison")])
+
+
+def publish(place: Place, name: str, text: str) -> None:
+    """Write a text in Markdown beside the runs, and print it."""
+    (place.folder / f"{name}.md").write_text(text)
+    Console().print(Markdown(text))
 
 
 def data_options(root: Path, data: str) -> list[str]:

@@ -1,14 +1,13 @@
 """Delta-FL's Table 2 and Figures 16 and 17, and its Algorithm 3: the runs that they need, and the claims about them."""
 
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import chain
 from typing import Literal, NamedTuple
 
-from pfl_lightning.cli.compare import compare_command
 from reproduction.claims import Claim
 from reproduction.delta_fl.claims import Check, kept, period_matters_little, same_tails, served_and_trained_better
 from reproduction.delta_fl.runs import PAIRS, PairName, curves
-from reproduction.runs import Place, Sweep
+from reproduction.runs import Place, Sweep, compare
 
 FigureName = Literal["table2", "fig16", "fig17", "algorithm3"]
 
@@ -50,12 +49,6 @@ def figure_claims(name: FigureName, places: Sequence[Place]) -> list[Claim]:
     claims: list[Claim] = []
     for place in places:
         found = curves(place, figure.sweeps)
-        folders = [str(run.folder) for curve in found.values() for run in curve.runs]
-        compare_command([*folders, "--out", str(comparison(place, name))])
+        compare(place, chain.from_iterable(curve.runs for curve in found.values()), name)
         claims += [claim._replace(claim=f"{place.pair}: {claim.claim}") for claim in figure.check(found)]
     return claims
-
-
-def comparison(place: Place, name: FigureName) -> Path:
-    """Where the tables and pictures of a figure are."""
-    return place.folder / f"{name}_comparison"

@@ -8,14 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.markdown import Markdown
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim
 from reproduction.fedmac.runs import METHODS, runs, sweep
-from reproduction.runs import Place
+from reproduction.runs import Place, publish
 
 Floats = NDArray[np.float64]
 
@@ -68,17 +66,24 @@ Found = Mapping[tuple[str, str], Accuracy]
 
 def accuracy(found: Sequence[Run], model: str) -> Accuracy:
     """The accuracy of a judged model in the runs of a method, one per seed."""
-    pairs = np.array([[_micro_and_macro(run, model, int(at)) for at in run.rounds] for run in found])
-    return Accuracy(100 * pairs[..., 0], 100 * pairs[..., 1])
+    micro = np.array([over_all_samples(run, "test", model) for run in found])
+    macro = np.array(
+        [[run.clients["test", model, int(at)].scores(run.quantity).mean() for at in run.rounds] for run in found]
+    )
+    return Accuracy(100 * micro, 100 * macro)
+
+
+def over_all_samples(run: Run, split: str, model: str) -> list[float]:
+    """Share of correct predictions among all samples of a split, at each evaluation."""
+    each = [run.clients[split, model, int(at)] for at in run.rounds]
+    return [float(clients.correct.sum() / clients.samples.sum()) for clients in each]
 
 
 def table_claims(place: Place) -> list[Claim]:
     """Run a pair, show and write its row of the table, and check what the paper claims about it."""
     found = runs(place, [sweep(place, method) for method in METHODS])
     results = {(method, model): accuracy(found[method], model) for method, model in ROWS}
-    text = shown(place.pair, results)
-    (place.folder / "accuracy.md").write_text(text)
-    Console().print(Markdown(text))
+    publish(place, "accuracy", shown(place.pair, results))
     return [
         *orderings(results),
         *(simulated(results) if place.pair == "synthetic_mlr" and place.scale == "full" else ()),
@@ -150,8 +155,3 @@ def spread(values: Floats) -> str:
 def _columns(found: Accuracy) -> tuple[Floats, ...]:
     micro, macro = found
     return micro.max(1), macro.max(1), micro[:, -1], macro[:, -1]
-
-
-def _micro_and_macro(run: Run, model: str, at: int) -> tuple[float, float]:
-    clients = run.clients["test", model, at]
-    return float(clients.correct.sum() / clients.samples.sum()), float(clients.scores(run.quantity).mean())

@@ -1,19 +1,15 @@
 """FedMac's Figures 2 and 4 without sparsity, and how the models grow with the correlation."""
 
 from collections.abc import Mapping, Sequence
-
-from rich.console import Console
-from rich.markdown import Markdown
+from itertools import chain
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import ROWS, accuracy, spread
-from reproduction.fedmac.runs import METHODS, runs, sweep
-from reproduction.fedmac.sparse import compare
-from reproduction.runs import Place
+from reproduction.fedmac.runs import METHODS, TIE, runs, sweep
+from reproduction.runs import Place, compare, publish
 
-TIE = 0.075  # copy_lr * correlation, of pFedMe's code
 STEPS, SERVER_RATES, CORRELATIONS = (5, 10, 20, 40), (1, 2, 4), (0.0025, 0.005, 0.01, 0.02, 0.05)
 GROWING, GROWING_LR = (0.01, 0.03, 0.05, 0.1, 0.3), 0.01
 GAPS = {  # points by which FedMac's personal models exceed others in the paper's Figure 4
@@ -30,7 +26,7 @@ GAPS = {  # points by which FedMac's personal models exceed others in the paper'
 def fig4_claims(place: Place) -> list[Claim]:
     """Figure 4: FedMac's personal models are better than all others, at the best round of each."""
     found = runs(place, [sweep(place, method) for method in METHODS])
-    compare(place, found, "fig4")
+    compare(place, chain.from_iterable(found.values()), "fig4")
     scores = {row: accuracy(found[row[0]], row[1]).best for row in ROWS}
     own = scores["fedmac", "personal"]
     return [
@@ -52,7 +48,7 @@ def fig2_claims(place: Place) -> list[Claim]:
         sweep(place, "fedmac", {"model.correlation": (each,), "model.copy_lr": (TIE / each,)}) for each in CORRELATIONS
     ]
     found = runs(place, [steps, rates, *ties])
-    compare(place, found, "fig2")
+    compare(place, chain.from_iterable(found.values()), "fig2")
     show(place, "fig2", found)
     common, own = (best(found, rates.names, model) for model in ("global", "personal"))
     quality = best(found, [each.names[0] for each in ties], "personal")
@@ -110,9 +106,8 @@ def show(place: Place, name: str, found: Mapping[str, Sequence[Run]]) -> None:
         cells = [accuracy(each, model) for model in ("global", "personal")]
         rows.append([run, *(spread(values) for cell in cells for values in (cell.best, cell.micro[:, -1]))])
     columns = ["runs", "global, best", "global, last", "personal, best", "personal, last"]
-    text = markdown(f"{place.pair}: micro test accuracy (%), best over all rounds and at the end", columns, rows)
-    (place.folder / f"{name}.md").write_text(text)
-    Console().print(Markdown(text))
+    title = f"{place.pair}: micro test accuracy (%), best over all rounds and at the end"
+    publish(place, name, markdown(title, columns, rows))
 
 
 def shown(values: Sequence[float]) -> str:

@@ -25,6 +25,7 @@ PairName = Literal[
 PAIRS: tuple[PairName, ...] = get_args(PairName)
 METHODS = ("fedavg", "fedprox", "heurfedamp", "per-fedavg", "pfedme", "fedmac")
 SEEDS = [1, 2, 3]
+TIE = 0.075  # copy_lr * correlation of FedMac; of pFedMe's code
 
 # rounds that take two CPU cores minutes; the convolutional nets see a part of the images
 SMALL = {

@@ -8,15 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report import Run
 from reproduction.claims import Claim
-from reproduction.fedmac.accuracy import ROWS
-from reproduction.fedmac.runs import experiment
+from reproduction.fedmac.accuracy import ROWS, over_all_samples
+from reproduction.fedmac.runs import TIE, experiment
 from reproduction.runs import Place, Sweep, runs_of, start
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
-TIE = 0.075  # copy_lr * correlation
 LRS = (0.02, 0.05, 0.1)
 GRIDS: Mapping[str, Sequence[Mapping[str, float]]] = {
     "fedavg": [{"lr": lr} for lr in LRS],
@@ -54,13 +52,7 @@ def validation(place: Place, method: str, name: str) -> tuple[str, str]:
     """Best and last accuracy of a method's own models over all validation samples, as means over the seeds."""
     model = dict(ROWS)[method]  # the last row of a method is that of its personal models
     try:
-        scores = np.array([accuracies(run, model) for run in runs_of(experiment(place), name)])
+        scores = np.array([over_all_samples(run, "val", model) for run in runs_of(experiment(place), name)])
     except (PflError, ValueError):  # a run without an evaluation, or not even a folder
         return "-", "-"
     return f"{100 * scores.max(1).mean():.2f}", f"{100 * scores[:, -1].mean():.2f}"
-
-
-def accuracies(run: Run, model: str) -> list[float]:
-    """Accuracy over all validation samples at each evaluation."""
-    each = [run.clients["val", model, int(at)] for at in run.rounds]
-    return [float(clients.correct.sum() / clients.samples.sum()) for clients in each]
