@@ -97,6 +97,10 @@ class Params(NamedTuple):
         """Copy the tensors named in ``rows`` into its rows, one per client; they are the clients' own in the result."""
         for name, row in rows.items():
             row.copy_(self.own[name] if name in self.own else self.shared[name])
+        return self.with_own(rows)
+
+    def with_own(self, rows: Tree) -> "Params":
+        """Replace or add tensors that are the clients' own, ``[cohort, ...]``; nothing is copied."""
         return Params({n: t for n, t in self.shared.items() if n not in rows}, {**self.own, **rows})
 
     def owned(self, names: Iterable[str], clients: int) -> "Params":

@@ -120,8 +120,7 @@ class Engine:
             rows = {name: stack[start : start + len(tile)] for name, stack in own.items()}
             received = params.rows(start, start + len(tile))
             losses.append(self._train_tile(backend, frozen, tile, received, rows, phase, key))
-        shared = {name: tensor for name, tensor in params.shared.items() if name not in own}
-        return Params(shared, {**params.own, **own}), torch.cat(losses)
+        return params.with_own(own), torch.cat(losses)
 
     def _train_tile(
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key

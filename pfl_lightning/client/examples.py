@@ -100,6 +100,11 @@ class Examples:
         """Whether the clients are in the order that training needs."""
         return bool((self.counts[1:] <= self.counts[:-1]).all())
 
+    def class_counts(self, classes: int) -> Tensor:
+        """Number of examples of each class, ``[clients, classes]``; the targets must be class labels."""
+        counts = self.device_counts.new_zeros(len(self), classes)
+        return counts.scatter_add_(1, self.targets(self.positions), self.present.to(counts))
+
     def to(self, device: torch.device, **_: object) -> "Examples":
         """The same examples on a device; ``counts`` and ``host_ids`` stay on the CPU."""
         return replace(self, samples=self.samples.to(device), ids=self.ids.to(device), index=self.index.to(device))

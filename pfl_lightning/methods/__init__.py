@@ -9,6 +9,7 @@ from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
+from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
@@ -33,6 +34,7 @@ __all__ = [
     "FedMac",
     "FedProx",
     "FedRep",
+    "FedRoD",
     "Gossip",
     "HeurFedAMP",
     "LGFedAvg",

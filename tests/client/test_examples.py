@@ -18,6 +18,12 @@ def test_places_are_examples_or_padding():
     assert examples.present[3].tolist() == [True, True, False, False, False]
 
 
+def test_the_examples_of_each_class_are_counted_without_padding():
+    examples = cohort()
+    examples.samples.targets = torch.tensor([0, 2, 2, 1, 1, 1, 1, 0, 0, 2])
+    assert examples.class_counts(3).tolist() == [[1, 0, 2], [0, 0, 0], [1, 4, 0], [1, 0, 1]]
+
+
 def test_some_clients_can_be_taken():
     taken = cohort().take(torch.tensor([True, False, False, True]))
     assert taken.ids.tolist() == taken.host_ids.tolist() == [0, 3]

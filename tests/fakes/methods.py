@@ -22,9 +22,16 @@ def stepping(method):
 
 def assert_weighted_mean(method, start, clients, counts, share=1e-10):
     """The shared model must be the mean of the clients' models by their samples, up to a share of the update."""
-    weights = counts / counts.sum()
+    expected = weighted_mean(clients, counts)
     for name, tensor in method.network.state_dict().items():
-        expected = sum(weight * client[name] for weight, client in zip(weights, clients, strict=True))
-        update = (expected - start[name]).abs().max()
+        update = (expected[name] - start[name]).abs().max()
         assert update > 1e-4
-        assert (tensor - expected).abs().max() < share * update
+        assert (tensor - expected[name]).abs().max() < share * update
+
+
+def weighted_mean(clients, counts):
+    """Mean of the clients' models, weighted by their samples."""
+    weights = counts / counts.sum()
+    return {
+        name: sum(weight * client[name] for weight, client in zip(weights, clients, strict=True)) for name in clients[0]
+    }

@@ -22,6 +22,7 @@ from pfl_lightning.methods import (
     FedMac,
     FedProx,
     FedRep,
+    FedRoD,
     HeurFedAMP,
     LGFedAvg,
     Local,
@@ -32,7 +33,7 @@ from pfl_lightning.methods import (
 )
 from pfl_lightning.models import MLP, VGG
 
-EVERY = (DeltaFL, Ditto, FedAMP, FedAvg, FedBABU, FedMac, FedProx, FedRep, HFMAML, HeurFedAMP, LGFedAvg, Local)
+EVERY = (DeltaFL, Ditto, FedAMP, FedAvg, FedBABU, FedMac, FedProx, FedRep, FedRoD, HFMAML, HeurFedAMP, LGFedAvg, Local)
 EVERY += (PFedMe, PerFedAvg)
 STEPS = {"epochs": 3, "epoch_steps": 1}
 

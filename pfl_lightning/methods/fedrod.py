@@ -1,0 +1,95 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from jsonargparse.typing import PositiveInt
+from torch import Tensor, nn
+
+from pfl_lightning.client import Examples
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods.base import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params, Tree, prefixed, select
+
+ABSENT = 1e-13  # stands for no samples: almost no share of the softmax, but float32 still has a bias of -30 to 1e-6
+
+
+class FedRoD(Method):
+    """Shared body and generic head, which clients train with a balanced loss, and a personal linear head on top.
+
+    Rule of a round; z is the body's output, n_i has client i's samples of each class::
+
+        body_i, G_i = SGD for epochs on cross-entropy(G_i(z) + log n_i), from body, G      # balanced softmax
+        P_i         = SGD for personal_epochs on cross-entropy(G_i(z) + P_i(z)), from P_i  # body_i, G_i frozen
+        keep P_i
+        body, G     = body, G - server_lr * (body, G - sum_i weight_i * (body_i, G_i))
+
+    The heads are linear: G_i trains with log n_i in its bias, so that biases are never decayed, and G_i + P_i trains as
+    one head. Clients are evaluated with body and G + P_i (``personal``), and with body and G (``global``).
+
+    Paper: Chen and Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, ICLR 2022,
+    arXiv:2107.00778, with linear personal heads.
+    Differs: the paper updates P_i beside body_i and G_i in every mini-batch; we train it after them, so that z is
+    computed once, with weight decay on G_i + P_i. It starts at zero: a new client's personal model is the global one.
+
+    Args:
+        personal_epochs: Epochs on the personal head per round.
+        kwargs: See ``Method``.
+    """
+
+    judged_models = ("personal", "global")
+
+    def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
+        super().__init__(head_layers=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        self.personal_epochs = personal_epochs
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
+        """Make the network and the bank, once; see ``Method.build``.
+
+        Raises:
+            PflError: If there are no classes, or the last layer is not linear with a bias.
+        """
+        if num_classes < 2:
+            raise PflError("model: FedRoD is not possible for a regression; allowed: data with classes")
+        super().build(input_shape, num_classes, *args, **kwargs)
+        last = next(iter(self.parts["head"])).split(".")[0]
+        layer, self.bias = self.network.get_submodule(last), f"{last}.bias"
+        if not isinstance(layer, nn.Linear) or layer.bias is None:
+            kind = type(self.network).__name__
+            raise PflError(f"model.network: {kind} is not possible with FedRoD; allowed: a linear last layer with bias")
+
+    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """Personal heads of zeros (``personal.*``)."""
+        heads = {name: t.new_zeros(num_clients, *t.shape) for name, t in select(tensors, self.parts["head"]).items()}
+        return {**super().at_first(tensors, num_clients, seed), **prefixed("personal", heads)}
+
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train body and generic head with the shifted bias, then the personal head as a part of the sum of both."""
+        bias, phase = self.bias, self.phase("all", self.epochs)
+        if (penalty := phase.penalty) is not None:  # it is for the bias without its shift
+            phase = replace(phase, penalty=lambda w, beside: penalty({**w, bias: w[bias] - beside["shift"]}, beside))
+        shift = log_counts(cohort, received.tree[bias])
+        shifted = received.with_own({bias: received.tree[bias] + shift, "shift": shift})
+        trained, losses = self.engine.train(cohort, shifted, phase, (*key, "all"))
+        generic = trained.without({"shift"}).with_own({bias: trained.own[bias] - shift})
+        head = self.phase("head", self.personal_epochs)
+        both, _ = self.engine.train(cohort, personalized(generic), head, (*key, "personal"))
+        own = {name: both.own[name] - generic.own[name] for name in head.moves}
+        return generic.beside("personal", Params({}, own)), losses
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The shared model with the personal heads, and the shared model itself."""
+        received = self.received(train.ids)
+        yield "personal", personalized(received)
+        yield "global", received
+
+
+def log_counts(cohort: Examples, bias: Tensor) -> Tensor:
+    """What is added to the logits: log n_i, ``[cohort, outputs]``; to a single one, that of class 1, the difference."""
+    logs = cohort.class_counts(max(len(bias), 2)).to(bias.dtype).clamp(min=ABSENT).log()
+    return logs if len(bias) > 1 else logs.diff()
+
+
+def personalized(params: Params) -> Params:
+    """The models with each client's personal head added to the generic one."""
+    return params.with_own({name: params.tree[name] + head for name, head in params.under("personal").own.items()})
