@@ -24,3 +24,19 @@ class Follow:
         """The copies after the step."""
         names = {f"{self.prefix}.{name}": tensor for name, tensor in tensors.items()}
         return {name: beside[name].lerp_(tensor, self.rate) for name, tensor in names.items()}
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Entries outside of a client's mask become zero, so that only the others are trained.
+
+    Attributes:
+        prefix: Prefix of the masks, booleans, such as ``mask`` for ``mask.fc1.weight``.
+    """
+
+    prefix: str = "mask"
+
+    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+        """The masked tensors."""
+        masks = {name: beside[f"{self.prefix}.{name}"] for name in tensors}
+        return {name: tensor.where(masks[name], 0) for name, tensor in tensors.items()}  # a product could be -0.0

@@ -1,6 +1,7 @@
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
+from pfl_lightning.methods.dispfl import DisPFL
 from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.dpsgd import DPSGD
 from pfl_lightning.methods.fedamp import FedAMP
@@ -27,6 +28,7 @@ __all__ = [
     "HFMAML",
     "DePRL",
     "DeltaFL",
+    "DisPFL",
     "Ditto",
     "FedAMP",
     "FedAvg",

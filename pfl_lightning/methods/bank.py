@@ -67,6 +67,30 @@ class ClientBank(nn.Module):
                     target[rows, block] = weights @ source[rows, block]
 
     @torch.no_grad()
+    def mix_held(self, matrix: Tensor, names: Iterable[str], masks: str, ids: Tensor | None = None) -> None:
+        """Mix as in ``mix``, but each entry among those clients only that hold it; others keep a zero.
+
+        Block by block a row becomes ``mask_i * (sum_j matrix_ij row_j) / (sum_j matrix_ij mask_j)``.
+
+        Args:
+            matrix: Weights, ``[receivers, senders]``; both axes are the clients ``ids``.
+            names: Tensors of real numbers, with zeros outside of their masks.
+            masks: Prefix of the masks, booleans, such as ``mask``.
+            ids: The clients that mix, ``[clients]``; by default all of them.
+        """
+        rows = slice(None) if ids is None else ids
+        for name in names:
+            stack, mask = self._matrix(name), self._matrix(f"{masks}.{name}")
+            weights, width = matrix.to(stack), block_width(stack)
+            for start in range(0, stack.shape[1], width):
+                block = slice(start, start + width)
+                held = mask[rows, block]
+                with torch.autocast(stack.device.type, enabled=False):
+                    share = weights @ held.to(stack)
+                    mixed = weights @ stack[rows, block] / share.where(share != 0, 1)
+                stack[rows, block] = mixed.where(held, 0)
+
+    @torch.no_grad()
     def inner_products(self, names: Iterable[str]) -> Tensor:
         """Inner products between all clients' rows, summed over some tensors block by block.
 

@@ -269,7 +269,7 @@ class Method(Evaluated):
 
     def record(self, batch: Round, uploaded: int) -> None:
         """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
-        up, down = (Traffic(self.engine.trainable, self.sparsity.prune) for _ in range(2))
+        up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
         self.messages(batch, up, down)
         self.ledger.record(8 * uploaded + up.bits, down.bits, (up.paper + down.paper) / len(batch.participants))
 

@@ -86,10 +86,23 @@ class Gossip(Method):
         rows = ids if len(ids) < self.built_for["num_clients"] else None
         parameters = sorted(self.mixed & self.engine.trainable)
         before = self.clients.spread(parameters, rows)
-        self.clients.mix(torch.from_numpy(links.matrix), self.mixed, ids=rows)
+        self.mix_clients(torch.from_numpy(links.matrix), rows)
         after = self.clients.spread(parameters, rows)
-        super().server_step(self.clients.mean(self.parts["all"], rows), batch)
+        super().server_step(self.mean_model(rows), batch)
         self._consensus = {"before": before, "after": after, "spectral_gap": links.spectral_gap}
+
+    def mix_clients(self, matrix: Tensor, rows: Tensor | None) -> None:
+        """Mix the participants' models in place.
+
+        Args:
+            matrix: Weights, float64 ``[receivers, senders]``; both axes are the participants.
+            rows: Their rows in ``clients``, ``[participants]``; None for all.
+        """
+        self.clients.mix(matrix, self.mixed, ids=rows)
+
+    def mean_model(self, rows: Tensor | None) -> Tree:
+        """The mean of the participants' models, ``[...]``; their rows are those of ``mix_clients``."""
+        return self.clients.mean(self.parts["all"], rows)
 
     def elapse(self, batch: Round) -> None:
         """Advance the clock; a client waits for its neighbours alone."""

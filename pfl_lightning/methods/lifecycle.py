@@ -93,6 +93,11 @@ class Lifecycle(pl.LightningModule, ABC):
     def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Tensors of clients that have not taken part yet, given the server's tensors."""
 
+    @property
+    def packs(self) -> bool:
+        """Whether models have many zeros, and so are packed to be sent and stored."""
+        return self.sparsity.prune
+
     # Building for a data set
 
     def setup(self, stage: str) -> None:
@@ -169,7 +174,7 @@ class Lifecycle(pl.LightningModule, ABC):
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the clock, the ledger, the counts of the sums, and what builds the method again; pack pruned models."""
+        """Add the clock, the ledger, the counts of the sums, and what builds the method again; pack sparse models."""
         checkpoint["clock"], checkpoint["ledger"] = asdict(self.clock), asdict(self.ledger)
         checkpoint["sums"] = (self.sums.calls, self.sums.bytes)
         checkpoint["sparsity"] = plain_values(asdict(self.sparsity))
@@ -177,7 +182,7 @@ class Lifecycle(pl.LightningModule, ABC):
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.built_for
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
-        if self.sparsity.prune:
+        if self.packs:
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

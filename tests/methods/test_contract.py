@@ -14,6 +14,7 @@ from pfl_lightning.methods import (
     HFMAML,
     DeltaFL,
     DePRL,
+    DisPFL,
     Ditto,
     FedAMP,
     FedAvg,
@@ -48,6 +49,8 @@ METHODS = {
     "DePRL": partial(DePRL, head_epochs=2, epochs=2),
     "DPSGD": DPSGD,
     "DPSGD on random graphs": partial(DPSGD, topology=ErdosRenyi(0.5, redraw_every=2), mixing="uniform"),
+    "DisPFL": partial(DisPFL, drop_rounds=4),
+    "DisPFL, uniform and random": partial(DisPFL, layers="uniform", regrow="random", mixing="uniform"),
     "Ditto": Ditto,
     "FedAMP": partial(FedAMP, sigma=1.0, attention_lr=0.1, proximity=0.5),
     "FedAvg": FedAvg,
@@ -82,6 +85,7 @@ NETWORKS = {
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
+MAY_STAY = ("mask.",)  # a client may regrow what it has pruned
 NEED_A_BODY = [METHODS[name] for name in ("DePRL", "FedBABU", "FedRep", "FedRep over secure sums", "LGFedAvg")]
 
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
@@ -92,7 +96,12 @@ def tensors(method: Method) -> dict[str, torch.Tensor]:
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
+    return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
+
+
+def numbers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """All but the masks, whose distance is 1 if they have changed at all."""
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
 @every_method
@@ -140,11 +149,12 @@ def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_
         return start, tensors(method)
 
     start, reference = run("sequential")
-    update = distance(start, reference)
+    update = distance(numbers(start), numbers(reference))
     assert update > 1e-3
     for backend, chunk_size in (("batched", None), ("batched", 2), ("auto", 4), ("sequential", 3)):
         assert distance(reference, run(backend, chunk_size)[1]) < 1e-10 * update
-    assert distance(reference, run("batched", lr=0.02)[1]) > 1e-3 * update, "the comparison must be able to fail"
+    other = run("batched", lr=0.02)[1]
+    assert distance(numbers(reference), numbers(other)) > 1e-3 * update, "the comparison must be able to fail"
 
 
 @every_method
@@ -158,7 +168,9 @@ def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fi
     for name, rows in before.items():
         moved = (rows != method.clients.get_buffer(name)).flatten(1).any(1)
         expected = set(range(data.num_clients)) if name.startswith(WRITTEN_BY_THE_SERVER) else chosen
-        assert set(moved.nonzero().flatten().tolist()) == expected, name
+        found = set(moved.nonzero().flatten().tolist())
+        assert found <= expected, name
+        assert found == expected or name.startswith(MAY_STAY), name
 
 
 @every_method
