@@ -1,7 +1,7 @@
-"""What is claimed about accuracies: which one is better, and whether they rise.
+"""What is claimed about accuracies: which ones are better, and whether they rise.
 
-All comparisons are of runs with the same seed. ``A above B`` is a positive mean over the seeds of A - B; ``A not below
-B`` allows the mean to be negative by as much as one sample standard deviation of A - B over the seeds.
+All comparisons are of runs with the same seeds. A is above B if the mean of A - B over the seeds is positive. A is not
+below B if that mean is at least minus one sample standard deviation of A - B over the seeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ NAMES: Mapping[str, str] = {
     "ditto": "Ditto",
     "fedrod": "FedRoD",
 }
+UP_TO = "up to a standard deviation of the difference"
 
 
 def above(first: Floats, second: Floats) -> bool:
@@ -37,17 +38,36 @@ def not_below(first: Floats, second: Floats) -> bool:
     return bool(difference.mean() >= -allowed)
 
 
-def best_first(found: Found, methods: Sequence[MethodName] = GOSSIP[::-1]) -> Iterator[Claim]:
-    """On each graph, for each concentration, every method is better than the next."""
+def best_first(found: Found) -> Iterator[Claim]:
+    """On each graph and for each concentration, DePRL is above DisPFL, and this above D-PSGD."""
     for alpha in ALPHAS:
         for graph in GRAPHS:
-            values = [found[method, graph, alpha] for method in methods]
+            values = [found[method, graph, alpha] for method in GOSSIP[::-1]]
             yield Claim(
-                f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in methods)} (%)",
+                f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in GOSSIP[::-1])} (%)",
                 shown(values),
                 "falls",
                 all(above(better, worse) for better, worse in pairwise(values)),
             )
+
+
+def deprl_is_best(found: Found) -> Iterator[Claim]:
+    """In each row of a table, DePRL is above all other methods."""
+    for alpha, graph in dict.fromkeys((alpha, graph) for _, graph, alpha in found):
+        row = {method: values for (method, *where), values in found.items() if where == [graph, alpha]}
+        yield best_claim(f"alpha {alpha}, {graph}", row)
+
+
+def best_claim(where: str, row: Mapping[MethodName, Floats]) -> Claim:
+    """DePRL is above the best of some other methods."""
+    others = {method: values for method, values in row.items() if method != "deprl"}
+    rival = max(others, key=lambda method: others[method].mean())
+    return Claim(
+        f"{where}: DePRL, {NAMES[rival]} (the best other; %)",
+        shown([row["deprl"], others[rival]]),
+        "DePRL is better",
+        above(row["deprl"], others[rival]),
+    )
 
 
 def denser_is_better(found: Found) -> Iterator[Claim]:
@@ -55,12 +75,8 @@ def denser_is_better(found: Found) -> Iterator[Claim]:
     for method in GOSSIP:
         for alpha in ALPHAS:
             values = [found[method, graph, alpha] for graph in GRAPHS]
-            yield Claim(
-                f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)",
-                shown(values),
-                "none below the one before, up to a standard deviation of the difference",
-                all(not_below(denser, sparser) for sparser, denser in pairwise(values)),
-            )
+            text = f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)"
+            yield Claim(text, shown(values), f"does not fall, {UP_TO}", does_not_fall(values))
 
 
 def by_concentration(found: Found) -> Iterator[Claim]:
@@ -75,6 +91,11 @@ def by_concentration(found: Found) -> Iterator[Claim]:
                 "rises" if rises else "falls",
                 all(above(after, before) if rises else above(before, after) for before, after in pairwise(values)),
             )
+
+
+def does_not_fall(values: Sequence[Floats]) -> bool:
+    """Whether none of some accuracies is below the one before."""
+    return all(not_below(after, before) for before, after in pairwise(values))
 
 
 def shown(values: Sequence[Floats]) -> str:
