@@ -45,11 +45,11 @@ class RunSummary(pl.Callback):
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
         method = method_of(pl_module)
-        quantity = method.metrics[f"{split}/{method.judged_models[0]}"].quantity
+        quantity = method.metrics[f"{split}/{method.evaluated_models[0]}"].quantity
         judged = "New clients" if federated(trainer).new_clients else "Clients"
         title = f"{judged}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
-        for model in method.judged_models:
+        for model in method.evaluated_models:
             values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity.name}/{column}") for column in COLUMNS]
             table.add_row(model, *("" if value is None else quantity.show(float(value)) for value in values))
         return table

@@ -14,7 +14,7 @@ from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
-HONOURED = ("lr", "root", "new_clients")  # settings whose keys end so may change when a run resumes
+HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
 
 
 class Resume(NamedTuple):

@@ -1,6 +1,6 @@
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -24,7 +24,7 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions import ClassShards, NaturalUsers, Partition, Parts, Population
+from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
@@ -58,7 +58,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             selects no checkpoint; the others stay ``test``, at least one. 0 for none.
         judge_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
-            that did. They get a new draw of the partition, as in DePRL (arXiv:2312.10815). 0 to disable.
+            that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
+            they get a new draw of the partition: they train on samples that the run has trained on, and are tested on
+            its test samples. 0 to disable.
+        new_head_epochs: Epochs for which each new client trains a new head on the learned body, which is frozen
+            (``refitted``). 0 for what the method does with a client that has not taken part yet.
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
     """
@@ -87,6 +91,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         choice_fraction: ClosedUnitInterval = 0.0,
         judge_train: bool = False,
         new_clients: NonNegativeInt = 0,
+        new_head_epochs: NonNegativeInt = 10,
         partition_seed: NonNegativeInt = 0,
         seed: NonNegativeInt = 1,
     ) -> None:
@@ -98,7 +103,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
-        self.judge_train, self.new_clients = judge_train, new_clients
+        self.judge_train, self.new_clients, self.new_head_epochs = judge_train, new_clients, new_head_epochs
         self.partition_seed, self.seed = partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
 
@@ -142,10 +147,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """
         if self.new_clients and stage not in (None, "test"):
             raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
-        if self.new_clients and isinstance(self.partition, NaturalUsers):
-            raise PflError("data.new_clients: not possible with NaturalUsers; allowed: 0, or another data.partition")
-        if self.new_clients and self.held_out.val_clients:
-            raise PflError("data.new_clients: not possible with data.val_clients; allowed: 0")
+        if self.new_clients and (self.held_out.val_clients or self.held_out.test_clients):
+            raise PflError(f"data.new_clients: not possible with data.{self.held_out.clients_option}; allowed: 0")
         if self.tables:
             return
         self.held_out.check(self.judged_clients)
@@ -170,20 +173,23 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         Returns:
             Sample indices of each client, by split.
         """
-        labels = samples.labels()
-        rng = numpy_generator(self.partition_seed, "new clients" if self.new_clients else "partition")
-        population = Population(self.judged_clients, self.speeds.mean_times(self.judged_clients))
-        held_out = self.held_out
-        if official is not None and held_out.test_fraction is None and not held_out.test_clients:
-            parts, test_parts = self.partition(labels.cut(official), self.num_classes, population, rng)
-            splits = [parts, [part + official for part in test_parts]]
-        elif self.new_clients:
-            raise PflError(
-                "data.new_clients: not possible unless clients are tested on the data set's own test split; allowed: 0"
-            )
-        else:
-            splits = [*self.partition([labels], self.num_classes, population, rng)]
-        return held_out.assign(splits, rng, self.overlap)
+        labels, splits = samples.labels(), [np.arange(len(samples.targets))]
+        if official is not None and self.held_out.test_fraction is None and not self.held_out.test_clients:
+            splits = [splits[0][:official], splits[0][official:]]
+        parts = self._deal(labels, splits, self.num_clients)
+        if self.new_clients:
+            trained, tested = (np.concatenate(each) for each in (parts["train"] + parts["val"], parts["test"]))
+            splits = self.partition.for_new_clients(labels, splits, trained, tested)
+            parts = self._deal(labels, splits, self.new_clients, new=True)
+        return parts
+
+    def _deal(self, labels: Labels, splits: Sequence[Indices], clients: int, new: bool = False) -> dict[Split, Parts]:
+        """Assign samples, those for training and others, to some clients and to splits."""
+        rng = numpy_generator(self.partition_seed, "new clients" if new else "partition")
+        population = Population(clients, self.speeds.mean_times(clients), new)
+        dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
+        parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
+        return self.held_out.assign(parts, rng, self.overlap)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.

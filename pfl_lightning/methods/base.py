@@ -72,6 +72,7 @@ class Method(Evaluated):
     """
 
     trains: ClassVar[Part] = "all"
+    mixes: ClassVar[Part] = "nothing"  # with the models of other clients, without a server
     usual_head_layers: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
@@ -132,7 +133,7 @@ class Method(Evaluated):
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
         self.engine = Engine(self.network, self.backend, self.chunk_size)
         self.parts = self.network.parts(self.head_layers)
-        if {self.keeps, self.trains} & {"head", "body"} and not self.parts["body"]:
+        if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(
                 f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} has only one layer"
             )
@@ -208,10 +209,6 @@ class Method(Evaluated):
         """
         shared = select(self.network.state_dict(), self.shared)
         down.add({name: tensor[None] for name, tensor in shared.items()}, {0: len(batch.participants)})
-
-    def elapse(self, batch: Round) -> None:
-        """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
-        self.clock.advance(batch.times, batch.communication_time)
 
     # What every method shares
 

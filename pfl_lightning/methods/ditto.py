@@ -20,7 +20,9 @@ class Ditto(Method):
         w   = w - server_lr * (w - sum_i weight_i * w_i)
 
     w in the second line is the received model. ``proximity`` is the paper's lambda; with 0 the personal models are
-    those of ``Local``. Clients are evaluated with v_i (``personal``) and with w (``global``).
+    those of ``Local``. Clients are evaluated with v_i (``personal``) and with w (``global``). Clients that are new to a
+    finished run train their heads on the mean body of all v_i, as in DePRL's Table 8 (arXiv:2312.10815), where Ditto is
+    below FedAvg: with the body of w it would be equal to it.
 
     Paper: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021, arXiv:2012.04221,
     Algorithm 1.

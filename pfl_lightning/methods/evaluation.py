@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.client import Examples, Penalty, Phase
-from pfl_lightning.data import Judgement
+from pfl_lightning.data import Judgement, federated
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.lifecycle import Lifecycle
 from pfl_lightning.metrics import ClientScore
-from pfl_lightning.models import Part
-from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params
+from pfl_lightning.models import NetworkFactory, Part, start_network
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.tree import Params, Tree, select
 
 
 class Measure(Protocol):
@@ -33,6 +34,13 @@ class Evaluated(Lifecycle):
     if it keeps nothing), and the same after the part that the method ``refits`` was trained further on the client's own
     samples (``refitted``); or the client's second, ``personal`` model and the ``global`` one.
 
+    Clients that are new to a finished run are tested in the same way with every method: each trains a new head on the
+    ``common_body``, which is frozen, in full epochs with the ``lr``, ``momentum`` and other settings of the first round
+    (``refitted``). Beside it stands the ``global`` model of the methods that have one. With ``data.new_head_epochs`` 0
+    they are judged by the method's own models instead, each as a client that has not taken part yet.
+
+    Paper: Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8.
+
     Attributes:
         scores: The clients' scores, by ``split/model``.
         measures: Metrics of the models themselves, by ``model/metric``; callbacks add theirs before an evaluation, and
@@ -44,10 +52,12 @@ class Evaluated(Lifecycle):
     personal: ClassVar[bool] = False
     eval_epochs: int
     eval_momentum: float
+    make_network: NetworkFactory
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.measures = nn.ModuleDict()
+        self._newcomer: Tree = {}
 
     @abstractmethod
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
@@ -87,6 +97,45 @@ class Evaluated(Lifecycle):
         """The phase that refits a part before a client is evaluated."""
         return replace(self.phase(self.refits, self.eval_epochs), lr=self.lr, momentum=self.eval_momentum, steps=None)
 
+    # Clients that are new to a finished run
+
+    def on_test_start(self) -> None:
+        """Give new clients what they begin with."""
+        data = federated(self.trainer)
+        seed = seed_of(data.seed, "new clients")
+        if self.new_head_epochs:
+            self._newcomer = {**self.common_body(), **self._new_head(seed)}
+        elif data.new_clients:
+            self.clients = ClientBank(self.at_first(self.network.state_dict(), data.new_clients, seed))
+
+    def common_body(self) -> Tree:
+        """The body on which new clients train their heads.
+
+        It is the network's, except for what clients have of their own, in ``personal`` models or otherwise: this is the
+        mean over all clients.
+        """
+        names = {f"personal.{name}" if self.personal else name: name for name in self.parts["body"]}
+        own = self.clients.mean(names.keys() & set(self.clients.names))
+        server = select(self.network.state_dict(), self.parts["body"])
+        return {**server, **{names[name]: mean for name, mean in own.items()}}
+
+    def _new_head(self, seed: int) -> Tree:
+        """The head of a new network, ``[...]``."""
+        shape = self.built_for["input_shape"], self.built_for["num_classes"]
+        head = select(start_network(self.make_network, *shape, seed, {}).state_dict(), self.parts["head"])
+        old = self.network.state_dict()
+        return {name: tensor.to(old[name]) for name, tensor in head.items()}
+
+    def _judge_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The models of new clients, in the order of ``evaluated_models``."""
+        # a rule after each step is about what the run's clients hold, such as masks
+        phase = replace(self.phase("head", self.new_head_epochs), lr=self.lr, steps=None, after_step=None)
+        yield "refitted", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
+        if "global" in self.evaluated_models:
+            yield "global", Params(self.network.state_dict(), {})
+
+    # One evaluation
+
     @property
     def metrics(self) -> dict[str, ClientScore]:
         """The clients' scores in the current evaluation, by ``split/model``."""
@@ -117,11 +166,12 @@ class Evaluated(Lifecycle):
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
         """Evaluate some clients with each of their models, on each split."""
         key = (batch.seed, "refit", self.clock.rounds)
+        judge = self._judge_new if self.new_head_epochs else self.judge
 
         def work(start: int, train: Examples) -> list[tuple[Any, tuple[Tensor, ...]]]:
             judged = {split: examples.rows(start, start + len(train)) for split, examples in batch.judged.items()}
             found: list[tuple[Any, tuple[Tensor, ...]]] = []
-            for model, params in self.judge(train, key):
+            for model, params in judge(train, key):
                 for split, examples in judged.items():
                     score = (examples.ids, examples.device_counts, *self.engine.score(examples, params))
                     found.append((self.scores[f"{split}/{model}"], score))

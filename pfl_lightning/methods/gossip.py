@@ -12,7 +12,7 @@ from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import Part
 from pfl_lightning.server import Links, Mixing, Ring, Topology
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, select
 
 
 class Gossip(Method):
@@ -26,7 +26,7 @@ class Gossip(Method):
     All clients begin with the same model, and are evaluated after mixing. Those that do not take part in a round keep
     what they have: the others mix over the links among themselves, with weights that follow from these alone. So under
     stage doubling, or with a pool, a client that joins brings an old model. There is no server: the network is the mean
-    of the participants' models, with which clients begin that are new to a finished run. Models are not pruned.
+    of what the participants have mixed, and as initialised where they mix nothing. Models are not pruned.
 
     A client sends its part to each neighbour that takes part, and can begin its next round when it has heard of all of
     them, whatever others do (``Clock.advance_locally``).
@@ -81,14 +81,14 @@ class Gossip(Method):
         )
 
     def server_step(self, mean: Tree, batch: Round) -> None:
-        """Mix the participants' models; the network becomes their mean."""
+        """Mix the participants' models; the network takes the mean of what they have mixed."""
         links, ids = self.links(batch), batch.examples.ids.sort().values
         rows = ids if len(ids) < self.built_for["num_clients"] else None
         parameters = sorted(self.mixed & self.engine.trainable)
         before = self.clients.spread(parameters, rows)
         self.mix_clients(torch.from_numpy(links.matrix), rows)
         after = self.clients.spread(parameters, rows)
-        super().server_step(self.mean_model(rows), batch)
+        super().server_step(select(self.mean_model(rows), self.mixed), batch)
         self._consensus = {"before": before, "after": after, "spectral_gap": links.spectral_gap}
 
     def mix_clients(self, matrix: Tensor, rows: Tensor | None) -> None:
@@ -103,6 +103,10 @@ class Gossip(Method):
     def mean_model(self, rows: Tensor | None) -> Tree:
         """The mean of the participants' models, ``[...]``; their rows are those of ``mix_clients``."""
         return self.clients.mean(self.parts["all"], rows)
+
+    def common_body(self) -> Tree:
+        """The mean of all clients' bodies."""
+        return select(self.mean_model(None), self.parts["body"])
 
     def elapse(self, batch: Round) -> None:
         """Advance the clock; a client waits for its neighbours alone."""

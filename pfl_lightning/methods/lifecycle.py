@@ -10,15 +10,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from pfl_lightning.client import Engine
-from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
-from pfl_lightning.models import Network
-from pfl_lightning.seeding import seed_of
+from pfl_lightning.models import Network, Part
 from pfl_lightning.server import Sums, restored, stored
 from pfl_lightning.system import Clock, Ledger
 from pfl_lightning.tree import Tree
@@ -40,6 +39,8 @@ class Lifecycle(pl.LightningModule, ABC):
         ledger: Bits communicated.
         built_for: Arguments of ``build``, such as the input shape and the number of classes.
         test_only: Whether some clients never train.
+        new_head_epochs: If new clients are tested on new heads: the epochs for which they train them.
+        parts: Names of the tensors of each part of the network.
     """
 
     network: Network
@@ -48,6 +49,8 @@ class Lifecycle(pl.LightningModule, ABC):
     chunks: Chunks
     built_for: dict[str, Any]
     test_only: bool = False
+    new_head_epochs: int = 0
+    parts: dict[Part, frozenset[str]]
     lr: float
     sparsity: Sparsity
 
@@ -98,14 +101,23 @@ class Lifecycle(pl.LightningModule, ABC):
         """Whether models have many zeros, and so are packed to be sent and stored."""
         return self.sparsity.prune
 
+    @property
+    def evaluated_models(self) -> tuple[str, ...]:
+        """The models of this evaluation: ``judged_models``, or those of new clients that train new heads."""
+        if not self.new_head_epochs:
+            return self.judged_models
+        return ("refitted", *(model for model in self.judged_models if model == "global"))
+
     # Building for a data set
 
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and evaluated model."""
         data = federated(self.trainer)
         self.build_for(data)
+        self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
+        self.scores.clear()
         for split in data.judged_splits:
-            for model in self.judged_models:
+            for model in self.evaluated_models:
                 kind = ClientLoss if data.regression or split == "train" else ClientAccuracy
                 self.scores[f"{split}/{model}"] = kind(data.judged_clients)
 
@@ -116,8 +128,8 @@ class Lifecycle(pl.LightningModule, ABC):
             data: The data set, after its ``setup``.
 
         Raises:
-            PflError: If the network cannot take the inputs, or the method evaluates personal models but some clients
-                never train.
+            PflError: If the network cannot take the inputs, or has no body for new clients, or the method evaluates
+                personal models but some clients never train.
         """
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
@@ -133,13 +145,11 @@ class Lifecycle(pl.LightningModule, ABC):
                 f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
                 f"{data.input_kind}; see configs/data for a network that fits"
             )
-
-    def on_test_start(self) -> None:
-        """Give new clients the tensors of a client that has not taken part yet."""
-        data = federated(self.trainer)
-        if data.new_clients:
-            seed = seed_of(data.seed, "new clients")
-            self.clients = ClientBank(self.at_first(self.network.state_dict(), data.new_clients, seed))
+        if data.new_clients and data.new_head_epochs and not self.parts["body"]:
+            raise PflError(
+                f"data.new_head_epochs: {data.new_head_epochs} is not possible with {type(self.network).__name__}, "
+                "which has only one layer and so no body; allowed: 0"
+            )
 
     # The server's optimizer
 
@@ -157,7 +167,16 @@ class Lifecycle(pl.LightningModule, ABC):
         for group in self.optimizer.param_groups:
             group["lr"] = self.optimizer.defaults["lr"]
 
-    # Logs
+    # Simulated time and logs
+
+    def elapse(self, batch: Round) -> None:
+        """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
+        self.clock.advance(batch.times, batch.communication_time)
+
+    def log_clock(self) -> None:
+        """Log simulated seconds; the step of all logs is the number of rounds completed."""
+        self.log("step", float(self.clock.rounds))
+        self.log_dict(self.clock.scalars(), prog_bar=True)
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
         """Log a round's simulated time, loss and cohort size, and what has been summed and sent so far."""
@@ -165,11 +184,6 @@ class Lifecycle(pl.LightningModule, ABC):
         self.log_dict({**self.sums.scalars(), **self.ledger.scalars()})
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
-
-    def log_clock(self) -> None:
-        """Log simulated seconds; the step of all logs is the number of rounds completed."""
-        self.log("step", float(self.clock.rounds))
-        self.log_dict(self.clock.scalars(), prog_bar=True)
 
     # Checkpoints
 

@@ -24,7 +24,8 @@ LOSS = "train/loss"
 LOGGED = (COHORT, CALLS, BITS, LINK_BITS, LOSS)
 KINDS = ("density/", "consensus/")  # begin the tags of SparsityTracker, and of methods without a server
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
-NO_MATTER = {"data.root", "data.communication_time", "data.new_clients"}  # the communication time is applied afterwards
+# new clients come after training, and the communication time is applied afterwards
+NO_MATTER = {"data.root", "data.communication_time", "data.new_clients", "data.new_head_epochs"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,21 +201,42 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
     assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
 
 
-def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
-    learned = ["--model=FedRep", *SMALL, "--model.lr=0.1"]
-    main(["fit", *learned, "--trainer.max_steps=30", "--trainer.val_check_interval=30"])
+def shown_means(capsys, *args: str) -> dict[str, float]:
+    """The means in the table of ``pfl test``, by model."""
     capsys.readouterr()
-    main(["test", *learned, "--ckpt_path=last", "--data.new_clients=40"])
+    main(["test", *args, "--ckpt_path=last"])
     told = capsys.readouterr().out
-    assert "New clients' test accuracy (%) after round 30" in told
+    assert "New clients' test accuracy (%) after round" in told
     rows = [line.replace("│", " ").split() for line in told.splitlines()]
-    means = {row[0]: float(row[1]) for row in rows if row[:1] in (["stored"], ["refitted"])}
-    # 3 of 10 classes per client: a head that nobody has trained guesses among 10, a refitted one knows its 3
-    assert means["stored"] < 30
+    return {row[0]: float(row[1]) for row in rows if row and row[0] in ("refitted", "stored", "global", "personal")}
+
+
+@pytest.mark.parametrize("method", ["FedRep", "DePRL"])
+def test_new_clients_train_new_heads_on_the_learned_body(method, capsys):
+    learned = [f"--model={method}", *SMALL, "--model.lr=0.1"]
+    main(["fit", *learned, "--trainer.max_steps=30", "--trainer.val_check_interval=30"])
+    new = [*learned, "--data.new_clients=40"]
+    means = shown_means(capsys, *new)
+    assert means == shown_means(capsys, *new)
+    # 3 of 10 classes per client: a head that nobody has trained guesses among 10, a trained one knows its 3
+    assert list(means) == ["refitted"]
     assert means["refitted"] > 70
+    assert shown_means(capsys, *new, "--data.new_head_epochs=0")["stored"] < 30
     with pytest.raises(SystemExit):
-        main(["fit", *learned, "--data.new_clients=40"])
+        main(["fit", *new])
     assert "data.new_clients: new clients cannot train" in capsys.readouterr().err
+
+
+def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
+    fakes.WRITERS["femnist"](Path("files"))  # 24 writers
+    run = ["--model=Ditto", *SMALL, "--data=FEMNIST", "--data.root=files", "--data.num_clients=20"]
+    main(["fit", *run, "--trainer.max_steps=1"])
+    assert list(shown_means(capsys, *run, "--data.new_clients=4")) == ["refitted", "global"]
+    assert list(shown_means(capsys, *run, "--data.new_clients=4", "--data.new_head_epochs=0")) == ["personal", "global"]
+    with pytest.raises(SystemExit):
+        main(["test", *run, "--ckpt_path=last", "--data.new_clients=5"])
+    line = "data.new_clients: 5 is not possible; allowed: up to 4, the users that training has left"
+    assert line in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ import torch
 from pfl_lightning.data import (
     IID,
     ClassShards,
+    ConsecutiveClasses,
     Digits,
     Dirichlet,
+    EqualSizes,
     FederatedDataModule,
     LinearRepresentation,
     NaturalUsers,
@@ -76,7 +78,7 @@ def samples(examples):
 
 
 def split(module, name):
-    return samples(module.tables[name].examples(torch.arange(module.num_clients)))
+    return samples(module.tables[name].examples(torch.arange(module.judged_clients)))
 
 
 def fields(step):
@@ -401,20 +403,75 @@ def test_default_speeds_are_those_of_the_papers_law():
     np.testing.assert_array_equal(ready().speeds.times(0, 8), FixedExponential(mean=1.0, seed=0).times(0, 8))
 
 
-@pytest.mark.parametrize("options", [{"test_fraction": 0.25}, {"test_clients": 0.5}])
-def test_new_clients_are_refused_where_they_would_be_tested_on_training_samples(options):
-    with pytest.raises(PflError, match=r"data\.new_clients: not possible unless clients are tested on the data"):
+def held(module):
+    """The samples of training and validation, and those of tests, of each client."""
+    train, val, test = (split(module, name) for name in ("train", "val", "test"))
+    return {client: own + val[client] for client, own in train.items()}, test
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (Numbered, {}),
+        (Numbered, {"test_fraction": 0.4}),
+        (Numbered, {"partition": ConsecutiveClasses(2, EqualSizes(10))}),
+        (Unsplit, {"partition": ClassShards(2)}),
+    ],
+)
+@pytest.mark.parametrize("val_fraction", [0.0, 0.25])
+def test_new_clients_train_on_what_the_run_trained_on_and_are_tested_on_its_test_samples(kind, options, val_fraction):
+    run, new = (kind(val_fraction=val_fraction, new_clients=count, **options) for count in (0, 5))
+    for module in (run, new):
+        module.setup("test")
+    (trained, tested), (trained_anew, tested_anew) = held(run), held(new)
+    assert list(trained_anew) == list(tested_anew) == [0, 1, 2, 3, 4]
+    for before, after in ((trained, trained_anew), (tested, tested_anew)):
+        assert set(chain(*after.values())) <= set(chain(*before.values()))
+        assert len(set(chain(*after.values()))) == len([*chain(*after.values())]), "no sample is of two clients"
+        assert all(after.values())
+        assert {frozenset(own) for own in after.values()}.isdisjoint(map(frozenset, before.values()))
+
+
+def test_new_clients_get_every_sample_that_the_run_had():
+    run, new = ready(), ready(new_clients=3)
+    for before, after in zip(held(run), held(new), strict=True):
+        assert sorted(chain(*after.values())) == sorted(chain(*before.values()))
+
+
+@pytest.mark.parametrize(("kind", "test_fraction"), [(Numbered, None), (Numbered, 0.3), (Unsplit, None)])
+def test_new_clients_of_natural_users_are_users_that_the_run_has_left(kind, test_fraction):
+    options = {"partition": NaturalUsers(), "num_clients": 6, "test_fraction": test_fraction}
+    run, new = kind(**options), kind(new_clients=4, **options)
+    for module in (run, new):
+        module.setup("test")
+    users = []
+    for module in (run, new):
+        trained, tested = held(module)
+        users.append([{number % USERS for number in trained[client] + tested[client]} for client in trained])
+        assert all(trained.values())
+        assert all(tested.values())
+    assert [list(map(len, each)) for each in users] == [[1] * 6, [1] * 4]
+    assert sorted(chain(*users[0], *users[1])) == list(range(USERS))
+
+
+@pytest.mark.parametrize(("num_clients", "left"), [(6, 4), (10, 0)])
+def test_more_new_clients_than_users_are_left_are_refused(num_clients, left):
+    with pytest.raises(
+        PflError, match=rf"^data\.new_clients: 5 .* allowed: up to {left}, the users that training has "
+    ):
+        Numbered(partition=NaturalUsers(), num_clients=num_clients, new_clients=5).setup("test")
+
+
+def test_too_few_samples_for_new_clients_are_refused():
+    with pytest.raises(PflError, match=r"^data\.new_clients: 33 is not possible .* 160 training .* allowed: 1 to 32$"):
+        ready(new_clients=33)
+
+
+@pytest.mark.parametrize("options", [{"test_clients": 0.5}, {"val_clients": 0.5}])
+def test_new_clients_are_refused_where_some_clients_never_train(options):
+    ((name, share),) = options.items()
+    with pytest.raises(PflError, match=rf"^data\.new_clients: not possible with data\.{name}: {share}; allowed: 0$"):
         Digits(new_clients=5, **options).setup("test")
-
-
-def test_new_clients_are_refused_where_some_clients_are_for_validation_alone():
-    with pytest.raises(PflError, match=r"data\.new_clients: not possible with data\.val_clients; allowed: 0"):
-        Digits(new_clients=5, val_clients=0.5).setup("test")
-
-
-def test_users_that_took_part_are_not_new():
-    with pytest.raises(PflError, match=r"data\.new_clients: not possible with NaturalUsers; allowed: 0, or another"):
-        LinearRepresentation(new_clients=5).setup("test")
 
 
 @pytest.mark.parametrize("stage", ["fit", "validate"])

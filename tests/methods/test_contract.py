@@ -1,10 +1,12 @@
 """What every method must do; a new method is one more row of METHODS."""
 
 import inspect
+import math
 from functools import partial
 
 import pytest
 import torch
+from torch import nn
 from torch.optim import SGD
 
 from pfl_lightning import methods
@@ -213,3 +215,45 @@ def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
         assert {tensor.dtype for tensor in tensors(method).values() if tensor.is_floating_point()} <= {torch.float32}
     assert losses["bf16-mixed"] == pytest.approx(losses["32-true"], rel=0.05)
     assert losses["bf16-mixed"] != losses["32-true"]
+
+
+class Seen(nn.Module):
+    """What clients are judged by: some tensors, one row per client."""
+
+    def __init__(self, names):
+        super().__init__()
+        self.names, self.rows = sorted(names), {}
+
+    def measure(self, params):
+        models = [params.client(row) for row in range(next(map(len, params.own.values())))]
+        return torch.stack([torch.cat([model[name].flatten() for name in self.names]) for model in models])
+
+    def update(self, ids, measured):
+        self.rows |= dict(zip(ids.tolist(), measured, strict=True))
+
+    @property
+    def stack(self):
+        return torch.stack([self.rows[client] for client in sorted(self.rows)])
+
+
+@every_method
+def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    found = {}
+    for backend, chunk_size in (("sequential", None), ("batched", 3), ("auto", 1)):
+        method = make(network=NETWORKS["mlp"], backend=backend, chunk_size=chunk_size)
+        trainer, data = fit(method, ragged_data(), 2), ragged_data(new_clients=4, new_head_epochs=3, val_fraction=0.0)
+        before, body = tensors(method), method.common_body()
+        seen = {part: Seen(method.parts[part]) for part in ("body", "head")}
+        method.measures.update({f"refitted/{part}": each for part, each in seen.items()})
+        (scores,) = trainer.test(method, data, verbose=False)
+        assert distance(before, tensors(method)) == 0, "the run is as it was"
+        assert method.metrics["test/refitted"].samples.shape == (4,)
+        assert {key.split("/")[1] for key in scores if key.startswith("test/")} == set(method.evaluated_models)
+        assert all(map(math.isfinite, scores.values()))
+        common = torch.cat([body[name].flatten() for name in seen["body"].names])
+        assert torch.equal(seen["body"].stack, common.expand(4, -1))
+        found[backend] = seen["head"].stack
+    heads = found["sequential"]
+    assert torch.pdist(heads).min() > 1e-6
+    assert max((heads - other).abs().max() for other in found.values()) < 1e-10

@@ -1,6 +1,6 @@
 """How a data set is split among clients: pure functions of labels, users, speeds and a generator."""
 
-from pfl_lightning.data.partitions.base import Labels, Partition, Parts, Population
+from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.dirichlet import Dirichlet, EqualDirichlet, GroupedDirichlet
 from pfl_lightning.data.partitions.shards import IID, ClassShards, ConsecutiveClasses, SpeedGroups, UnequalClassShards
 from pfl_lightning.data.partitions.sizes import EqualSizes, LogNormalSizes, Sizes, UniformSizes
@@ -14,6 +14,7 @@ __all__ = [
     "EqualDirichlet",
     "EqualSizes",
     "GroupedDirichlet",
+    "Indices",
     "Labels",
     "LogNormalSizes",
     "NaturalUsers",

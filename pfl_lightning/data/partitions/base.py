@@ -23,10 +23,9 @@ class Labels(NamedTuple):
     classes: Indices
     users: Indices | None = None
 
-    def cut(self, place: int) -> list["Labels"]:
-        """Split into the samples before a position, and those from it on."""
-        pieces = (slice(place), slice(place, None))
-        return [Labels(self.classes[piece], None if self.users is None else self.users[piece]) for piece in pieces]
+    def take(self, places: Indices) -> "Labels":
+        """The labels of some samples, in this order."""
+        return Labels(self.classes[places], None if self.users is None else self.users[places])
 
 
 class Population(NamedTuple):
@@ -35,10 +34,17 @@ class Population(NamedTuple):
     Attributes:
         num_clients: Number of clients.
         times: Mean computation time of each client in a round, in simulated seconds, ``[num_clients]``.
+        new: Whether they are new to a finished run.
     """
 
     num_clients: int
     times: NDArray[np.float64]
+    new: bool = False
+
+    @property
+    def option(self) -> str:
+        """The option that says how many there are."""
+        return "data.new_clients" if self.new else "data.num_clients"
 
 
 class Partition(ABC):
@@ -71,11 +77,27 @@ class Partition(ABC):
             PflError: If that is not possible.
         """
         for number, split in enumerate(splits):
-            least = self.min_size if number == 0 else 1
+            least = self.min_size if number == 0 else min(self.min_size, 1)
             if population.num_clients * least > len(split.classes):
                 name = "training" if number == 0 else "test"
                 raise PflError(
-                    f"data.num_clients: {population.num_clients} is not possible with at least {least} of the "
+                    f"{population.option}: {population.num_clients} is not possible with at least {least} of the "
                     f"{len(split.classes)} {name} samples per client; allowed: 1 to {len(split.classes) // least}"
                 )
         return self.split(splits, num_classes, population, rng)
+
+    def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
+        """Which samples clients get that are new to a finished run: they train on what others trained on.
+
+        So nobody is tested on a sample that the run has seen in training.
+
+        Args:
+            labels: Of all samples of the data set.
+            splits: The samples that were split among the run's clients: those for training, then others.
+            trained: The samples on which the run's clients trained or chose a model.
+            tested: The samples on which they were tested.
+
+        Returns:
+            The samples to split among the new clients, as in ``splits``.
+        """
+        return [np.sort(trained), np.sort(tested)]

@@ -103,8 +103,9 @@ class UnequalClassShards(ClassPartition):
             takers = np.flatnonzero(holds[label])
             if not 0 < len(takers) <= size:
                 raise PflError(
-                    f"data.num_clients: {population.num_clients} is not possible: class {label} has {size} samples for "
-                    f"{len(takers)} clients; allowed: numbers that give each class a client, and each client a sample"
+                    f"{population.option}: {population.num_clients} is not possible: class {label} has {size} samples "
+                    f"for {len(takers)} clients; allowed: numbers that give each class a client, and each client a "
+                    "sample"
                 )
             shares[label, takers] = _take_in_turn(int(size), len(takers), rng) / size
         return shares

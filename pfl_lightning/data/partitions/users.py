@@ -17,6 +17,8 @@ class NaturalUsers(Partition):
         min_samples: Minimum number of samples of a user, training and test together.
     """
 
+    min_size = 0  # users that have samples are counted below
+
     def __init__(self, min_samples: PositiveInt = 1) -> None:
         self.min_samples = min_samples
 
@@ -36,12 +38,22 @@ class NaturalUsers(Partition):
         counts = _count([split.users for split in splits if split.users is not None])
         eligible = np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
         if population.num_clients > len(eligible):
+            number = len(eligible)
+            users = (
+                f"up to {number}, the users that training has left" if population.new else f"1 to {number}, the users"
+            )
             raise PflError(
-                f"data.num_clients: {population.num_clients} is not possible; allowed: 1 to {len(eligible)}, "
-                f"the users with at least {self.min_samples} samples (data.partition.min_samples)"
+                f"{population.option}: {population.num_clients} is not possible; allowed: {users} with at least "
+                f"{self.min_samples} samples (data.partition.min_samples)"
             )
         chosen = rng.choice(eligible, population.num_clients, replace=False)
         return [_samples_of(chosen, split.users) for split in splits if split.users is not None]
+
+    def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
+        """All samples of the users that took no part; see ``Partition.for_new_clients``."""
+        assert labels.users is not None, "the run's clients are users"
+        seen = labels.users[np.concatenate([trained, tested])]
+        return [split[~np.isin(labels.users[split], seen)] for split in splits]
 
 
 def _count(splits: Sequence[Indices]) -> Indices:

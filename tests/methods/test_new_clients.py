@@ -1,0 +1,140 @@
+"""What clients get that are new to a finished run."""
+
+from functools import partial
+
+import pytest
+import torch
+from fakes.methods import built
+from torch import nn
+from torch.nn import functional as F
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import DPSGD, DePRL, DisPFL, Ditto, FedAvg, FedRep, LGFedAvg, Local, PerFedAvg
+from pfl_lightning.models import MLP, LogisticRegression, Network, start_network
+from pfl_lightning.seeding import seed_of
+from pfl_lightning.system import Participation
+
+EPOCHS, LR, MOMENTUM, DECAY = 4, 0.05, 0.9, 0.01
+
+
+def normed(input_shape, num_classes):
+    return Network({"fc": nn.Linear(*input_shape, 4), "norm": nn.BatchNorm1d(4), "head": nn.Linear(4, num_classes)})
+
+
+class Models(nn.Module):
+    """The models by which clients are judged, as a metric that keeps them."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = {}
+
+    def measure(self, params):
+        self.params = params
+        return torch.arange(len(next(iter(params.own.values()))))
+
+    def update(self, ids, rows):
+        self.found |= {client: self.params.client(row) for client, row in zip(ids.tolist(), rows.tolist(), strict=True)}
+
+
+def network_body(method):
+    return method.network.state_dict()
+
+
+def mean_rows(method, prefix=""):
+    return {name: method.clients.get_buffer(f"{prefix}{name}").double().mean(0) for name in method.parts["body"]}
+
+
+def mean_of_holders(method):
+    trainable = method.parts["body"] & method.engine.trainable
+    masks = {name: method.clients.get_buffer(f"mask.{name}") for name in trainable}
+    sums = {name: method.clients.get_buffer(name).sum(0) for name in trainable}
+    return {name: sums[name] / masks[name].sum(0).clamp(min=1) for name in trainable}
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (FedAvg, network_body),
+        (PerFedAvg, network_body),
+        (FedRep, network_body),
+        (Ditto, partial(mean_rows, prefix="personal.")),
+        (DPSGD, mean_rows),
+        (DePRL, mean_rows),
+        (partial(DisPFL, drop_rounds=2), mean_of_holders),
+        (LGFedAvg, mean_rows),
+        (Local, mean_rows),
+    ],
+)
+def test_the_common_body_is_the_servers_or_the_mean_of_the_clients_own(make, expected, ragged_data, fit):
+    method = built(make, ragged_data())
+    start = method.network.state_dict()["fc1.weight"].clone()
+    fit(method, ragged_data(participation=Participation(4)), 2)
+    body = method.common_body()
+    assert body.keys() == method.parts["body"]
+    assert not torch.allclose(body["fc1.weight"], start)
+    for name, tensor in expected(method).items():
+        if name in body:
+            torch.testing.assert_close(body[name], tensor.to(body[name].dtype))
+
+
+def test_statistics_that_stay_with_the_clients_count_with_their_mean():
+    method = FedAvg(network=normed, batch_norm="local")
+    method.build((5,), 3, 6)
+    statistics = method.clients.get_buffer("norm.running_mean").normal_()
+    body = method.common_body()
+    assert torch.equal(body["fc.weight"], method.network.state_dict()["fc.weight"])
+    torch.testing.assert_close(body["norm.running_mean"], statistics.mean(0))
+
+
+@pytest.mark.parametrize("make", [FedAvg, Ditto, DePRL])
+def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    network = partial(MLP, hidden=(8, 5))
+    method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
+    trainer = fit(method, ragged_data(), 2)
+    body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
+    method.measures["refitted/models"] = judged = Models()
+    trainer.test(method, data, verbose=False)
+    fresh = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})
+    assert not torch.allclose(fresh.fc3.weight, method.network.fc3.weight)
+    for client in range(3):
+        own = data.tables["train"].examples(torch.tensor([client]))
+        model = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})
+        model.load_state_dict({**model.state_dict(), **body})
+        groups = [{"params": [model.fc3.weight], "weight_decay": DECAY}, {"params": [model.fc3.bias]}]
+        optimizer = torch.optim.SGD(groups, lr=LR, momentum=MOMENTUM)
+        for _ in range(EPOCHS):  # every batch holds all samples
+            optimizer.zero_grad()
+            F.cross_entropy(model(own.gather(own.positions)[0]), own.targets(own.positions)[0]).backward()
+            optimizer.step()
+        for name, tensor in model.state_dict().items():
+            torch.testing.assert_close(judged.found[client][name], tensor, atol=1e-12, rtol=0)
+
+
+def test_the_network_of_gossip_has_no_part_that_is_not_mixed(ragged_data, fit):
+    method = built(DePRL, ragged_data())
+    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    fit(method, ragged_data(), 2)
+    changed = {name for name, tensor in method.network.state_dict().items() if not torch.equal(tensor, start[name])}
+    assert changed == method.parts["body"]
+
+
+def test_a_test_of_new_clients_leaves_the_method_as_it_was(ragged_data, fit):
+    method = built(Ditto, ragged_data())
+    trainer = fit(method, ragged_data(), 2)
+
+    def scores(**options):
+        return trainer.test(method, ragged_data(**options), verbose=False)[0]
+
+    usual, new = scores(), scores(new_clients=3)
+    assert scores(new_clients=3) == new
+    assert scores() == usual
+    assert {name.split("/")[1] for name in usual if name.startswith("test")} == {"personal", "global"}
+
+
+def test_a_network_without_a_body_is_refused(ragged_data):
+    data = ragged_data(new_clients=3)
+    data.setup("test")
+    line = r"^data\.new_head_epochs: 10 is not possible with LogisticRegression, .* no body; allowed: 0$"
+    with pytest.raises(PflError, match=line):
+        FedAvg(network=LogisticRegression).build_for(data)
