@@ -1,6 +1,8 @@
 """What clients get that are new to a finished run, by ``pfl test --data.new_clients``."""
 
 import json
+from contextlib import redirect_stdout
+from io import StringIO
 
 import numpy as np
 
@@ -40,5 +42,6 @@ def run_accuracy(run: Run, clients: int) -> float:
 
 def _test(run: Run, clients: int) -> float:
     options = [f"--config={run.folder}/config.yaml", f"--ckpt_path={run.folder}/checkpoints/last.ckpt"]
-    cli = PflCLI(["test", *options, f"--data.new_clients={clients}", "--trainer.enable_progress_bar=false"])
+    with redirect_stdout(StringIO()):  # a table for each run
+        cli = PflCLI(["test", *options, f"--data.new_clients={clients}", "--trainer.enable_progress_bar=false"])
     return float(cli.trainer.callback_metrics[MEAN])

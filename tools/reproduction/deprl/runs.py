@@ -59,6 +59,7 @@ def sweep(
     graphs: Sequence[Graph] = GRAPHS,
     alphas: Sequence[float] = ALPHAS,
     vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    options: Sequence[str] = (),
 ) -> Sweep:
     """Runs of a method on some graphs, which methods with a server have not, with some concentrations.
 
@@ -68,9 +69,10 @@ def sweep(
         graphs: The graphs.
         alphas: Concentrations of the Dirichlet draws.
         vary: What varies beside them.
+        options: More options of ``pfl fit``.
     """
     masks = [f"--model.drop_rounds={ROUNDS[place.scale]}"] if method == "dispfl" else []
-    return Sweep((method,), varied(method, graphs, alphas, vary), [*OPTIONS[method].split(), *masks])
+    return Sweep((method,), varied(method, graphs, alphas, vary), [*OPTIONS[method].split(), *masks, *options])
 
 
 def varied(
