@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from io import BytesIO
 from math import inf, isqrt, log
-from numbers import Real
 from pathlib import Path
 
 import networkx as nx
@@ -155,7 +154,7 @@ class GraphFile(Topology):
             raise self._error(f"the link {twice[0]} more than once", "each link once")
         graph = nx.Graph(graph)
         for link, weight in nx.get_edge_attributes(graph, "weight").items():
-            if not (isinstance(weight, Real) and 0 < weight < inf):
+            if not (isinstance(weight, int | float) and 0 < weight < inf):
                 raise self._error(f"the weight {weight} of the link {link}", "positive numbers")
         if not nx.is_connected(graph):
             raise self._error("a graph that is not connected", "one with a path between every two clients")
