@@ -18,6 +18,7 @@ from pfl_lightning.callbacks import (
     PercentileErrors,
     RoundCheckpoint,
     RunSummary,
+    TopologyFigure,
 )
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.cli.console import complain
@@ -178,7 +179,7 @@ class PflCLI(LightningCLI):
             kwargs["default_root_dir"] = folder
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
-        pictures = [PartitionFigure(), ClientHistograms(), ClientScatter()]
+        pictures = [PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
         own = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else given.callbacks or []
         kwargs["callbacks"] = [*own, EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:

@@ -43,6 +43,28 @@ def test_a_graph_from_a_file_is_chosen_on_the_command_line(capsys):
     assert gaps() == pytest.approx([(2 - 2 * np.cos(np.pi / 6)) / 3] * 2)
 
 
+def test_describe_draws_the_graph_beside_the_partition(capsys):
+    graph = ["--model.topology=GraphFile", "--model.topology.path=path.graphml", "--data.num_clients=6"]
+    main(["data", "describe", "--model=DPSGD", *graph, "--figure=deep/split.svg"])
+    assert {path.name for path in Path("deep").iterdir()} == {"split.svg", "split_topology.svg"}
+    assert "<svg" in Path("deep/split_topology.svg").read_text()
+    assert "Figure: deep/split_topology.svg" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("args", [["--model=FedRep"], ["--model=DPSGD", "--data.new_clients=5"]])
+def test_describe_draws_no_graph_where_nobody_mixes(args, capsys):
+    main(["data", "describe", *args])
+    assert {path.name for path in Path().iterdir()} == {"path.graphml", "partition.png"}
+
+
+def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
+    for topology, line in (("Torus", "Torus is not possible with 7 clients"), ("null", "null is not possible")):
+        with pytest.raises(SystemExit):
+            main(["data", "describe", "--model=DPSGD", f"--model.topology={topology}", "--data.num_clients=7"])
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.startswith(f"pfl: error: model.topology: {line}")
+
+
 @pytest.mark.parametrize(
     ("args", "code", "line"),
     [
