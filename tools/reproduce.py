@@ -19,6 +19,11 @@ from reproduction.delta_fl.figures import FigureName as DeltaFLName
 from reproduction.delta_fl.figures import figure_claims as delta_fl_figure_claims
 from reproduction.delta_fl.search import search
 from reproduction.delta_fl.toy import toy_claims
+from reproduction.deprl.items import ItemName as DePRLItem
+from reproduction.deprl.items import data_of as deprl_data
+from reproduction.deprl.items import item_claims as deprl_item_claims
+from reproduction.deprl.runs import SEEDS as DEPRL_SEEDS
+from reproduction.deprl.runs import DataName
 from reproduction.fedmac.figures import ITEMS as FEDMAC
 from reproduction.fedmac.figures import ItemName as FedMacItem
 from reproduction.fedmac.figures import item_claims as fedmac_item_claims
@@ -148,6 +153,40 @@ def fedmac(
     return finish(claims, json)
 
 
+def deprl(
+    item: DePRLItem,
+    scale: Scale = "small",
+    root: Path = Path("data"),
+    out: Path = Path("reproduce"),
+    data: list[DataName] | None = None,
+    seeds: list[int] | None = None,
+    jobs: int = 1,
+    json: Path | None = None,
+) -> None:
+    """Run the experiments of a table or figure of DePRL and check its claims; the exit code is 1 if one fails.
+
+    Args:
+        item: Which table or figure.
+        scale: ``small`` has 32 clients, small networks and few rounds, ``full`` is the paper's setting.
+        root: Folder with a folder of files for each data set.
+        out: Folder for runs and figures.
+        data: Data sets; by default all of the table or figure.
+        seeds: Seeds to run; by default 1 to 3 at small scale, the paper's 1, 12, 123 and 1234 at full scale.
+        jobs: Number of runs at the same time.
+        json: File to which one record per claim is written.
+    """
+    keep_quiet()
+    possible = deprl_data(item, scale)
+    if wrong := [name for name in data or () if name not in possible]:
+        complain(f"data: {wrong[0]} is not possible for {item} at {scale} scale; allowed: {', '.join(possible)}")
+        raise SystemExit(2)
+    claims: list[Claim] = []
+    for name in data or possible:
+        place = Place(name, scale, root, out / f"deprl-{name}-{scale}", seeds or DEPRL_SEEDS[scale], jobs)
+        claims += [claim._replace(claim=f"{name}: {claim.claim}") for claim in deprl_item_claims(item, place)]
+    return finish(claims, json)
+
+
 def delta_fl_claims(figure: DeltaFLItem, places: Sequence[Place], out: Path) -> list[Claim]:
     """Run a table or figure of Delta-FL; a search makes no claims."""
     if figure == "search":
@@ -177,4 +216,4 @@ def finish(claims: Sequence[Claim], json: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    auto_cli({"srpfl": srpfl, "delta_fl": delta_fl, "fedmac": fedmac})
+    auto_cli({"srpfl": srpfl, "delta_fl": delta_fl, "fedmac": fedmac, "deprl": deprl})

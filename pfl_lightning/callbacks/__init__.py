@@ -1,6 +1,7 @@
 from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
 from pfl_lightning.callbacks.client_histograms import ClientHistograms
 from pfl_lightning.callbacks.client_scatter import ClientScatter
+from pfl_lightning.callbacks.cosine_maps import CosineMaps
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
 from pfl_lightning.callbacks.metrics_table import MetricsTable
@@ -11,10 +12,12 @@ from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.sparsity_tracker import SparsityTracker
 from pfl_lightning.callbacks.stage_doubling import StageDoubling
 from pfl_lightning.callbacks.summary import RunSummary
+from pfl_lightning.callbacks.topology_figure import TopologyFigure
 
 __all__ = [
     "ClientHistograms",
     "ClientScatter",
+    "CosineMaps",
     "EvaluateStartAndEnd",
     "GradientDoubling",
     "MetricsTable",
@@ -26,4 +29,5 @@ __all__ = [
     "RunSummary",
     "SparsityTracker",
     "StageDoubling",
+    "TopologyFigure",
 ]

@@ -5,14 +5,16 @@ from pathlib import Path
 from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
+from pfl_lightning.callbacks.topology_figure import graph_figure
 from pfl_lightning.cli.console import CONSOLE, complain
-from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.fit import PflCLI, check_model
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Gossip
 from pfl_lightning.report import partition_figure, partition_table
 
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
-pfl data describe [options of fit]   show how a data set is split among the clients"""
+pfl data describe [options of fit]   show which client holds what, and the graph of a method without a server"""
 
 
 def data_command(args: list[str]) -> None:
@@ -76,11 +78,13 @@ class DescribeCLI(PflCLI):
         )
 
     def instantiate_classes(self) -> None:
-        """Build only the data, and describe them."""
+        """Build the data and the method's options, and describe the clients."""
+        check_model(self.config.model)
         path = Path(self.config.figure)
         if path.suffix[1:] not in (endings := FigureCanvasBase.get_supported_filetypes()):
             raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
-        self.datamodule = self.parser.instantiate_classes(self.config).data
+        built = self.parser.instantiate_classes(self.config)
+        self.datamodule = built.data
         self.datamodule.prepare_data()
         self.datamodule.setup()
         counts = self.datamodule.class_counts()
@@ -88,3 +92,7 @@ class DescribeCLI(PflCLI):
         path.parent.mkdir(parents=True, exist_ok=True)
         partition_figure(counts, type(self.datamodule).__name__).savefig(path)
         CONSOLE.print(f"Figure: {path}")
+        if isinstance(built.model, Gossip) and not self.datamodule.new_clients:
+            graph = path.with_stem(f"{path.stem}_topology")
+            graph_figure(built.model, self.datamodule).savefig(graph)
+            CONSOLE.print(f"Figure: {graph}")

@@ -18,10 +18,11 @@ from pfl_lightning.callbacks import (
     PercentileErrors,
     RoundCheckpoint,
     RunSummary,
+    TopologyFigure,
 )
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.cli.console import complain
-from pfl_lightning.cli.parser import PflParser, plain
+from pfl_lightning.cli.parser import CHOICES, PflParser, plain
 from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes, start_folder
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.data.rounds import check_rounds
@@ -178,7 +179,7 @@ class PflCLI(LightningCLI):
             kwargs["default_root_dir"] = folder
             if given.logger in (None, True):
                 kwargs["logger"] = self.loggers(folder)
-        pictures = [PartitionFigure(), ClientHistograms(), ClientScatter()]
+        pictures = [PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
         own = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else given.callbacks or []
         kwargs["callbacks"] = [*own, EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:
@@ -220,15 +221,20 @@ def check_trainer(trainer: Namespace) -> None:
 
 
 def check_model(model: Namespace) -> None:
-    """Refuse a single value for an option that has options of its own, which the parser lets pass.
+    """Refuse a single value for an option that has options of its own, and no class where there must be one.
+
+    The parser lets these pass.
 
     Raises:
         PflError: If there is one.
     """
-    sparsity = model.get("init_args", {}).get("sparsity", Namespace())
+    given = model.get("init_args", {})
+    sparsity = given.get("sparsity", Namespace())
     if not isinstance(sparsity, Namespace):
-        given = "null" if sparsity is None else sparsity
-        raise PflError(f"model.sparsity: {given} is not possible; allowed: the options below this key")
+        value = "null" if sparsity is None else sparsity
+        raise PflError(f"model.sparsity: {value} is not possible; allowed: the options below this key")
+    if given.get("topology", Namespace()) is None:
+        raise PflError(f"model.topology: null is not possible; allowed: {', '.join(sorted(CHOICES['topology']))}")
 
 
 def one_seed(seed: bool | int) -> int:

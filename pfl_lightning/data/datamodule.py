@@ -2,7 +2,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import lightning.pytorch as pl
 import numpy as np
@@ -43,6 +43,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             (``ClassShards``), or one of its users per client (``NaturalUsers``).
         participation: Which clients take part in a round. Default: all.
         speeds: How long each client computes in a round, in simulated seconds.
+        time_per: What the speeds are: seconds of a ``round``, or of each training ``sample`` of a client in a round.
         communication_time: Simulated seconds of communication per round.
         val_fraction: Share of each client's training samples that is held out for model selection; at least one sample
             is left for training. 0 for none.
@@ -81,6 +82,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         partition: Partition | None = None,
         participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
+        time_per: Literal["round", "sample"] = "round",
         communication_time: NonNegativeFloat = 0.0,
         val_fraction: ClosedUnitInterval = 0.1,
         test_fraction: OpenUnitInterval | None = None,
@@ -97,7 +99,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared
-        self.speeds, self.communication_time = speeds, communication_time
+        self.speeds, self.time_per, self.communication_time = speeds, time_per, communication_time
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
@@ -207,6 +209,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         times = self.speeds.times(index, self.num_clients)[: self.training_clients]
+        if self.time_per == "sample":
+            times = times * self.training_counts
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])

@@ -14,6 +14,7 @@ from pfl_lightning.report.compare_tables import (
     time_rows,
     usual_targets,
 )
+from pfl_lightning.report.cosines import cosine_figure
 from pfl_lightning.report.density import density_figure
 from pfl_lightning.report.partition import partition_figure, partition_table
 from pfl_lightning.report.scatter import scatter_axes, scatter_figure
@@ -21,6 +22,7 @@ from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.tail_figures import choice_figure, error_rounds_figure, tail_figure
 from pfl_lightning.report.tail_tables import error_markdown, error_rows
 from pfl_lightning.report.tails import common_seeds, reference_of
+from pfl_lightning.report.topology import topology_figure
 
 __all__ = [
     "Choice",
@@ -39,6 +41,7 @@ __all__ = [
     "cohort_figure",
     "cohorts_differ",
     "common_seeds",
+    "cosine_figure",
     "curves_of",
     "density_figure",
     "error_markdown",
@@ -59,6 +62,7 @@ __all__ = [
     "time_figure",
     "time_markdown",
     "time_rows",
+    "topology_figure",
     "usual_targets",
     "write_csv",
 ]

@@ -20,8 +20,9 @@ FILES = ("config.yaml", "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
 BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
-LOGGED = (COHORT, CALLS, BITS, LINK_BITS)
-DENSITY = "density/"  # begins the tags of SparsityTracker
+LOSS = "train/loss"
+LOGGED = (COHORT, CALLS, BITS, LINK_BITS, LOSS)
+KINDS = ("density/", "consensus/")  # begin the tags of SparsityTracker, and of methods without a server
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients", "data.new_head_epochs"}
@@ -40,7 +41,7 @@ class Run:
         compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
         clients: Results of every client at each evaluation, by split, judged model and round.
-        logged: Values by round of those tags of ``LOGGED`` that the run has, and of densities.
+        logged: Values by round of those tags of ``LOGGED`` that the run has, of densities and of errors of consensus.
     """
 
     folder: Path
@@ -118,7 +119,7 @@ def read_run(folder: Path) -> Run:
         {
             tag: {int(row["round"]): float(row[tag]) for row in logged if row[tag]}
             for tag in logged[0]
-            if tag in LOGGED or tag.startswith(DENSITY)
+            if tag in LOGGED or tag.startswith(KINDS)
         },
     )
 

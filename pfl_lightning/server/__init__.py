@@ -1,5 +1,5 @@
 from pfl_lightning.server.aggregation import Weighting, client_weights
-from pfl_lightning.server.attention import cosine_attention, distance_attention
+from pfl_lightning.server.attention import cosine_attention, cosines, distance_attention
 from pfl_lightning.server.links import Links, Mixing
 from pfl_lightning.server.messages import nbytes, pack, restored, stored, unpack
 from pfl_lightning.server.quantile import adding, quantile_from_sums
@@ -26,6 +26,7 @@ __all__ = [
     "adding",
     "client_weights",
     "cosine_attention",
+    "cosines",
     "distance_attention",
     "nbytes",
     "pack",

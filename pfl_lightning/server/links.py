@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Links:
     """The links between some clients, and how they mix their models.
 

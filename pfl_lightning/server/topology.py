@@ -1,6 +1,7 @@
 """Who exchanges models with whom where there is no server: graphs of the clients."""
 
 from abc import ABC, abstractmethod
+from io import BytesIO
 from math import inf, isqrt, log
 from pathlib import Path
 
@@ -78,9 +79,9 @@ class Torus(Topology):
             PflError: If the number of clients is a prime.
         """
         rows = max(divisor for divisor in range(1, isqrt(num_clients) + 1) if num_clients % divisor == 0)
-        if rows == 1:
+        if rows == 1 < num_clients:
             raise PflError(
-                f"model.topology: Torus is not possible with {num_clients} clients; allowed: no prime number"
+                f"model.topology: Torus is not possible with {num_clients} clients, a prime number; allowed: others"
             )
         grid = nx.grid_2d_graph(rows, num_clients // rows, periodic=True)
         return nx.convert_node_labels_to_integers(grid, ordering="sorted")
@@ -145,25 +146,31 @@ class GraphFile(Topology):
         if graph.is_directed():
             raise self._error("a directed graph", "an undirected one")
         if set(graph) != set(range(num_clients)):
-            ids = f"{len(graph)} nodes from {min(graph, default=None)} to {max(graph, default=None)}"
+            ids = f"{len(graph)} nodes from {min(graph)} to {max(graph)}" if graph else "no nodes"
             raise self._error(ids, f"one node per client, numbered from 0 to {num_clients - 1}")
         if loops := list(nx.selfloop_edges(graph)):
             raise self._error(f"a link of client {loops[0][0]} to itself", "links between two clients")
-        weights = nx.get_edge_attributes(graph, "weight")
-        if wrong := [f"{weight} of the link {link}" for link, weight in weights.items() if not 0 < weight < inf]:
-            raise self._error(f"the weight {wrong[0]}", "positive weights")
+        if twice := [link for link in graph.edges() if graph.number_of_edges(*link) > 1]:
+            raise self._error(f"the link {twice[0]} more than once", "each link once")
+        graph = nx.Graph(graph)
+        for link, weight in nx.get_edge_attributes(graph, "weight").items():
+            if not (isinstance(weight, int | float) and 0 < weight < inf):
+                raise self._error(f"the weight {weight} of the link {link}", "positive numbers")
         if not nx.is_connected(graph):
             raise self._error("a graph that is not connected", "one with a path between every two clients")
         return graph
 
-    def _read(self) -> nx.Graph:
+    def _read(self) -> nx.MultiGraph:
         try:
-            if self.path.suffix == ".graphml":
-                return nx.read_graphml(self.path, node_type=int)
-            return nx.read_edgelist(self.path, nodetype=int, data=[("weight", float)])
+            content = self.path.read_bytes()
         except OSError as error:
             raise self._error(f"{error.strerror}", "a file that can be read") from error
-        except (ValueError, TypeError, IndexError, SyntaxError, nx.NetworkXError) as error:
+        try:
+            if self.path.suffix == ".graphml":
+                return nx.read_graphml(BytesIO(content), node_type=int)
+            lines, weight = content.decode().splitlines(), [("weight", float)]
+            return nx.parse_edgelist(lines, create_using=nx.MultiGraph, nodetype=int, data=weight)
+        except (ValueError, TypeError, LookupError, SyntaxError, nx.NetworkXError) as error:
             raise self._error(f"its text ({error})", "GraphML (.graphml), or two ids on each line") from error
 
     def _error(self, what: str, allowed: str) -> PflError:

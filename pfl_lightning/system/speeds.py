@@ -21,6 +21,8 @@ Times = NDArray[np.float64]
 class Speeds(ABC):
     """Computation time of every client; a pure function of the seed and the round.
 
+    It is that of a round, or with ``data.time_per: sample`` that of each training sample.
+
     Args:
         seed: Seed of the times; it does not follow ``seed_everything``, so that all runs have the same speeds.
     """
@@ -99,11 +101,20 @@ class TwoPopulation(FixedSpeeds):
 
 
 class UniformTime(FixedSpeeds):
-    """Every client computes for one second, so the clock counts rounds."""
+    """Every client computes for the same time; by default one second, so the clock counts rounds.
+
+    Args:
+        seconds: The time, in simulated seconds.
+        seed: Not used.
+    """
+
+    def __init__(self, seconds: PositiveFloat = 1.0, seed: NonNegativeInt = 0) -> None:
+        super().__init__(seed)
+        self.seconds = seconds
 
     def draw(self, random: RandomState, num_clients: int) -> Times:
-        """Ones."""
-        return np.ones(num_clients)
+        """The same time for all."""
+        return np.full(num_clients, self.seconds)
 
 
 class DynamicExponential(Speeds):

@@ -607,6 +607,21 @@ def test_every_fedmac_config_runs_on_its_layout(name, capsys):
         assert sum(int(row["samples"]) for row in final) == pytest.approx(expected, abs=len(final) / 2)
 
 
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/deprl").glob("*.yaml")))
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
+@pytest.mark.filterwarnings("ignore:.*clients have no test sample")
+def test_every_deprl_config_runs_on_its_layout(name, capsys):
+    fakes.WRITERS[name](Path("files"))
+    files = [ROOT / f"configs/papers/deprl/{name}.yaml", ROOT / "configs/methods/deprl.yaml"]
+    few = ["--data.num_clients=5", "--data.partition.min_size=1", "--model.epoch_steps=1", "--model.batch_size=4"]
+    main(["fit", *(f"--config={file}" for file in files), "--data.root=files", "--trainer.max_steps=1", *few])
+    assert "after round 1" in capsys.readouterr().out
+    (run,) = Path("runs").glob("DePRL-*/version_0")
+    final = metrics(str(run))[-1]
+    assert final["test/stored/accuracy/mean"]
+    assert final["time/total"] == "1.0"
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/papers/srpfl").glob("linear_*.yaml")))
 def test_every_linear_config_runs(name, capsys):
     main(["fit", f"--config={ROOT}/configs/papers/srpfl/{name}.yaml", "--trainer.max_steps=2"])

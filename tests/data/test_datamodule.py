@@ -25,7 +25,7 @@ from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep, load_method
 from pfl_lightning.models import MLP
-from pfl_lightning.system import DynamicExponential, FixedExponential, Participation
+from pfl_lightning.system import DynamicExponential, FixedExponential, Participation, UniformTime
 
 TRAIN, TEST, CLIENTS, USERS = 160, 40, 8, 10
 
@@ -315,6 +315,15 @@ def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
     assert samples(step.examples) == {client: train[client] for client in ids}
     np.testing.assert_array_equal(step.times, module.speeds.times(4, CLIENTS)[step.examples.ids])
     assert (step.round_index, step.seed, step.communication_time) == (4, 7, 2.5)
+
+
+def test_times_per_sample_grow_with_what_a_client_holds_and_decide_who_is_fastest():
+    module = ready(speeds=UniformTime(0.5), time_per="sample")
+    step, counts = module.make_round(0), sorted(module.training_counts.tolist())
+    assert counts[0] < counts[-1]
+    np.testing.assert_array_equal(step.times, 0.5 * step.examples.counts)
+    module.participation.resize(3)
+    assert sorted(module.make_round(0).examples.counts.tolist()) == counts[:3]
 
 
 def test_round_is_a_pure_function_of_its_index():

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -46,6 +47,27 @@ def test_a_ring_of_five_smooths_its_numbers():
 def test_the_mean_is_over_all_clients():
     clients = filled()
     torch.testing.assert_close(clients.mean(["fc.weight"])["fc.weight"], clients.get_buffer("fc.weight").mean(0))
+
+
+@pytest.mark.parametrize("ids", [None, [3, 0, 1]])
+def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, monkeypatch):
+    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+    clients, rows = filled(), slice(None) if ids is None else ids
+    models = torch.cat([clients.get_buffer(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1)[rows]
+    expected = np.mean([torch.dist(model, models.mean(0)).item() ** 2 for model in models])
+    found = clients.spread(["fc.weight", "scale"], None if ids is None else torch.tensor(ids))
+    assert found.item() == pytest.approx(expected, rel=1e-6)
+    assert found.dtype == torch.float64
+    with torch.no_grad():
+        clients.get_buffer("fc.weight")[rows] = 3.0
+    assert clients.spread(["fc.weight"], None if ids is None else torch.tensor(ids)) == 0
+
+
+def test_the_mean_can_be_over_some_clients(monkeypatch):
+    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 2)
+    clients, ids = filled(), torch.tensor([4, 1])
+    for name, mean in clients.mean(clients.names, ids).items():
+        torch.testing.assert_close(mean, (clients.get_buffer(name)[4] + clients.get_buffer(name)[1]) / 2)
 
 
 def test_mixed_precision_does_not_apply_to_mixes():

@@ -1,10 +1,12 @@
-"""The published time axes of SRPFL, from speeds, participation, schedule and clock together.
+"""The published time axes of SRPFL, from speeds, participation, schedule and clock together; time without a server.
 
 How they were recovered: docs/derivations.md, Time axes of the figures.
 """
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.system import Clock, DynamicExponential, FixedExponential, Participation, TwoPopulation
@@ -106,3 +108,77 @@ def test_expected_round_time_is_a_difference_of_harmonic_numbers(fastest, client
     speeds = (FixedExponential(seed=seed) for seed in range(2000))
     schedule = StageDoubling(n0=fastest)
     assert np.mean([total(each, 1, schedule, clients) for each in speeds]) == pytest.approx(seconds, rel=0.025)
+
+
+def ring(clients):
+    eye = np.eye(clients, dtype=bool)
+    return np.roll(eye, 1, 0) | np.roll(eye, -1, 0)
+
+
+def times_of(seed, rounds, clients):
+    return np.random.default_rng(seed).exponential(size=(rounds, clients))
+
+
+def test_without_a_server_clients_wait_for_their_neighbours_alone():
+    # 0 - 1 - 2 - 3, of which client 0 takes 5 s and the others 1 s: the delay walks one link in a round
+    path = np.abs(np.subtract.outer(range(4), range(4))) == 1
+    clock, times = Clock(), np.array([5.0, 1, 1, 1])
+    history = []
+    for _ in range(3):
+        clock.advance_locally(range(4), times, path, communication_time=2.0)
+        history.append(([clock.ready[client] for client in range(4)], clock.compute, clock.total))
+    assert history == [([5, 5, 1, 1], 5, 7), ([10, 10, 6, 2], 10, 14), ([15, 15, 11, 7], 15, 21)]
+    assert clock.rounds == 3
+
+
+@given(seed=st.integers(0, 99), clients=st.integers(1, 7), rounds=st.integers(1, 6))
+@settings(deadline=None)
+def test_a_client_is_as_late_as_the_slowest_chain_of_neighbours_before_it(seed, clients, rounds):
+    times, hears = times_of(seed, rounds, clients), ring(clients)
+    clock = Clock()
+    for row in times:
+        clock.advance_locally(range(clients), row, hears, 0.0)
+
+    def late(client, round_index):
+        if round_index < 0:
+            return 0.0
+        waits_for = [other for other in range(clients) if hears[client, other] or other == client]
+        return max(late(other, round_index - 1) + times[round_index, other] for other in waits_for)
+
+    assert clock.ready == pytest.approx({client: late(client, rounds - 1) for client in range(clients)})
+    assert clock.compute == pytest.approx(max(clock.ready.values()))
+
+
+def test_clients_that_hear_all_others_keep_the_rounds_of_a_server():
+    local, server = Clock(), Clock()
+    for row in times_of(0, 5, 6):
+        local.advance_locally(range(6), row, np.ones((6, 6), dtype=bool), 0.5)
+        server.advance(row, 0.5)
+    assert local.scalars() == pytest.approx(server.scalars())
+
+
+def test_fewer_links_never_take_longer():
+    clocks = {name: Clock() for name in ("nobody", "ring", "all")}
+    for row in times_of(1, 20, 8):
+        for clock, hears in zip(clocks.values(), (np.zeros((8, 8), bool), ring(8), np.ones((8, 8), bool)), strict=True):
+            clock.advance_locally(range(8), row, hears, 0.0)
+    assert clocks["nobody"].compute < clocks["ring"].compute < clocks["all"].compute
+    assert clocks["nobody"].compute == pytest.approx(times_of(1, 20, 8).sum(0).max())
+
+
+def test_who_did_not_take_part_begins_when_the_last_round_has_ended_for_all():
+    clock, apart = Clock(), np.zeros((2, 2), dtype=bool)
+    clock.advance_locally([0, 1], np.array([1.0, 4.0]), apart, 0.0)
+    clock.advance_locally([0, 2], np.array([1.0, 1.0]), apart, 0.0)  # 0 goes on after 1 s, 2 begins after 4 s
+    assert clock.ready == {0: 2, 2: 5}
+    assert clock.compute == 5
+    clock.advance_locally([1, 0], np.array([1.0, 1.0]), apart, 0.0)
+    assert clock.ready == {1: 6, 0: 3}
+    assert clock.compute == 6
+
+
+def test_the_clock_never_goes_back():
+    clock = Clock()
+    clock.advance_locally([0, 1], np.array([9.0, 1.0]), np.zeros((2, 2), dtype=bool), 1.0)
+    clock.advance_locally([1], np.array([1.0]), np.zeros((1, 1), dtype=bool), 1.0)
+    assert (clock.compute, clock.total) == (9, 11)

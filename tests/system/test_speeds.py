@@ -38,8 +38,9 @@ def test_mean_is_the_scale_and_not_the_rate():
     np.testing.assert_allclose(slow, 4 * unit)
 
 
-def test_uniform_time_is_one_second():
+def test_uniform_time_is_one_second_or_as_long_as_requested():
     assert UniformTime().times(7, 3).tolist() == [1, 1, 1]
+    assert UniformTime(0.25).times(7, 3).tolist() == [0.25, 0.25, 0.25]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -29,3 +31,8 @@ def show(claims: Sequence[Claim]) -> None:
     for claim, measured, expected, passed in claims:
         table.add_row(claim, measured, expected, "yes" if passed else "NO")
     Console().print(table)
+
+
+def spread(values: NDArray[np.float64]) -> str:
+    """Mean over the seeds, with their sample standard deviation if there are several."""
+    return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim
+from reproduction.claims import Claim, spread
 from reproduction.fedmac.runs import METHODS, runs, sweep
 from reproduction.runs import Place, publish
 
@@ -145,11 +145,6 @@ def shown(pair: str, found: Found) -> str:
         "rounds (chosen on test samples). Micro is over all samples, macro the mean over clients."
     )
     return markdown(title, columns, rows)
-
-
-def spread(values: Floats) -> str:
-    """Mean over the seeds, with their sample standard deviation if there are several."""
-    return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
 
 
 def _columns(found: Accuracy) -> tuple[Floats, ...]:

@@ -5,8 +5,8 @@ from itertools import chain
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim
-from reproduction.fedmac.accuracy import ROWS, accuracy, spread
+from reproduction.claims import Claim, spread
+from reproduction.fedmac.accuracy import ROWS, accuracy
 from reproduction.fedmac.runs import METHODS, TIE, runs, sweep
 from reproduction.runs import Place, compare, publish
 

@@ -11,8 +11,8 @@ from pfl_lightning.report import Run
 from pfl_lightning.report.compare_runs import LINK_BITS
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.system.ledger import dense_bits
-from reproduction.claims import Claim
-from reproduction.fedmac.accuracy import accuracy, spread
+from reproduction.claims import Claim, spread
+from reproduction.fedmac.accuracy import accuracy
 from reproduction.fedmac.runs import runs, sweep
 from reproduction.runs import Place, Sweep, compare, publish
 

@@ -1,0 +1,81 @@
+from math import isfinite, nan
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.data import federated
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.metrics import pair_correlation, pairs
+from pfl_lightning.models import Part
+from pfl_lightning.report import cosine_figure
+from pfl_lightning.server import cosines
+
+DPI = 150
+PARTS: dict[str, Part] = {"heads": "head", "bodies": "body"}
+
+
+class CosineMaps(pl.Callback):
+    """Shows whether clients with similar data have similar heads, for any method whose clients keep heads.
+
+    At each evaluation it logs ``cosines/heads_data_correlation``, Pearson's correlation over all pairs of clients
+    between the cosine of their class counts in training and that of their heads, and, where clients keep bodies, the
+    smallest cosine between two of these as ``cosines/bodies_smallest``. A correlation is missing while all heads are
+    equal. After training, TensorBoard has the maps of the last evaluation as ``cosines/maps``.
+
+    Paper: Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Figure 3.
+    Differs: its code maps a cosine c to (c + 1) / 2; we show c. That moves neither a correlation nor an order.
+    """
+
+    def __init__(self) -> None:
+        self.maps: dict[str, Tensor] = {}
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Check that there is what to compare.
+
+        Raises:
+            PflError: If the method's clients keep no heads.
+        """
+        if not kept(method_of(pl_module), "head"):
+            name = type(pl_module).__name__
+            raise PflError(f"CosineMaps: not possible with {name}, whose clients keep no heads; allowed: e.g. FedRep")
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compute the maps, and log what they say."""
+        method = method_of(pl_module)
+        counts = class_counts(trainer, method)
+        self.maps = {"data": cosines(counts @ counts.T)}
+        for name, part in PARTS.items():
+            if names := kept(method, part):
+                self.maps[name] = cosines(method.clients.inner_products(names)).cpu()
+        correlation = float(pair_correlation(self.maps["data"], self.maps["heads"]))
+        if isfinite(correlation):
+            method.log("cosines/heads_data_correlation", correlation)
+        if "bodies" in self.maps:
+            method.log("cosines/bodies_smallest", min(pairs(self.maps["bodies"]).tolist(), default=nan))
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the maps of the last evaluation."""
+        method = method_of(pl_module)
+        maps = {name: entries.numpy() for name, entries in self.maps.items()}
+        for writer in writers(trainer):
+            figure = cosine_figure(maps, class_counts(trainer, method).numpy())
+            figure.set_dpi(DPI)
+            writer.add_figure("cosines/maps", figure, method.clock.rounds)
+
+
+def kept(method: Method, part: Part) -> list[str]:
+    """The parameters of a part that clients keep, of their second model if they have one; empty if there are none."""
+    names = method.parts[part] & method.engine.trainable
+    for prefix in ("personal.", ""):
+        own = {prefix + name for name in names}
+        if own and own <= set(method.clients.names):
+            return sorted(own)
+    return []
+
+
+def class_counts(trainer: pl.Trainer, method: Method) -> Tensor:
+    """Training samples of each class at each client that can train, ``[clients, classes]``."""
+    return torch.from_numpy(federated(trainer).class_counts()["train"][: method.built_for["num_clients"]])

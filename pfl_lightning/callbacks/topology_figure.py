@@ -1,0 +1,45 @@
+import lightning.pytorch as pl
+from matplotlib.figure import Figure
+
+from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.methods import Gossip
+from pfl_lightning.report import topology_figure
+from pfl_lightning.server import Links
+
+DPI = 150
+
+
+class TopologyFigure(pl.Callback):
+    """Shows who mixes models with whom in a method without a server, as the figure ``topology`` in TensorBoard.
+
+    Every client is a pie of the classes of its training samples. If graphs are redrawn, it is the one of the first
+    round. Other methods have no such figure.
+    """
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the figure at the start of a new run."""
+        if trainer.global_step > 0 or not isinstance(pl_module, Gossip) or not (boards := writers(trainer)):
+            return
+        figure = graph_figure(pl_module, federated(trainer))
+        figure.set_dpi(DPI)
+        for board in boards:
+            board.add_figure("topology", figure, 0)
+
+
+def graph_figure(method: Gossip, data: FederatedDataModule) -> Figure:
+    """The graph of a method's first round on a data set.
+
+    Args:
+        method: The method; it need not be built.
+        data: The data set, after its ``setup``.
+
+    Raises:
+        PflError: If there is no such graph, or the mixing is not possible with it.
+    """
+    clients = data.num_clients
+    graph = method.topology.graph(clients, data.seed)
+    gap = Links.between(graph, list(range(clients)), method.mixing).spectral_gap
+    title = f"{type(method.topology).__name__}: {clients:,} clients, {graph.number_of_edges():,} links"
+    counts = data.class_counts()["train"][:clients]
+    return topology_figure(graph, counts, f"{title}, spectral gap {gap:.2g} ({method.mixing})")

@@ -1,0 +1,43 @@
+"""How alike pairs of clients are. Pure functions of symmetric matrices, ``[clients, clients]``."""
+
+import torch
+from torch import Tensor
+
+EQUAL = 1e-9  # cosines of equal vectors differ by rounding
+
+
+def pairs(matrix: Tensor) -> Tensor:
+    """The entries above the diagonal: one for each pair of clients, ``[clients * (clients - 1) / 2]``.
+
+    Example:
+        >>> pairs(torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, 0.3], [0.2, 0.3, 1.0]]))
+        tensor([0.5000, 0.2000, 0.3000])
+    """
+    above = torch.ones_like(matrix, dtype=torch.bool).triu(diagonal=1)
+    return matrix[above]
+
+
+def pair_correlation(first: Tensor, second: Tensor) -> Tensor:
+    """Pearson's correlation, over all pairs of clients, between two similarities.
+
+    Paper: DePRL compares the cosines of its clients' data with those of their heads by eye (Xiong et al., AAAI 2024,
+    arXiv:2312.10815, Figure 3).
+
+    Args:
+        first: A similarity of each two clients, ``[clients, clients]``.
+        second: Another one, ``[clients, clients]``.
+
+    Returns:
+        A number in [-1, 1], ``[]``; nan if one of the similarities is the same for all pairs.
+
+    Example:
+        >>> alike = torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, 0.3], [0.2, 0.3, 1.0]])
+        >>> round(pair_correlation(alike, 1 - alike).item(), 9)
+        -1.0
+    """
+    x, y = (pairs(matrix).double() for matrix in (first, second))
+    x, y = x - x.mean(), y - y.mean()
+    if not len(x) or x.abs().max() < EQUAL or y.abs().max() < EQUAL:
+        return x.new_tensor(torch.nan)
+    correlation: Tensor = x @ y / (x.norm() * y.norm())
+    return correlation

@@ -1,0 +1,135 @@
+import csv
+import sys
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+import yaml
+
+from pfl_lightning.cli import main
+
+RUN = Path("runs/DPSGD-Digits/version_0")
+FIT = ["fit", "--model=DPSGD", "--model.network=MLP", "--model.network.hidden=[8]", "--trainer.max_steps=2"]
+SMALL = ["--model.eval_epochs=0", "--data.num_clients=6", "--trainer.enable_progress_bar=false"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_a_graph(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    nx.write_graphml(nx.path_graph(6), "path.graphml")
+
+
+def gaps():
+    with (RUN / "metrics.csv").open(newline="") as file:
+        return [float(row["consensus/spectral_gap"]) for row in csv.DictReader(file) if row["consensus/spectral_gap"]]
+
+
+def test_a_random_graph_and_its_options_are_chosen_on_the_command_line(capsys):
+    redrawn = ["--model.topology.edge_probability=0.5", "--model.topology.redraw_every=1"]
+    main([*FIT, *SMALL, "--model.topology=ErdosRenyi", *redrawn])
+    config = yaml.safe_load((RUN / "config.yaml").read_text())["model"]["init_args"]
+    assert config["topology"]["class_path"].endswith("ErdosRenyi")
+    assert config["topology"]["init_args"] == {"edge_probability": 0.5, "redraw_every": 1}
+    assert len(set(gaps())) == 2, "another graph in every round"
+    main(["fit", f"--config={RUN}/config.yaml", "--trainer.max_steps=3", "--ckpt_path=last"])
+    assert len(gaps()) == 3
+
+
+def test_a_graph_from_a_file_is_chosen_on_the_command_line(capsys):
+    main([*FIT, *SMALL, "--model.topology=GraphFile", "--model.topology.path=path.graphml"])
+    # P = I - L / 3, where the second smallest eigenvalue of a path's Laplacian L is 2 - 2 cos(pi / 6)
+    assert gaps() == pytest.approx([(2 - 2 * np.cos(np.pi / 6)) / 3] * 2)
+
+
+def test_describe_draws_the_graph_beside_the_partition(capsys):
+    graph = ["--model.topology=GraphFile", "--model.topology.path=path.graphml", "--data.num_clients=6"]
+    main(["data", "describe", "--model=DPSGD", *graph, "--figure=deep/split.svg"])
+    assert {path.name for path in Path("deep").iterdir()} == {"split.svg", "split_topology.svg"}
+    assert "<svg" in Path("deep/split_topology.svg").read_text()
+    assert "Figure: deep/split_topology.svg" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("args", [["--model=FedRep"], ["--model=DPSGD", "--data.new_clients=5"]])
+def test_describe_draws_no_graph_where_nobody_mixes(args, capsys):
+    main(["data", "describe", *args])
+    assert {path.name for path in Path().iterdir()} == {"path.graphml", "partition.png"}
+
+
+def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
+    for topology, line in (("Torus", "Torus is not possible with 7 clients"), ("null", "null is not possible")):
+        with pytest.raises(SystemExit):
+            main(["data", "describe", "--model=DPSGD", f"--model.topology={topology}", "--data.num_clients=7"])
+        (told,) = capsys.readouterr().err.splitlines()
+        assert told.startswith(f"pfl: error: model.topology: {line}")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "line"),
+    [
+        (
+            ["--model.topology=Rng"],
+            2,
+            "model.topology: no such class: Rng; did you mean Ring?; allowed: Complete, Erdos",
+        ),
+        (
+            ["--model.topology=null"],
+            1,
+            "model.topology: null is not possible; allowed: Complete, ErdosRenyi, Exponenti",
+        ),
+        (
+            ["--model.topology=ErdosRenyi", "--model.topology.edge_probabilty=0.5"],
+            2,
+            "model.topology.edge_probabilty: ErdosRenyi has no such option; did you mean edge_probability?",
+        ),
+        (
+            ["--model.topology=ErdosRenyi", "--model.topology.edge_probability=1.5"],
+            2,
+            "model.topology.edge_probability: 1.5 is not possible; allowed: a number v with v>=0 and v<=1",
+        ),
+        (
+            ["--model.topology=ErdosRenyi", "--model.topology.edge_probability=0"],
+            1,
+            "model.topology.edge_probability: 0.0 is not possible with 6 clients: no connected graph",
+        ),
+        (
+            ["--model.topology=ErdosRenyi", "--model.topology.redraw_every=0"],
+            2,
+            "model.topology.redraw_every: 0 is not possible; allowed: a number v with v>0, or null",
+        ),
+        (
+            ["--model.topology=Torus", "--data.num_clients=7"],
+            1,
+            "model.topology: Torus is not possible with 7 clients, ",
+        ),
+        (["--model.topology=GraphFile"], 2, "model.topology: the following arguments are required: path"),
+        (
+            ["--model.topology=GraphFile", "--model.topology.path=none.txt"],
+            1,
+            "model.topology.path: 'none.txt' is not possible: No such file or directory; allowed: a file that",
+        ),
+        (
+            ["--model.topology=GraphFile", "--model.topology.path=path.graphml", "--data.num_clients=5"],
+            1,
+            "model.topology.path: 'path.graphml' is not possible: 6 nodes from 0 to 5; allowed: one node per client, "
+            "numbered from 0 to 4",
+        ),
+        (["--model.mixing=metro"], 2, "model.mixing: metro is not possible; allowed: 'metropolis', 'uniform', 'given'"),
+        (
+            ["--model.mixing=given"],
+            1,
+            "model.mixing: given is not possible with links that have no weight; allowed: metr",
+        ),
+        (["--model.weighting=samples"], 2, "model.weighting: DPSGD has no such option; "),
+        (["--model.sparsity.prune=true"], 1, "model.sparsity.prune: True is not possible with DPSGD; allowed: False"),
+        (["--model=FedAvg", "--model.topology=Ring"], 2, "model.topology: FedAvg has no such option"),
+    ],
+)
+def test_a_wrong_graph_gets_one_clear_line_and_leaves_no_run(args, code, line, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*FIT, *SMALL, *args])
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"pfl: error: {line}")
+    assert stop.value.code == code
+    assert [path.name for path in Path().iterdir()] == ["path.graphml"]

@@ -1,0 +1,56 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from reproduction.deprl import ablations
+from reproduction.deprl.runs import GOSSIP
+from reproduction.runs import Place
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place("cifar10", "small", Path("files"), tmp_path, [1, 2], 1)
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """Replaces training by made-up accuracies, of a method and a value of the setting."""
+
+    def replace(score, usual):
+        def curves(place, sweeps):
+            return {name: SimpleNamespace(name=name) for sweep in sweeps for name in sweep.names}
+
+        def final(curve):
+            method, _, _, *varied = curve.name.split(",")
+            return score(method, int(varied[0].partition("=")[2]) if varied else usual) + np.array([-1.0, 1.0])
+
+        monkeypatch.setattr(ablations, "curves", curves)
+        monkeypatch.setattr(ablations, "final", final)
+
+    return replace
+
+
+def failed(claims):
+    return [claim.claim.split(":")[0] for claim in claims if not claim.passed]
+
+
+def test_epochs_that_help_and_a_deprl_that_is_best_pass_and_are_shown(train, place):
+    train(lambda method, epochs: 60 + epochs + 10 * GOSSIP.index(method), usual=2)
+    claims = ablations.fig8_claims(place)
+    assert (len(claims), failed(claims)) == (6, [])
+    rows = [line.replace("|", " ").split() for line in (place.folder / "fig8.md").read_text().splitlines()]
+    assert ["2", "62.00", "±", "1.41", "72.00", "±", "1.41", "82.00", "±", "1.41"] in rows
+    assert (place.folder / "fig8.png").is_file()
+
+
+def test_a_rival_and_harmful_epochs_fail(train, place):
+    train(lambda method, epochs: 60 if method == "deprl" else 50 if method == "dispfl" else 48 + 4 * epochs, usual=2)
+    assert failed(ablations.fig8_claims(place)) == ["3 epochs", "4 epochs", "5 epochs"]
+    train(lambda method, epochs: 90 - epochs if method == "deprl" else 10, usual=2)
+    assert failed(ablations.fig8_claims(place)) == ["DePRL"]
+
+
+def test_every_number_of_clients_has_a_claim(train, place):
+    train(lambda method, clients: clients if method == "deprl" else 20, usual=32)
+    assert failed(ablations.fig9_claims(place)) == ["8 clients", "16 clients"]

@@ -1,0 +1,56 @@
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from reproduction.deprl import consensus
+from reproduction.deprl.consensus import Errors
+from reproduction.deprl.runs import ALPHAS, GRAPHS
+
+HUMP = np.array([[1.0, 4.0, 2.0], [3.0, 4.0, 2.0]])  # [seeds, rounds]
+LEFT = {"Ring": 1.0, "ErdosRenyi": 0.5, "Complete": 1e-9}
+
+
+def errors(**changed):
+    """Errors that rise and fall, of which a graph leaves a share: ``**{"Ring 0.1": HUMP}`` replaces them."""
+    cells = product(GRAPHS, ALPHAS)
+    return {(g, alpha): Errors(HUMP, changed.get(f"{g} {alpha}", LEFT[g] * HUMP)) for g, alpha in cells}
+
+
+def failed(claims):
+    return [claim.claim.split(":")[0] for claim in claims if not claim.passed]
+
+
+def test_all_claims_hold_for_errors_that_rise_and_fall():
+    found = errors()
+    for check in (consensus.mixed_at_once, consensus.rise_and_decay, consensus.denser_agrees_better):
+        assert failed(check(found)) == []
+
+
+@pytest.mark.parametrize("after", [[[5.0, 4.0, 2.0]], [[1.0, 2.0, 3.0]]], ids=["falls", "rises"])
+def test_errors_that_only_fall_or_only_rise_fail(after):
+    assert failed(consensus.rise_and_decay(errors(**{"Ring 0.3": np.array(after)}))) == ["alpha 0.3, Ring"]
+
+
+def test_a_complete_graph_that_leaves_something_fails():
+    assert failed(consensus.mixed_at_once(errors(**{"Complete 0.5": 1e-5 * HUMP}))) == ["alpha 0.5, Complete"]
+
+
+def test_a_sparser_graph_that_agrees_better_fails():
+    changed = errors(**{"Ring 0.1": 0.4 * HUMP})
+    assert failed(consensus.denser_agrees_better(changed)) == ["alpha 0.1"]
+
+
+def test_errors_are_read_round_by_round_for_each_seed():
+    logged = {"consensus/before": {1: 3.0, 2: 4.0}, "consensus/after": {1: 1.0, 2: 2.0}}
+    found = consensus.errors([SimpleNamespace(logged=logged)] * 2)
+    assert found.before.tolist() == [[3, 4]] * 2
+    assert found.after.tolist() == [[1, 2]] * 2
+
+
+def test_the_picture_has_a_panel_for_each_concentration_and_two_lines_for_each_graph():
+    figure = consensus.consensus_figure(errors())
+    assert [len(axes.lines) for axes in figure.axes] == [2 * len(GRAPHS)] * len(ALPHAS)
+    (ring_before, ring_after) = figure.axes[0].lines[:2]
+    assert ring_before.get_linestyle() == "--"
+    np.testing.assert_allclose(ring_after.get_ydata(), [2, 4, 2])

@@ -1,0 +1,68 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from reproduction.deprl import speedup
+from reproduction.deprl.speedup import CLIENTS, METHODS, Result
+from reproduction.runs import Place
+
+
+def results(convergence=lambda clients: 100 / clients, target=lambda clients: 80 / clients):
+    """Times by number of clients, the same for all methods."""
+    return {
+        (method, n): Result(np.array([70.0, 72.0]), np.array([convergence(n)] * 2), np.array([target(n)] * 2))
+        for n in CLIENTS
+        for method in METHODS
+    }
+
+
+def failed(claims):
+    return [claim.claim.split(" of ")[0] for claim in claims if not claim.passed]
+
+
+def test_times_have_to_fall_with_every_number_of_clients():
+    assert failed(speedup.times_fall(results())) == []
+    slower = results(convergence=lambda clients: 3.0 if clients == 32 else 2.0 if clients == 16 else 100 / clients)
+    assert failed(speedup.times_fall(slower)) == [
+        f"{name}: convergence time" for name in ("FedRep", "D-PSGD", "DisPFL", "DePRL")
+    ]
+
+
+def test_a_time_that_a_seed_never_reaches_fails_and_is_said():
+    found = results()
+    found["deprl", 32] = found["deprl", 32]._replace(target=np.array([1.0, np.nan]))
+    assert failed(speedup.times_fall(found)) == ["DePRL: time to the accuracy"]
+    assert not speedup.nearly_linear(found).passed
+    assert speedup.seconds(found["deprl", 32].target) == "never in 1 of 2"
+
+
+@pytest.mark.parametrize(("last", "expected"), [(20 / 5.7, True), (20 / 5.5, False)])
+def test_eight_times_as_many_clients_have_to_be_at_least_5_6_times_as_fast(last, expected):
+    found = results(target=lambda clients: last if clients == 32 else 80 / clients)
+    assert speedup.nearly_linear(found).passed == expected
+
+
+def test_convergence_is_the_time_at_the_end_of_that_round(monkeypatch):
+    monkeypatch.setattr(speedup, "convergence_round", lambda losses: None if losses[0] > 1 else len(losses))
+    runs = [SimpleNamespace(logged={"train/loss": dict.fromkeys((1, 2), loss)}) for loss in (0.5, 2.0)]
+    curve = SimpleNamespace(
+        runs=runs, rounds=np.arange(4), times=lambda latency: np.array([[0, 3, 5, 6], [0, 1, 2, 3]]) + latency
+    )
+    assert speedup.convergence_seconds(curve) == pytest.approx([5 + speedup.LATENCY, np.nan], nan_ok=True)
+
+
+def test_the_table_has_the_papers_numbers_where_there_are_some(tmp_path):
+    place = Place("harbox", "full", Path("files"), tmp_path, [1, 2], 1)
+    text = speedup.speedup_table(place, results())
+    assert "71.00 ± 1.41 (95.98)" in text
+    assert "25.00 ± 0.00 (319.3)" in text
+    assert "20.00 ± 0.00 (55.2)" in text
+    assert "(" not in speedup.speedup_table(place._replace(pair="fashion_mnist"), results()).replace("(%)", "")
+
+
+def test_the_picture_shows_speed_ups_beside_the_ideal():
+    figure = speedup.speedup_figure(results())
+    for axes in figure.axes:
+        for line in axes.lines:
+            np.testing.assert_allclose(line.get_ydata(), [1, 2, 4, 8])

@@ -1,0 +1,1 @@
+"""Personalized decentralized learning with shared representations (DePRL)."""

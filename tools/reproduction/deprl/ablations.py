@@ -1,0 +1,89 @@
+"""DePRL's Figures 8 and 9: local epochs, and the number of clients."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.tables import markdown
+from reproduction.claims import Claim, spread
+from reproduction.deprl.orderings import NAMES, UP_TO, best_claim, does_not_fall, shown
+from reproduction.deprl.runs import GOSSIP, MethodName, curves, final, folder, sweep
+from reproduction.runs import Place, publish
+
+ALPHA = 0.3  # the paper's is not known, nor is its graph; ours is the ring
+EPOCHS = (1, 2, 3, 4, 5)
+EPOCHS_KEY: Mapping[str, str] = {"d-psgd": "model.epochs", "dispfl": "model.epochs", "deprl": "model.head_epochs"}
+USUAL_EPOCHS = 2
+CLIENTS = {"small": (8, 16, 32, 64), "full": (16, 32, 64, 128)}
+USUAL_CLIENTS = {"small": 32, "full": 128}
+
+Found = Mapping[MethodName, Sequence[Floats]]  # accuracies in % for each value, [seeds]
+
+
+def fig8_claims(place: Place) -> list[Claim]:
+    """Figure 8: DePRL is best for any number of epochs (of its heads), and more of them do not harm it."""
+    found = ablation(place, EPOCHS_KEY, EPOCHS, USUAL_EPOCHS)
+    tell(place, "fig8", "local epochs", EPOCHS, found)
+    text = f"DePRL: {', '.join(map(str, EPOCHS))} epochs on the head (%)"
+    values = found["deprl"]
+    rises = Claim(text, shown(values), f"does not fall, {UP_TO}", does_not_fall(values))
+    return [*best_everywhere("epochs", EPOCHS, found), rises]
+
+
+def fig9_claims(place: Place) -> list[Claim]:
+    """Figure 9: DePRL is best for any number of clients."""
+    clients = CLIENTS[place.scale]
+    found = ablation(place, dict.fromkeys(GOSSIP, "data.num_clients"), clients, USUAL_CLIENTS[place.scale])
+    tell(place, "fig9", "clients", clients, found)
+    return list(best_everywhere("clients", clients, found))
+
+
+def ablation(place: Place, keys: Mapping[str, str], values: Sequence[int], usual: int) -> Found:
+    """Train the gossip methods on the ring with each value of a setting, and measure them at the end.
+
+    Args:
+        place: The data set.
+        keys: The setting of each method.
+        values: The values.
+        usual: The value of Table 1, whose runs serve.
+    """
+    others = [value for value in values if value != usual]
+    usually = [sweep(place, method, ("Ring",), (ALPHA,)) for method in GOSSIP]
+    varied = [sweep(place, method, ("Ring",), (ALPHA,), {keys[method]: others}) for method in GOSSIP]
+    trained = curves(place, [*usually, *varied])
+
+    def measure(method: MethodName, value: int) -> Floats:
+        return final(trained[folder(method, "Ring", ALPHA, {} if value == usual else {keys[method]: value})])
+
+    return {method: [measure(method, value) for value in values] for method in GOSSIP}
+
+
+def best_everywhere(name: str, values: Sequence[int], found: Found) -> Iterator[Claim]:
+    """With each value, DePRL is above the others."""
+    for position, value in enumerate(values):
+        yield best_claim(f"{value} {name}", {method: each[position] for method, each in found.items()})
+
+
+def tell(place: Place, item: str, name: str, values: Sequence[int], found: Found) -> None:
+    """Print, write and draw all accuracies."""
+    rows = [[value, *map(spread, row)] for value, *row in zip(values, *found.values(), strict=True)]
+    title = f"{place.pair}, {place.scale} scale, ring, alpha {ALPHA}: mean test accuracy after the last round (%)"
+    publish(place, item, markdown(title, [name, *(NAMES[method] for method in found)], rows))
+    ablation_figure(name, values, found).savefig(place.folder / f"{item}.png", dpi=200)
+
+
+def ablation_figure(name: str, values: Sequence[int], found: Found) -> Figure:
+    """Accuracies against the values of a setting; bars are one standard deviation over the seeds."""
+    with rc_context(PRINT):
+        figure = Figure(figsize=(4, 2.6), layout="constrained")
+        axes = figure.subplots()
+        for (method, each), color in zip(found.items(), COLORS, strict=False):
+            deviations = [float(value.std(ddof=min(1, len(value) - 1))) for value in each]
+            means = [float(value.mean()) for value in each]
+            axes.errorbar(values, means, deviations, marker="o", capsize=2, color=color, label=NAMES[method])
+        axes.set(xlabel=name, ylabel="mean test accuracy (%)", xticks=values)
+        figure.legend(loc="outside right center")
+    return figure

@@ -1,0 +1,108 @@
+"""The runs behind DePRL's tables and figures.
+
+The runs of a data set share one folder, so that tables and figures which need the same ones train them once.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from pfl_lightning.report import Curve
+from pfl_lightning.report.client_table import Floats
+from reproduction.runs import CONFIGS, Experiment, Place, Sweep, data_options, trained
+
+DataName = Literal["cifar100", "cifar10", "fashion_mnist", "harbox"]
+MethodName = Literal["d-psgd", "dispfl", "deprl", "fedavg", "fedrep", "ditto", "fedrod"]
+Graph = Literal["Ring", "ErdosRenyi", "Complete"]
+
+DATA: tuple[DataName, ...] = get_args(DataName)
+GRAPHS: tuple[Graph, ...] = get_args(Graph)
+ALPHAS = (0.1, 0.3, 0.5)
+GOSSIP: tuple[MethodName, ...] = ("d-psgd", "dispfl", "deprl")
+SERVER: tuple[MethodName, ...] = ("fedavg", "fedrep", "ditto", "fedrod")
+JUDGED: Mapping[str, str] = {"fedavg": "global", "ditto": "personal", "fedrod": "personal"}  # others: stored
+SEEDS = {"small": [1, 2, 3], "full": [1, 12, 123, 1234]}
+ROUNDS = {"small": 40, "full": 200}
+
+# networks and rounds that take one CPU core half a minute; without clipping the linear layers of the MLP are faster
+FEW = "--data.num_clients=32 --trainer.max_steps=40 --trainer.val_check_interval=4 --model.clip_norm=null"
+SMALL: Mapping[str, str] = {
+    "fashion_mnist": (
+        f"--config={CONFIGS}/models/mlp.yaml --model.network.hidden=[100] --data.size=28 --model.epoch_steps=20 {FEW}"
+    ),
+    "cifar10": (f"--config={CONFIGS}/models/lenet5.yaml --model.network.channels=[16,32] --model.epoch_steps=6 {FEW}"),
+}
+
+# epochs of a round: 2 on the whole model, or 2 on the head before 1 on the body
+OPTIONS: Mapping[MethodName, str] = {
+    "d-psgd": "--model.epochs=2",
+    "dispfl": "--model.epochs=2",
+    "deprl": "--model.head_epochs=2",
+    "fedavg": "--model.epochs=2",
+    "fedrep": "--model.head_epochs=2",
+    "ditto": "--model.epochs=2 --model.personal_epochs=1",
+    "fedrod": "--model.epochs=2 --model.personal_epochs=1",
+}
+
+
+def experiment(place: Place) -> Experiment:
+    """What all runs of a data set share."""
+    file = f"--config={CONFIGS}/papers/deprl/{place.pair}.yaml"
+    small = shlex.split(SMALL[place.pair]) if place.scale == "small" else []
+    return Experiment(place.folder, [file, *small, *data_options(place.root, place.pair)], place.seeds, place.jobs)
+
+
+def sweep(
+    place: Place,
+    method: MethodName,
+    graphs: Sequence[Graph] = GRAPHS,
+    alphas: Sequence[float] = ALPHAS,
+    vary: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    options: Sequence[str] = (),
+) -> Sweep:
+    """Runs of a method on some graphs, which methods with a server have not, with some concentrations.
+
+    Args:
+        place: The data set.
+        method: The method.
+        graphs: The graphs.
+        alphas: Concentrations of the Dirichlet draws.
+        vary: What varies beside them.
+        options: More options of ``pfl fit``.
+    """
+    masks = [f"--model.drop_rounds={ROUNDS[place.scale]}"] if method == "dispfl" else []
+    return Sweep((method,), varied(method, graphs, alphas, vary), [*OPTIONS[method].split(), *masks, *options])
+
+
+def varied(
+    method: MethodName, graphs: Sequence[Graph], alphas: Sequence[float], vary: Mapping[str, Sequence[Any]]
+) -> dict[str, Sequence[Any]]:
+    """The settings that vary, by their keys."""
+    topology: dict[str, Sequence[Any]] = {"model.topology": graphs} if method in GOSSIP else {}
+    return {**topology, "data.partition.alpha": alphas, **vary}
+
+
+def folder(method: MethodName, graph: Graph, alpha: float, vary: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """The folder of some runs that differ in their seeds."""
+    return Sweep((method,), varied(method, (graph,), (alpha,), {key: (value,) for key, value in vary.items()})).names[0]
+
+
+def curves(place: Place, sweeps: Sequence[Sweep]) -> dict[str, Curve]:
+    """Train all runs of some sweeps, and read them: a curve for each folder, by its name.
+
+    Raises:
+        SystemExit: If a run fails.
+    """
+    found = trained(experiment(place), sweeps)
+    return {name: Curve(runs, judged(name)) for name, runs in found.items()}
+
+
+def judged(name: str) -> str:
+    """The model that a folder's clients are judged by."""
+    return JUDGED.get(name.partition(",")[0], "stored")
+
+
+def final(curve: Curve) -> Floats:
+    """Mean test accuracy of the clients in % after the last round, ``[seeds]``."""
+    return 100 * curve.means[:, -1]

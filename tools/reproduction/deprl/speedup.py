@@ -1,0 +1,154 @@
+"""DePRL's Table 9 and Figure 4: how much sooner more clients are done, on the simulated clock.
+
+The data set is split among all clients, and a client computes for as long as it takes to go through its samples.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import nan
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from pfl_lightning.metrics import convergence_round
+from pfl_lightning.report import Curve
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.compare_runs import LOSS
+from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.tables import markdown
+from reproduction.claims import Claim, spread
+from reproduction.deprl.orderings import NAMES
+from reproduction.deprl.paper import TABLE9
+from reproduction.deprl.runs import MethodName, curves, final, folder, sweep
+from reproduction.runs import Place, publish
+
+METHODS: Sequence[MethodName] = ("fedrep", "d-psgd", "dispfl", "deprl")
+CLIENTS = (4, 8, 16, 32)
+ALPHA = 0.3  # the graph and alpha are not known; those of the ring and 0.3 are nearest to Table 1
+LATENCY = 0.01  # simulated seconds of communication in a round
+SECONDS = {"cifar100": 1e-3, "harbox": 5e-5, "fashion_mnist": 5e-5}  # of a training sample in a round
+TARGETS = {"cifar100": 0.35, "harbox": 0.6, "fashion_mnist": 0.85}  # the last is ours
+LINEAR = 0.7  # least share of the ideal speed-up
+# full epochs, and a rate that falls so fast that training is over after 40 rounds
+SMALL = "--model.epoch_steps=null --model.lr_decay=0.85"
+
+
+class Result(NamedTuple):
+    """What is measured of a method with some clients, ``[seeds]`` each.
+
+    Attributes:
+        accuracy: Mean test accuracy after the last round, in %.
+        convergence: Simulated seconds until the training loss has converged; nan for never.
+        target: Simulated seconds until an accuracy; nan for never.
+    """
+
+    accuracy: Floats
+    convergence: Floats
+    target: Floats
+
+
+Found = Mapping[tuple[MethodName, int], Result]  # by method and number of clients
+
+
+def table9_claims(place: Place) -> list[Claim]:
+    """Table 9: accuracy, convergence time and time to an accuracy of 4 to 32 clients."""
+    place = place._replace(folder=place.folder / "speedup")
+    vary = {"data.num_clients": CLIENTS}
+    trained = curves(place, [sweep(place, method, ("Ring",), (ALPHA,), vary, options(place)) for method in METHODS])
+    found = {
+        (method, clients): result(
+            trained[folder(method, "Ring", ALPHA, {"data.num_clients": clients})], TARGETS[place.pair]
+        )
+        for clients in CLIENTS
+        for method in METHODS
+    }
+    publish(place, "table9", speedup_table(place, found))
+    speedup_figure(found).savefig(place.folder / "fig4.png", dpi=200)
+    return [*times_fall(found), nearly_linear(found)]
+
+
+def options(place: Place) -> list[str]:
+    """What these runs are told beside those of Table 1: all rounds are evaluated, so that times are exact."""
+    small = shlex.split(SMALL) if place.scale == "small" else []
+    clock = f"--data.speeds.seconds={SECONDS[place.pair]} --data.time_per=sample --trainer.val_check_interval=1"
+    return [*small, *clock.split()]
+
+
+def result(curve: Curve, target: float) -> Result:
+    """Measure some runs that differ in their seed."""
+    return Result(final(curve), convergence_seconds(curve), curve.seconds_to(target, LATENCY))
+
+
+def convergence_seconds(curve: Curve) -> Floats:
+    """Simulated seconds until the training loss has converged, nan for never, ``[seeds]``."""
+    found = []
+    for run, times in zip(curve.runs, curve.times(LATENCY), strict=True):
+        converged = convergence_round(list(run.logged[LOSS].values()))
+        found.append(nan if converged is None else float(times[curve.rounds == converged][0]))
+    return np.array(found)
+
+
+def times_fall(found: Found) -> Iterator[Claim]:
+    """More clients converge sooner, and reach the accuracy sooner, with every method."""
+    for name, text in (("convergence", "convergence time"), ("target", "time to the accuracy")):
+        for method in METHODS:
+            times = [getattr(found[method, clients], name) for clients in CLIENTS]
+            falls = all(later.mean() < sooner.mean() for sooner, later in pairwise(times))
+            claim = f"{NAMES[method]}: {text} of {', '.join(map(str, CLIENTS))} clients (s)"
+            yield Claim(claim, ", ".join(map(seconds, times)), "falls", falls)
+
+
+def nearly_linear(found: Found) -> Claim:
+    """DePRL reaches the accuracy almost eight times as fast with eight times as many clients."""
+    ratio = float(speedups(found, "deprl", "target")[-1])
+    least = LINEAR * CLIENTS[-1] / CLIENTS[0]
+    text = f"DePRL: time to the accuracy of {CLIENTS[0]} clients over that of {CLIENTS[-1]}"
+    return Claim(text, f"{ratio:.2f}", f"at least {least:.1f}", ratio >= least)
+
+
+def speedups(found: Found, method: MethodName, name: str) -> Floats:
+    """Mean time of the fewest clients over that of each number of clients, ``[numbers]``."""
+    times = np.array([getattr(found[method, clients], name).mean() for clients in CLIENTS])
+    ratios: Floats = times[0] / times
+    return ratios
+
+
+def speedup_table(place: Place, found: Found) -> str:
+    """A row for each number of clients and method, with the paper's numbers in brackets where it has some."""
+    paper = TABLE9.get(place.pair, {})
+    rows = []
+    for (method, clients), (accuracy, *times) in found.items():
+        known = paper[method][CLIENTS.index(clients)] if paper else None
+        cells = [spread(accuracy), *map(seconds, times)]
+        beside = [f"{cell} ({number})" for cell, number in zip(cells, known, strict=True)] if known else cells
+        rows.append([clients, NAMES[method], *beside])
+    title = (
+        f"{place.pair}, {place.scale} scale, {len(place.seeds)} seeds, ring, alpha {ALPHA}: mean test accuracy after "
+        "the last round (%), and simulated seconds, with the paper's in brackets"
+    )
+    goal = f"time to {TARGETS[place.pair]:.0%}"
+    return markdown(title, ["clients", "method", "accuracy", "convergence time", goal], rows)
+
+
+def seconds(times: Floats) -> str:
+    """Simulated seconds over the seeds; how many seeds have none, if some do."""
+    never = int(np.isnan(times).sum())
+    return f"never in {never} of {len(times)}" if never else spread(times)
+
+
+def speedup_figure(found: Found) -> Figure:
+    """Speed-up against the number of clients, by both times; dashed is the ideal."""
+    with rc_context(PRINT):
+        figure = Figure(figsize=(6.5, 2.6), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, name, title in zip(panels, Result._fields[1:], ("convergence time", "time to accuracy"), strict=True):
+            for method, color in zip(METHODS, COLORS, strict=False):
+                axes.plot(CLIENTS, speedups(found, method, name), marker="o", color=color, label=NAMES[method])
+            axes.plot(CLIENTS, [clients / CLIENTS[0] for clients in CLIENTS], "--", color="grey", label="ideal")
+            axes.set(title=title, xlabel="clients", xticks=CLIENTS)
+        panels[0].set_ylabel(f"speed-up over {CLIENTS[0]} clients")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+    return figure

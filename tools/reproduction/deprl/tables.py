@@ -1,0 +1,106 @@
+"""DePRL's Tables 1, 2, 7 and 8: accuracies of the clients, and of new ones, beside the paper's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+from pfl_lightning.report import Curve
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.tables import markdown
+from reproduction.claims import Claim, spread
+from reproduction.deprl.newcomers import CLIENTS, new_accuracy
+from reproduction.deprl.orderings import (
+    NAMES,
+    Cell,
+    Found,
+    best_first,
+    by_concentration,
+    denser_is_better,
+    deprl_is_best,
+)
+from reproduction.deprl.paper import TABLE1, TABLE2, TABLE7, TABLE8, Numbers
+from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, SERVER, MethodName, curves, final, folder, sweep
+from reproduction.runs import Place, publish
+
+Paper = Mapping[Cell, float]
+GRAPH_CELLS: Sequence[Cell] = [(method, graph, alpha) for alpha, graph, method in product(ALPHAS, GRAPHS, GOSSIP)]
+SERVER_CELLS: Sequence[Cell] = [(method, "Ring", alpha) for alpha, method in product(ALPHAS, SERVER)]
+RING_CELLS: Sequence[Cell] = [cell for cell in GRAPH_CELLS if cell[1] == "Ring"]
+LAST = "mean over the clients of their test accuracy after the last round (%)"
+
+
+def table1_claims(place: Place) -> list[Claim]:
+    """Table 1: D-PSGD, DisPFL and DePRL on three graphs, for three concentrations."""
+    found = measured(place, GRAPH_CELLS, final)
+    groups = {
+        "DePRL above DisPFL, and this above D-PSGD": list(best_first(found)),
+        "complete graph not below the random one, and this not below the ring": list(denser_is_better(found)),
+        "falls with alpha, but rises for D-PSGD": list(by_concentration(found)),
+    }
+    return told(place, "table1", accuracy_table(place, LAST, found, numbers(place, TABLE1, GRAPH_CELLS)), groups)
+
+
+def table7_claims(place: Place) -> list[Claim]:
+    """Table 7: the methods of Table 1 on the ring beside methods with a server, which sends as much in a round."""
+    found = measured(place, [*RING_CELLS, *SERVER_CELLS], final)
+    table = accuracy_table(place, LAST, found, beside_servers(place, TABLE1, TABLE7))
+    return told(place, "table7", table, {"DePRL above all others": list(deprl_is_best(found))})
+
+
+def table2_claims(place: Place) -> list[Claim]:
+    """Table 2: new clients with the bodies of Table 1."""
+    found = measured(place, GRAPH_CELLS, newcomers(place))
+    table = accuracy_table(place, new(place), found, numbers(place, TABLE2, GRAPH_CELLS))
+    return told(place, "table2", table, {"DePRL above all others": list(deprl_is_best(found))})
+
+
+def table8_claims(place: Place) -> list[Claim]:
+    """Table 8: new clients with the bodies of Table 7."""
+    found = measured(place, [*RING_CELLS, *SERVER_CELLS], newcomers(place))
+    table = accuracy_table(place, new(place), found, beside_servers(place, TABLE2, TABLE8))
+    return told(place, "table8", table, {"DePRL above all others": list(deprl_is_best(found))})
+
+
+def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Floats]) -> Found:
+    """Train the runs of some cells of a table, and measure them, ``[seeds]`` each."""
+    graphs = tuple(dict.fromkeys(graph for _, graph, _ in cells))
+    trained = curves(place, [sweep(place, method, graphs) for method in dict.fromkeys(cell[0] for cell in cells)])
+    return {cell: measure(trained[folder(*cell)]) for cell in cells}
+
+
+def newcomers(place: Place) -> Callable[[Curve], Floats]:
+    """Measures what clients that are new to some runs get."""
+    return lambda curve: new_accuracy(curve, CLIENTS[place.scale])
+
+
+def new(place: Place) -> str:
+    """What is shown of new clients."""
+    return f"mean over {CLIENTS[place.scale]} new clients of their test accuracy (%)"
+
+
+def numbers(place: Place, table: Numbers, cells: Sequence[Cell]) -> Paper:
+    """The paper's numbers of a data set by cell."""
+    return dict(zip(cells, (number for alpha in ALPHAS for number in table[place.pair][alpha]), strict=True))
+
+
+def beside_servers(place: Place, graphs: Numbers, servers: Numbers) -> Paper:
+    """The paper's numbers on all graphs, and of the methods with a server."""
+    return {**numbers(place, graphs, GRAPH_CELLS), **numbers(place, servers, SERVER_CELLS)}
+
+
+def accuracy_table(place: Place, what: str, found: Found, paper: Paper) -> str:
+    """A row for each concentration and graph, a column for each method, with the paper's numbers in brackets."""
+    methods: list[MethodName] = list(dict.fromkeys(method for method, _, _ in found))
+    lines = dict.fromkeys((alpha, graph) for _, graph, alpha in found)
+    cells = [[(method, graph, alpha) for method in methods] for alpha, graph in lines]
+    rows = [
+        [*line, *(f"{spread(found[c])} ({paper[c]:.2f})" for c in row)] for line, row in zip(lines, cells, strict=True)
+    ]
+    title = f"{place.pair}, {place.scale} scale, {len(place.seeds)} seeds: {what}, the paper's in brackets"
+    return markdown(title, ["alpha", "graph", *(NAMES[method] for method in methods)], rows)
+
+
+def told(place: Place, name: str, table: str, groups: Mapping[str, Sequence[Claim]]) -> list[Claim]:
+    """Publish a table with the number of claims of each kind that hold; returns all of them."""
+    lines = (f"- {text}: {sum(claim.passed for claim in claims)} of {len(claims)}" for text, claims in groups.items())
+    publish(place, name, "\n".join([table, *lines, ""]))
+    return [claim for claims in groups.values() for claim in claims]
