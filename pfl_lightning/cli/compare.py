@@ -86,6 +86,9 @@ def write_tables(
         ("time_to_accuracy", times, report.time_markdown(times, quantity)),
         ("errors", errors, report.error_markdown(errors, quantity)),
     ]
+    if all(curve.logs_losses() for curve in curves):
+        converged = report.convergence_rows(curves, communication_times)
+        tables.append(("convergence", converged, report.convergence_markdown(converged)))
     if all(curve.counts_bits() for curve in curves):
         bits = report.bits_rows(curves, targets)
         tables.append(("bits_to_accuracy", bits, report.bits_markdown(bits, quantity)))

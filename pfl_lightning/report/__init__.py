@@ -8,12 +8,15 @@ from pfl_lightning.report.compare_runs import Run, check_same_data, read_run
 from pfl_lightning.report.compare_tables import (
     bits_markdown,
     bits_rows,
+    convergence_markdown,
+    convergence_rows,
     final_markdown,
     final_rows,
     time_markdown,
     time_rows,
     usual_targets,
 )
+from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.cosines import cosine_figure
 from pfl_lightning.report.density import density_figure
 from pfl_lightning.report.partition import partition_figure, partition_table
@@ -41,6 +44,9 @@ __all__ = [
     "cohort_figure",
     "cohorts_differ",
     "common_seeds",
+    "converged_round",
+    "convergence_markdown",
+    "convergence_rows",
     "cosine_figure",
     "curves_of",
     "density_figure",

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
-from pfl_lightning.report.compare_runs import BITS, COHORT, LINK_BITS, Run
+from pfl_lightning.report.compare_runs import BITS, COHORT, COMPUTE, LINK_BITS, LOSS, Run
+from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.settings import shown_class
 
 PLAIN = {
+    "DPSGD": "D-PSGD",
     "DeltaFL": "Delta-FL",
     "HFMAML": "HF-MAML",
     "LGFedAvg": "LG-FedAvg",
@@ -123,6 +125,22 @@ class Curve:
     def bits_to(self, score: float) -> Floats:
         """Bits that all clients have communicated until then, nan for never, ``[seeds]``."""
         return self._cost_to(score, self.bits(BITS))
+
+    def logs_losses(self) -> bool:
+        """Whether the runs have logged the training loss of every round."""
+        return all(list(run.logged.get(LOSS, ())) == list(range(1, run.rounds[-1] + 1)) for run in self.runs)
+
+    @cached_property
+    def rounds_to_convergence(self) -> Floats:
+        """The round at which the training loss has converged, nan for never, ``[seeds]``."""
+        found = [converged_round(list(run.logged[LOSS].values())) for run in self.runs]
+        return np.array(found, dtype=float)  # None becomes nan
+
+    def seconds_to_convergence(self, communication_time: float) -> Floats:
+        """Simulated seconds until then, nan for never, ``[seeds]``."""
+        both = zip(self.runs, self.rounds_to_convergence, strict=True)
+        compute = [run.logged[COMPUTE].get(last, np.nan) for run, last in both]
+        return np.array(compute) + communication_time * self.rounds_to_convergence
 
     def _cost_to(self, score: float, costs: Floats) -> Floats:
         """The cost, ``[seeds, evaluations]``, of the first evaluation at which the mean score was this good."""

@@ -20,7 +20,8 @@ FILES = ("config.yaml", "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
 BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
-LOGGED = (COHORT, CALLS, BITS, LINK_BITS)
+LOSS, COMPUTE = "train/loss", "time/compute"
+LOGGED = (COHORT, CALLS, BITS, LINK_BITS, LOSS, COMPUTE)
 KINDS = ("density/", "consensus/")  # begin the tags of SparsityTracker, and of methods without a server
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards
@@ -112,7 +113,7 @@ def read_run(folder: Path) -> Run:
         dict(_settings(config)),
         QUANTITIES[tags[0][2]],
         np.array([int(row["round"]) for row in rows]),
-        np.array([float(row["time/compute"]) for row in rows]),
+        np.array([float(row[COMPUTE]) for row in rows]),
         {tag[1]: np.array([float(row[tag[0]]) for row in rows]) for tag in tags},
         clients,
         {

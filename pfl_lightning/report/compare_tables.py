@@ -99,11 +99,44 @@ def time_markdown(rows: Rows, quantity: Quantity) -> str:
     """The table of ``time_rows``: a row for each target and curve, a column for each communication time."""
     lines: dict[tuple[float, str], list[str]] = {}
     for row in rows:
-        lines.setdefault((row["target"], row["method"]), []).append(_seconds(row))
+        lines.setdefault((row["target"], row["method"]), []).append(_time(row))
     cells = [(quantity.show(target), method, *times) for (target, method), times in lines.items()]
     columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
     title = f"Simulated seconds to a mean test {quantity.name} (ratio to the same method without stage doubling)"
     return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
+
+
+def convergence_rows(curves: Sequence[Curve], communication_times: Sequence[float]) -> Rows:
+    """Simulated seconds until the training loss has all but stopped to fall, see ``converged_round``.
+
+    Args:
+        curves: Curves that log the training loss of every round.
+        communication_times: Simulated seconds that the communication of a round takes.
+
+    Returns:
+        For each curve and communication time: ``round`` and ``seconds``, the means over the seeds, nan unless all
+        converge; and ``reached``, how many do.
+    """
+    rows = []
+    for curve in curves:
+        reached = int(np.isfinite(curve.rounds_to_convergence).sum())
+        same = {"method": curve.label, "round": float(curve.rounds_to_convergence.mean())}
+        for communication_time in communication_times:
+            seconds = float(curve.seconds_to_convergence(communication_time).mean())
+            row = {**same, "communication_time": communication_time, "seconds": seconds}
+            rows.append({**row, "reached": reached, "seeds": len(curve.runs)})
+    return rows
+
+
+def convergence_markdown(rows: Rows) -> str:
+    """The table of ``convergence_rows``: a row for each curve, a column for each communication time."""
+    lines: dict[str, list[str]] = {}
+    for row in rows:
+        line = lines.setdefault(row["method"], [_reached(row, f"{row['round']:.4g}")])
+        line.append(_reached(row, _seconds(row["seconds"])))
+    columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
+    title = "Round, and simulated seconds, at which the training loss has converged"
+    return markdown(title, ("method", "round", *columns), [(method, *cells) for method, cells in lines.items()])
 
 
 def bits_rows(curves: Sequence[Curve], targets: Sequence[float]) -> Rows:
@@ -142,6 +175,9 @@ def _reached(row: Mapping[str, Any], text: str) -> str:
     return f"- ({row['reached']}/{row['seeds']} seeds)" if row["reached"] else "-"
 
 
-def _seconds(row: Mapping[str, Any]) -> str:
-    seconds = f"{row['seconds']:,.0f}" if row["seconds"] >= 100 else f"{row['seconds']:.3g}"
-    return _reached(row, seconds + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"))
+def _time(row: Mapping[str, Any]) -> str:
+    return _reached(row, _seconds(row["seconds"]) + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"))
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"

@@ -7,7 +7,7 @@ import pytest
 
 from pfl_lightning.cli import main
 
-TABLES = ("final", "time_to_accuracy", "errors", "bits_to_accuracy")
+TABLES = ("final", "time_to_accuracy", "errors", "bits_to_accuracy", "convergence")
 SMALL = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
 
 
@@ -91,6 +91,20 @@ def test_runs_that_count_no_bits_are_compared_without_them(runs, tmp_path):
     main(["compare", str(tmp_path / "old"), runs[1], "--out", str(tmp_path / "out")])
     assert (tmp_path / "out/accuracy_time.png").is_file()
     assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name]
+
+
+def test_runs_without_the_loss_of_every_round_are_compared_without_their_convergence(runs, tmp_path):
+    shutil.copytree(runs[0], tmp_path / "seldom")
+    metrics = tmp_path / "seldom/metrics.csv"
+    with metrics.open("a", newline="") as file:
+        last = rows(metrics)[-1]
+        csv.DictWriter(file, last).writerow({**last, "round": "4", "train/loss": ""})
+    clients = tmp_path / "seldom/clients.csv"
+    text = clients.read_text()
+    clients.write_text(text + "".join(f"4{line[1:]}" for line in text.splitlines(True) if line.startswith("3,")))
+    main(["compare", str(tmp_path / "seldom"), runs[1], "--out", str(tmp_path / "out")])
+    assert (tmp_path / "out/time_to_accuracy.csv").is_file()
+    assert not (tmp_path / "out/convergence.csv").exists()
 
 
 def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys):

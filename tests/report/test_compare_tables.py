@@ -6,6 +6,8 @@ import pytest
 from pfl_lightning.report import (
     bits_markdown,
     bits_rows,
+    convergence_markdown,
+    convergence_rows,
     curves_of,
     final_markdown,
     final_rows,
@@ -121,6 +123,35 @@ def test_a_csv_has_an_empty_cell_for_what_is_not_known(raced, tmp_path):
         ("FedRep", "", "0"),
         ("FedRep-SRPFL", "", "1"),
     ]
+
+
+def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converged(write_run, log):
+    # the fifteenth loss ends ten rounds in which the mean of five stays 1; round k ends after 2 k seconds
+    flat, falling = dict.fromkeys(range(1, 21), 1.0), {n: 0.9**n for n in range(1, 21)}
+    late = {n: max(1.0, 6.0 - n) for n in range(1, 21)}  # 1 from round 5 on, so that the mean is 1 from round 9 on
+    folders = []
+    for name, method, seed, losses in (
+        ("one", "FedRep", 1, flat),
+        ("two", "FedRep", 2, late),
+        ("three", "Local", 1, falling),
+    ):
+        folder = write_run(name, {"stored": [[0.1], [0.6], [0.7]]}, method, compute=[0, 20, 40], seed=seed)
+        folders.append(log(log(folder, "train/loss", losses), "time/compute", {n: 2.0 * n for n in range(21)}))
+    found = curves(*folders)
+    assert all(curve.logs_losses() for curve in found)
+    first, _, never, _ = rows = convergence_rows(found, [0, 10])
+    assert (first["round"], first["seconds"], first["reached"]) == ((15 + 19) / 2, (30 + 38) / 2, 2)
+    assert (isnan(never["seconds"]), never["reached"]) == (True, 0)
+    assert cells(convergence_markdown(rows)) == [
+        ["method", "round", "C.T. 0 s", "C.T. 10 s"],
+        ["FedRep", "17", "34", "204"],
+        ["Local", "-", "-", "-"],
+    ]
+
+
+def test_a_loss_that_is_not_logged_in_every_round_has_no_convergence(write_run):
+    (curve,) = curves(write_run("run", {"stored": [[0.1], [0.6]]}))
+    assert not curve.logs_losses()
 
 
 def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(write_run, log):
