@@ -19,10 +19,10 @@ from typing import NoReturn, TypeVar, get_args
 import torch
 from benchmarks import evaluation, loading, report, training
 from benchmarks.figure import ratio_figure
-from benchmarks.population import POPULATIONS, measure_population
+from benchmarks.population import measure_population
 from benchmarks.timing import Record, measure
 from benchmarks.tune import TuneCLI
-from benchmarks.workloads import POPULATION, WORKLOADS, Workload
+from benchmarks.workloads import POPULATIONS, WORKLOADS, Workload
 from jsonargparse import ArgumentParser, auto_cli
 from jsonargparse.typing import PositiveInt
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -93,8 +93,8 @@ def suited(name: str, workload: Workload, backends: Sequence[BackendName]) -> li
 def measure_workload(name: str, backends: Sequence[BackendName], repeats: int, threads: int) -> list[Record]:
     """The records of one workload."""
     print(f"{name}: {repeats} repeats, {threads} threads", file=sys.stderr)
-    if name == "population":
-        return measure_population(POPULATION, POPULATIONS, repeats, threads)
+    if name in POPULATIONS:
+        return measure_population(name, POPULATIONS[name], repeats, threads)
     workload = WORKLOADS[name]
     contest = CONTESTS.get(name, training.contest)
     return measure(name, contest(workload, suited(name, workload, backends)), repeats)
@@ -115,12 +115,12 @@ def main(
 
     Args:
         workloads: One or more of fedavg-mlp, fedrep-mlp, srpfl-mlp, ragged-mlp, fedavg-dnn, fedavg-logistic,
-            fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, deltafl-mlp, fedavg-lenet, fedprox-lenet,
-            deltafl-lenet, fedrep-lenet, fedavg-resnet18, fedavg-gru, data-loading, evaluation, population; all by
-            default, and none for [].
-        backends: One or more of auto, sequential, batched; all by default. The population always runs with auto, and
+            fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
+            fedavg-lenet, fedprox-lenet, deltafl-lenet, fedrep-lenet, fedavg-resnet18, fedavg-gru, data-loading,
+            evaluation, population, gossip-population; all by default, and none for [].
+        backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
-        repeats: Measured rounds of each; for the population fresh processes, for peers runs of their programs.
+        repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.
         threads: Threads that torch may use; its own choice by default.
         json: File to write the measurements to.
         figure: Picture of the ratios; its ending says the format.
@@ -132,7 +132,7 @@ def main(
     """
     if tune:
         refuse("tune: not possible in a file; allowed: --tune on the command line")
-    chosen = choose("workloads", workloads, [*WORKLOADS, "population"])
+    chosen = choose("workloads", workloads, [*WORKLOADS, *POPULATIONS])
     engines = choose("backends", backends, get_args(BackendName))
     check_files(json, figure)
     libraries = choose("peers", None if peers is True else peers or [], list(PEERS))

@@ -3,13 +3,6 @@ from pfl_lightning.client.engine import BackendName, Engine
 from pfl_lightning.client.examples import Examples, Samples, largest_first
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, Total, total
 from pfl_lightning.client.phase import Gradient, Phase
-from pfl_lightning.client.sparse_training import (
-    drop_ratio,
-    erk_densities,
-    moved_masks,
-    random_masks,
-    uniform_densities,
-)
 
 __all__ = [
     "BackendName",
@@ -25,11 +18,6 @@ __all__ = [
     "Samples",
     "SmoothL1",
     "Total",
-    "drop_ratio",
-    "erk_densities",
     "largest_first",
-    "moved_masks",
-    "random_masks",
     "total",
-    "uniform_densities",
 ]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, prefixed, select
 
 
 @dataclass(frozen=True)
@@ -39,4 +39,9 @@ class Masked:
     def __call__(self, tensors: Tree, beside: Tree) -> Tree:
         """The masked tensors."""
         masks = {name: beside[f"{self.prefix}.{name}"] for name in tensors}
-        return {name: tensor.where(masks[name], 0) for name, tensor in tensors.items()}  # a product could be -0.0
+        return {name: tensor * masks[name] for name, tensor in tensors.items()}  # several times as fast as where
+
+    def onto(self, models: Tree, masks: Tree) -> Tree:
+        """Some models under masks, and the masks under their prefix, ``[models, ...]`` each."""
+        beside = prefixed(self.prefix, masks)
+        return {**models, **self(select(models, masks), beside), **beside}

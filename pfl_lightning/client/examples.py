@@ -7,6 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pfl_lightning.seeding import Key, permutations
+
 
 class Transform(Protocol):
     """Turns raw samples into network inputs, a whole batch at a time, on the device of the batch."""
@@ -127,6 +129,11 @@ class Examples:
         counts = self.counts[places]
         index = self.index[there, : int(counts.max()) if len(counts) else 0]
         return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
+
+    def sample(self, key: Key, size: int) -> "Examples":
+        """As many examples of each client, drawn at random; all of a client that has no more."""
+        positions = permutations(key, self.ids, self.device_counts, self.longest, size)
+        return replace(self, index=self.index.gather(1, positions), counts=self.counts.clamp(max=size))
 
     def split(self, size: int) -> Iterator[tuple[int, "Examples"]]:
         """Split into pieces of at most ``size`` clients; yields the start of each piece, and the piece."""

@@ -5,12 +5,15 @@ A client's mask has a fixed number of ones in each tensor, and its model is zero
 
 from collections.abc import Mapping, Sequence
 from math import ceil, cos, floor, inf, pi, prod
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pfl_lightning.seeding import Key, permutations
+from pfl_lightning.seeding import Key, permutations, random_bits
+from pfl_lightning.tree import Tree
 
+Layers = Literal["erk", "uniform"]
 ROUNDING = 1e-9  # a share of entries may come out a little above or below a whole number
 
 
@@ -56,23 +59,31 @@ def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[s
     return densities
 
 
-def random_masks(key: Key, clients: int, tensor: Tensor, density: float) -> Tensor:
-    """Draw a mask for each client; each depends on the key and the client's number alone.
+DENSITIES = {"erk": erk_densities, "uniform": uniform_densities}
+
+
+def first_masks(key: Key, clients: int, model: Tree, density: float, layers: Layers) -> Tree:
+    """Draw random masks; each depends on the key and the client's number alone.
 
     Args:
         key: Key of the draw.
         clients: Number of clients.
-        tensor: Tensor to mask, ``[...]``; only its shape and device matter.
-        density: Share of ones, rounded down to whole entries.
+        model: The tensors to mask, ``[...]``; only their shapes and devices matter.
+        density: Share of the entries of the model to hold, in (0, 1]; rounded down in each tensor to whole entries.
+        layers: How dense the tensors are: ``erk`` or ``uniform``.
 
     Returns:
-        Booleans, ``[clients, ...]``.
+        Booleans by the names of the tensors, ``[clients, ...]``.
     """
-    entries = tensor.numel()
+    densities = DENSITIES[layers]({name: tensor.shape for name, tensor in model.items()}, density)
+    return {name: _drawn((*key, name), clients, tensor, densities[name]) for name, tensor in model.items()}
+
+
+def _drawn(key: Key, clients: int, tensor: Tensor, density: float) -> Tensor:
+    entries, everyone = tensor.numel(), torch.arange(clients, device=tensor.device)
     ones = floor(density * entries + ROUNDING)
     masks = torch.zeros(clients, entries, dtype=torch.bool, device=tensor.device)
-    for mask, client in zip(masks, torch.arange(clients, device=tensor.device).split(1), strict=True):
-        # one client at a time: what is drawn is eight times as large as a mask
+    for mask, client in zip(masks, everyone.split(1), strict=True):  # one by one: draws take far more room than masks
         mask[permutations(key, client, torch.full_like(client, entries), entries, ones)[0]] = True
     return masks.view(clients, *tensor.shape)
 
@@ -95,28 +106,43 @@ def drop_ratio(first: float, completed: int, rounds: int) -> float:
     return first / 2 * (1 + cos(pi * min(completed / rounds, 1)))
 
 
-def moved_masks(weights: Tensor, masks: Tensor, scores: Tensor, ratio: float) -> Tensor:
-    """Give up the smallest weights, and take as many other entries: those with the highest scores.
-
-    An entry that was just given up can be taken again, so that there are always enough. Of equals the first are taken.
+def random_scores(key: Key, ids: Tensor, masks: Tree) -> Tree:
+    """Scores with which ``moved_masks`` takes random entries.
 
     Args:
-        weights: ``[clients, ...]``.
+        key: Key of the draw.
+        ids: Client ids, ``[clients]``.
+        masks: The clients' masks, ``[clients, ...]``.
+    """
+    return {name: random_bits((*key, name), ids, mask[0].numel()).view_as(mask) for name, mask in masks.items()}
+
+
+def moved_masks(models: Tree, masks: Tree, scores: Tree, ratio: float) -> Tree:
+    """In each tensor, give up the smallest weights, and take as many others: those with the largest absolute scores.
+
+    A weight that was just given up can be taken again, so that there are always enough. Of equals the first are taken.
+
+    Args:
+        models: Tensors of some clients, ``[clients, ...]``; those without a mask do not matter.
         masks: Booleans with equally many ones for each client, ``[clients, ...]``.
-        scores: What speaks for an entry, from 0, such as the absolute gradient, ``[clients, ...]``.
-        ratio: Share of the ones to give up, in [0, 1]; rounded up to whole entries.
+        scores: What speaks for a weight, such as its gradient, ``[clients, ...]``.
+        ratio: Share of the ones to give up, in [0, 1]; rounded up to whole weights.
 
     Returns:
-        Booleans, with as many ones as before, ``[clients, ...]``.
+        Booleans with as many ones as before, ``[clients, ...]``.
 
     Example:
-        >>> weights, scores = torch.tensor([[0.5, -0.1, 0.3, 0.0]]), torch.tensor([[9.0, 0.01, 9.0, 0.2]])
-        >>> moved_masks(weights, weights != 0, scores, ratio=0.25)  # gives up the entry 1 and takes the entry 3
-        tensor([[ True, False,  True,  True]])
+        >>> w, g = torch.tensor([[0.5, -0.1, 0.3, 0.0, 0.0]]), torch.tensor([[9.0, 0.01, 9.0, 0.2, -0.7]])
+        >>> moved_masks({"w": w}, {"w": w != 0}, {"w": g}, ratio=1 / 3)  # gives up -0.1
+        {'w': tensor([[ True, False,  True, False,  True]])}
     """
-    weights, scores, moved = weights.flatten(1), scores.flatten(1), masks.flatten(1)
+    return {name: _moved(models[name], mask, scores[name], ratio) for name, mask in masks.items()}
+
+
+def _moved(weights: Tensor, masks: Tensor, scores: Tensor, ratio: float) -> Tensor:
+    sizes, scores, moved = weights.flatten(1).abs(), scores.flatten(1).abs(), masks.flatten(1)
     count = ceil(ratio * int(moved[0].sum()) - ROUNDING)
-    given_up = weights.abs().where(moved, inf).argsort(dim=1, stable=True)[:, :count]
+    given_up = sizes.where(moved, inf).argsort(dim=1, stable=True)[:, :count]
     moved = moved.scatter(1, given_up, False)
     taken = scores.where(~moved, -1).argsort(dim=1, descending=True, stable=True)[:, :count]
     return moved.scatter(1, taken, True).view_as(masks)

@@ -133,6 +133,15 @@ class ClientBank(nn.Module):
             means[name] = torch.cat([block[rows].mean(0, dtype=dtype) for block in blocks]).view(stack.shape[1:])
         return means
 
+    @torch.no_grad()
+    def mean_held(self, names: Iterable[str], masks: str, ids: Tensor | None = None) -> Tree:
+        """Mean of each entry over those of the clients that hold it, 0 if none does; arguments as for ``mix_held``."""
+        means = self.mean(names, ids)
+        for name, mean in means.items():
+            (share,) = self.mean([f"{masks}.{name}"], ids).values()
+            mean /= share.where(share > 0, 1)
+        return means
+
     def _matrix(self, name: str) -> Tensor:
         """A view of a stack as a matrix, ``[clients, entries]``."""
         stack = self.get_buffer(name)

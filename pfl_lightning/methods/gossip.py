@@ -6,7 +6,7 @@ from jsonargparse.typing import lazy_instance
 from torch import Tensor
 from torch.optim import SGD
 
-from pfl_lightning.data import Round
+from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.traffic import Traffic
@@ -53,11 +53,10 @@ class Gossip(Method):
         if self.sparsity.prune:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
-    def build(self, *args: Any, **kwargs: Any) -> None:
-        """Make the network and the bank, and check the graph; see ``Lifecycle.build``."""
-        super().build(*args, **kwargs)
-        clients = self.built_for["num_clients"]
-        Links.between(self.topology.graph(clients, seed=0), list(range(clients)), self.mixing)
+    def build_for(self, data: FederatedDataModule) -> None:
+        """Build the method for a data set, and check the graph; see ``Lifecycle.build_for``."""
+        super().build_for(data)
+        Links.between(self.topology.graph(data.num_clients, data.seed), list(range(data.num_clients)), self.mixing)
 
     @property
     def mixed(self) -> frozenset[str]:

@@ -33,6 +33,19 @@ def test_some_clients_can_be_taken():
     assert len(cohort().take(torch.zeros(4, dtype=torch.bool))) == 0
 
 
+def test_a_few_examples_of_each_client_are_drawn_without_padding():
+    examples = cohort((50, 3, 0))
+    drawn = [examples.sample((seed,), 8) for seed in (0, 0, 1)]
+    assert drawn[0].counts.tolist() == [8, 3, 0]
+    seen = [some.targets(some.positions)[some.present].tolist() for some in drawn]
+    assert seen[0] == seen[1] != seen[2]
+    assert len(set(seen[0])) == len(seen[0])
+    assert max(seen[0][:8]) < 50
+    assert sorted(seen[0][8:]) == [50, 51, 52]
+    alone = examples.rows(1, 2).sample((0,), 8)
+    assert alone.targets(alone.positions)[alone.present].tolist() == seen[0][8:], "whatever others are there"
+
+
 def test_windows_hold_every_example_once_and_nobody_who_has_none_left():
     examples, seen = cohort(), [[] for _ in range(4)]
     for there, some in examples.windows(4):

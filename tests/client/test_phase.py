@@ -11,7 +11,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pfl_lightning.client import Correlation, Engine, Phase, Proximity, Samples, SmoothL1, Total
+from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Samples, SmoothL1, Total
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
@@ -223,7 +223,7 @@ def test_correlation_smooth_l1_and_a_moving_anchor_make_fedmacs_client(backend):
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_masks_hold_behind_each_step(backend, make):
     network, examples = make((1, 16, 16), 3), examples_of()
-    masks = {name: (torch.rand(len(COUNTS), *t.shape) < 0.5).to(t) for name, t in network.state_dict().items()}
+    masks = {name: torch.rand(len(COUNTS), *t.shape) < 0.5 for name, t in network.state_dict().items()}
     start = {name: tensor * masks[name] for name, tensor in network.state_dict().items()}
     params = Params({}, {**start, **prefixed("mask", masks)})
     phase = Phase(
@@ -232,7 +232,7 @@ def test_masks_hold_behind_each_step(backend, make):
         batch_size=4,
         lr=0.1,
         momentum=0.5,
-        after_step=lambda tensors, beside: {name: w * beside[f"mask.{name}"] for name, w in tensors.items()},
+        after_step=Masked("mask"),
     )
     trained, _ = Engine(network, backend).train(examples, params, phase, KEY)
     for name, mask in masks.items():

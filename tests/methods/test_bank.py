@@ -106,3 +106,44 @@ def test_rows_are_stored_one_behind_another():
     stack = ClientBank({"w": torch.ones(3).expand(4, 3)}).get_buffer("w")
     stack[0] = 0
     assert stack.sum() == 9
+
+
+def held(rows, masks):
+    clients = ClientBank({"w": torch.zeros(len(rows), 4), "mask.w": torch.zeros(len(rows), 4, dtype=torch.bool)})
+    for name, values in (("w", rows), ("mask.w", masks)):
+        clients.get_buffer(name).copy_(torch.tensor(values))
+    return clients
+
+
+@pytest.mark.parametrize("width", [1, 3, 4])
+def test_entries_are_mixed_among_those_that_hold_them(width, monkeypatch):
+    monkeypatch.setattr(bank, "BLOCK_BYTES", 3 * 4 * width)
+    clients = held([[1, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]], [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])
+    clients.mix_held(torch.full((3, 3), 1 / 3), ["w"], "mask")
+    # (1 + 3 + 5) / 3, (2 + 4) / 2, 5 and 0, and of these what a client holds
+    torch.testing.assert_close(clients.get_buffer("w"), torch.tensor([[3.0, 3, 0, 0], [3.0, 0, 5, 0], [3.0, 3, 0, 0]]))
+    mean = clients.mean_held(["w"], "mask")["w"]
+    torch.testing.assert_close(mean, torch.tensor([3.0, 3, 5, 0]))
+
+
+def test_weights_of_those_that_do_not_hold_an_entry_go_to_the_others():
+    clients = held([[8, 1, 1, 0], [0, 7, 0, 0], [2, 0, 1, 6]], [[1, 1, 1, 0], [0, 1, 0, 1], [1, 0, 1, 1]])
+    matrix = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.0, 0.5], [0.25, 0.5, 0.25]])
+    clients.mix_held(matrix, ["w"], "mask")
+    # (0.5 * 8 + 0.25 * 2) / 0.75, (0.5 * 1 + 0.25 * 7) / 0.75; client 1 gives itself no weight
+    expected = torch.tensor([[6.0, 3, 1, 0], [0.0, 1, 0, 6], [5.0, 0, 1, 2]])
+    torch.testing.assert_close(clients.get_buffer("w"), expected)
+
+
+def test_an_entry_that_only_its_owner_holds_is_0_if_the_owner_has_no_weight():
+    clients = held([[4, 0, 0, 0], [0, 3, 0, 0]], [[1, 0, 0, 0], [0, 1, 0, 0]])
+    clients.mix_held(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), ["w"], "mask")
+    assert not clients.get_buffer("w").any()
+
+
+def test_clients_that_are_away_neither_mix_nor_count():
+    clients = held([[4, 0, 0, 0], [2, 2, 0, 0], [6, 8, 0, 0]], [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
+    ids = torch.tensor([0, 2])
+    assert clients.mean_held(["w"], "mask", ids)["w"].tolist() == [5, 8, 0, 0]
+    clients.mix_held(torch.full((2, 2), 0.5), ["w"], "mask", ids)
+    assert clients.get_buffer("w").tolist() == [[5, 0, 0, 0], [2, 2, 0, 0], [5, 8, 0, 0]]

@@ -162,3 +162,8 @@ def test_the_personal_model_of_a_new_client_is_the_global_one(fit):
 def test_classes_need_a_linear_last_layer_with_a_bias(network, num_classes, line):
     with pytest.raises(PflError, match=f"^{line}"):
         FedRoD(network=network).build((4,), num_classes, 2)
+
+
+def test_a_bias_cannot_be_decayed_with_its_shift():
+    with pytest.raises(TypeError, match="decay_biases"):
+        FedRoD(decay_biases=True)

@@ -15,6 +15,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import (
     HFMAML,
     DeltaFL,
+    DisPFL,
     Ditto,
     FedAMP,
     FedAvg,
@@ -34,7 +35,7 @@ from pfl_lightning.methods import (
 from pfl_lightning.models import MLP, VGG
 
 EVERY = (DeltaFL, Ditto, FedAMP, FedAvg, FedBABU, FedMac, FedProx, FedRep, FedRoD, HFMAML, HeurFedAMP, LGFedAvg, Local)
-EVERY += (PFedMe, PerFedAvg)
+EVERY += (PFedMe, PerFedAvg, DisPFL)
 STEPS = {"epochs": 3, "epoch_steps": 1}
 
 

@@ -8,7 +8,7 @@ import benchmark
 import pytest
 import torch
 from benchmarks import report, timing
-from benchmarks.workloads import WORKLOADS, Workload
+from benchmarks.workloads import POPULATIONS, WORKLOADS, Workload
 
 from pfl_lightning.models import MLP
 
@@ -92,7 +92,7 @@ def test_peers_are_measured_with_our_own_program(monkeypatch, tmp_path, capsys):
 
 
 def test_the_help_names_every_workload():
-    assert all(f"{name}" in benchmark.main.__doc__ for name in [*WORKLOADS, "population"])
+    assert all(f"{name}" in benchmark.main.__doc__ for name in [*WORKLOADS, *POPULATIONS])
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ TINY = {
     "heurfedamp-mlp": {},
     "pfedme-mlp": {"follows": 0.5},
     "fedmac-mlp": {"follows": 0.5},
+    "dpsgd-mlp": {"cohort": 4},
+    "deprl-mlp": {"cohort": 4},
     "deltafl-mlp": {"samples": (3, 6, 4)},
     "deltafl-lenet": {"input_shape": (3, 32, 32), "samples": (3, 6, 4)},
     "fedprox-lenet": {"input_shape": (3, 32, 32)},
@@ -171,8 +173,9 @@ def test_only_the_tail_makes_a_difference_between_delta_fl_and_fedavg(network):
 
 
 def test_populations_in_fresh_processes(tiny):
-    small, large = measure_population(tiny, [50, 1000], repeats=1, threads=1)
-    assert (small["workload"], small["backend"], small["ratio_to_plain"]) == ("population-50", "auto", None)
+    workloads = {size: replace(tiny, clients=size) for size in (50, 1000)}
+    small, large = measure_population("tiny", workloads, repeats=1, threads=1)
+    assert (small["workload"], small["backend"], small["ratio_to_plain"]) == ("tiny-50", "auto", None)
     assert small["ratio_to_smallest"] == 1
     assert small["more_than_smallest_mebibytes"] == small["bank_more_than_smallest_mebibytes"] == 0
     assert large["ratio_to_smallest"] == pytest.approx(large["seconds"] / small["seconds"])
@@ -186,7 +189,7 @@ def test_what_a_population_takes_is_compared_with_the_smallest():
         [Measurement(2.0, 300, 30), Measurement(6.0, 340, 30)],
         [Measurement(1.0, 200, 10), Measurement(2.0, 220, 10)],
     )
-    record = population_record(9, runs, smallest)
+    record = population_record("nine", runs, smallest)
     assert (record["seconds"], record["ratio_to_smallest"]) == (4, 2.5)
     assert (record["peak_mebibytes"], record["more_than_smallest_mebibytes"]) == (320, 110)
     assert (record["bank_mebibytes"], record["bank_more_than_smallest_mebibytes"]) == (30, 20)

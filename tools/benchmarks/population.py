@@ -1,9 +1,9 @@
-"""A round of as many clients in ever larger populations: what it takes, and how much memory."""
+"""Rounds in ever larger populations: what they take, and how much memory."""
 
 import resource
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,6 @@ from benchmarks.training import Ours, check_same_work
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.memory import keep_freed_memory
 
-POPULATIONS = (100, 1_000, 10_000, 100_000)
 ROUNDS_IN_PROCESS = 3  # timed by each fresh process
 MEBIBYTE = 1 << 20
 
@@ -38,20 +37,27 @@ class Measurement(NamedTuple):
     bank: float
 
 
-def measure_population(workload: Workload, sizes: Sequence[int], repeats: int, threads: int) -> list[Record]:
-    """One record for each number of clients in all: the seconds of a round, and the memory of a fresh process."""
-    check_same_work(workload, ["auto"])
-    actions = {size: partial(in_fresh_process, replace(workload, clients=size), threads) for size in sizes}
-    runs = in_turns(actions, repeats, "population")
-    smallest = runs[min(sizes)]
-    return [population_record(size, of_size, smallest) for size, of_size in runs.items()]
+def measure_population(name: str, workloads: Mapping[int, Workload], repeats: int, threads: int) -> list[Record]:
+    """One record for each number of clients in all: the seconds of a round, and the memory of a fresh process.
+
+    Args:
+        name: Name of the measurement.
+        workloads: What a turn consists of, by the number of clients in all.
+        repeats: Fresh processes for each.
+        threads: Threads of each.
+    """
+    smallest = min(workloads)
+    check_same_work(replace(workloads[smallest], clients=None), ["auto"])
+    actions = {size: partial(in_fresh_process, workload, threads) for size, workload in workloads.items()}
+    runs = in_turns(actions, repeats, name)
+    return [population_record(f"{name}-{size}", of_size, runs[smallest]) for size, of_size in runs.items()]
 
 
-def population_record(size: int, runs: Sequence[Measurement], smallest: Sequence[Measurement]) -> Record:
+def population_record(name: str, runs: Sequence[Measurement], smallest: Sequence[Measurement]) -> Record:
     """What one size takes; the ratio is the median over the turns of its seconds / those of the smallest."""
     seconds = [run.seconds for run in runs]
     peak, least = (statistics.median(run.peak for run in of_size) for of_size in (runs, smallest))
-    return record(f"population-{size}", "auto", seconds) | {
+    return record(name, "auto", seconds) | {
         "ratio_to_smallest": float(np.median(np.divide(seconds, [run.seconds for run in smallest]))),
         "peak_mebibytes": peak,
         "more_than_smallest_mebibytes": peak - least,

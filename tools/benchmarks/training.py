@@ -3,6 +3,7 @@
 import copy
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -14,7 +15,19 @@ from torch.optim import SGD
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import DeltaFL, Ditto, FedAvg, FedMac, FedProx, FedRep, HeurFedAMP, Method, PFedMe
+from pfl_lightning.methods import (
+    DPSGD,
+    DeltaFL,
+    DePRL,
+    Ditto,
+    FedAvg,
+    FedMac,
+    FedProx,
+    FedRep,
+    HeurFedAMP,
+    Method,
+    PFedMe,
+)
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -36,8 +49,9 @@ class PlainLoop:
         start = network.state_dict()
         self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
-        self.shared = [] if workload.attentive else self.body
-        keeps = {name: name for name in self.head} | {f"personal.{n}": n for n in start if workload.personal}
+        self.shared = [] if workload.attentive or workload.gossip else self.body
+        keeps = {name: name for name in start if name in self.head or workload.gossip}
+        keeps |= {f"personal.{name}": name for name in start if workload.personal}
         keeps |= {f"{place}{name}": name for place in ("", "cloud.") for name in start if workload.attentive}
         self.kept = {client: {kept: start[name].clone() for kept, name in keeps.items()} for client in self.data}
 
@@ -63,9 +77,18 @@ class PlainLoop:
                 mean[name] += trained[name] * (len(self.data[client][1]) / total)
         self.network.load_state_dict({**state, **mean})
         if self.workload.attentive:
-            self.mix()
+            self.mix_by_attention()
+        if self.workload.gossip:
+            self.mix_on_a_ring()
 
-    def mix(self) -> None:
+    def mix_on_a_ring(self) -> None:
+        """Each client takes the mean of its body and those of its two neighbours."""
+        models = [dict(self.kept[client]) for client in sorted(self.kept)]
+        for place, client in enumerate(sorted(self.kept)):
+            trio = [models[other % len(models)] for other in (place - 1, place, place + 1)]
+            self.kept[client] |= {name: sum(model[name] for model in trio) / 3 for name in self.body}
+
+    def mix_by_attention(self) -> None:
         """Each client receives half its own model next, and half the others by a softmax of ten times the cosines."""
         models = {client: flat(kept[name] for name in self.body) for client, kept in self.kept.items()}
         for client, kept in self.kept.items():
@@ -114,11 +137,11 @@ class PlainLoop:
         return {**model.state_dict(), **{f"personal.{name}": t for name, t in personal.state_dict().items()}}
 
     def received(self, client: int) -> nn.Module:
-        """The server's model, or the client's own mix of all models."""
-        if not self.workload.attentive:
+        """The server's model, the client's own mix of all models, or without a server its own model."""
+        if not self.workload.attentive and not self.workload.gossip:
             return self.network
         network = copy.deepcopy(self.network)
-        network.load_state_dict(under("cloud.", self.kept[client]))
+        network.load_state_dict(under("cloud." if self.workload.attentive else "", self.kept[client]))
         return network
 
     def train(
@@ -222,7 +245,10 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
     settings: dict[str, Any] = {"network": workload.network, "backend": backend, "weight_decay": 0.0}
     settings |= {name: getattr(workload, name) for name in ("batch_size", "lr", "momentum")}
     method: Method
-    if workload.head_epochs:
+    if workload.gossip:
+        kind = partial(DePRL, head_epochs=workload.head_epochs) if workload.head_epochs else DPSGD
+        method = kind(**settings)
+    elif workload.head_epochs:
         method = FedRep(head_epochs=workload.head_epochs, **settings)
     elif workload.correlation:
         copy_lr = workload.follows / workload.correlation

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -59,6 +59,7 @@ class Workload:
         follows: Share of the way to the client's model that this copy goes after each step; 0 for no copy.
         personal: Whether clients train a second model, as in Ditto.
         attentive: Whether each client receives a mix of its own of all clients' models, as in HeurFedAMP.
+        gossip: Whether clients mix with two neighbours on a ring, without a server: D-PSGD, or DePRL with head epochs.
         conformity: Share of the samples whose clients, those with the largest losses, train in Delta-FL; 1 for FedAvg.
         clients: Clients in all; the cohort by default.
         stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
@@ -76,6 +77,7 @@ class Workload:
     follows: float = 0.0
     personal: bool = False
     attentive: bool = False
+    gossip: bool = False
     conformity: float = 1.0
     clients: int | None = None
     stages: tuple[int | None, ...] = (None,)
@@ -110,6 +112,8 @@ WORKLOADS = {
     "heurfedamp-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=0.1, attentive=True),
     "pfedme-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, proximity=1.0, follows=0.075),
     "fedmac-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, correlation=0.005, follows=0.075),
+    "dpsgd-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, gossip=True),
+    "deprl-mlp": Workload(MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10, gossip=True),
     "deltafl-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, conformity=0.5),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
@@ -120,7 +124,13 @@ WORKLOADS = {
     "data-loading": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),
     "evaluation": Workload(MLP, MNIST_LIKE, cohort=100, samples=50, head_epochs=10),
 }
-POPULATION = Workload(MLP, MNIST_LIKE, cohort=100, samples=10, head_epochs=10)
+
+FEDREP_100 = Workload(MLP, MNIST_LIKE, cohort=100, samples=10, head_epochs=10)
+GOSSIP = Workload(ResNet18, CIFAR_LIKE, cohort=16, samples=16, batch_size=16, lr=0.01, gossip=True)
+POPULATIONS = {
+    "population": {size: replace(FEDREP_100, clients=size) for size in (100, 1_000, 10_000, 100_000)},
+    "gossip-population": {size: replace(GOSSIP, cohort=size) for size in (16, 32, 64, 128)},
+}
 
 
 class RandomClients(FederatedDataModule):

@@ -1,0 +1,225 @@
+"""DisPFL: sparse models without a server."""
+
+from functools import partial
+from math import ceil, cos, pi
+
+import pytest
+import torch
+from fakes.methods import built
+from torch.func import functional_call, grad
+from torch.nn import functional as F
+
+from pfl_lightning.data import Digits
+from pfl_lightning.methods import DPSGD, DisPFL
+from pfl_lightning.models import MLP, VGG
+from pfl_lightning.server import Complete, ErdosRenyi, Ring
+from pfl_lightning.system import Participation
+
+WIDTH = 32  # bits of a number
+
+
+@pytest.fixture
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def rows(method):
+    return {name: method.clients.get_buffer(name).clone() for name in method.clients.names}
+
+
+def samples_of(data, client):
+    cohort = data.make_round(0).examples
+    place = cohort.ids.tolist().index(client)
+    own = cohort.rows(place, place + 1)
+    count = int(own.counts[0])
+    return own.gather(own.positions)[0, :count], own.targets(own.positions)[0, :count]
+
+
+# The rule
+
+
+def search(weights, mask, gradient, ratio):
+    """The mask of one tensor of one client after the search, by sorting; dead units have equal gradients."""
+    weights, mask, gradient = weights.flatten(), mask.flatten().clone(), gradient.flatten()
+    held = mask.nonzero().flatten()
+    count = ceil(ratio * len(held))
+    mask[held[weights[held].abs().argsort(stable=True)[:count]]] = False
+    free = (~mask).nonzero().flatten()
+    mask[free[gradient[free].abs().argsort(descending=True, stable=True)[:count]]] = True
+    return mask
+
+
+def plain_round(models, masks, losses, network, ratio, lr, decay, momentum, epochs):
+    """One round on a ring, client by client; every client sees all of its samples in each batch."""
+    clients = len(models)
+    for client in range(clients):
+        slope, w, m = grad(losses[client]), models[client], masks[client]
+        dense = slope(w)
+        m = masks[client] = {n: search(w[n], m[n], dense[n], ratio).view_as(w[n]) for n in w}
+        w, speed = {n: w[n] * m[n] for n in w}, {n: torch.zeros_like(w[n]) for n in w}
+        for _ in range(epochs):
+            gradient = slope(w)
+            for n in w:
+                speed[n] = momentum * speed[n] + gradient[n] + (decay * w[n] if w[n].ndim > 1 else 0)
+            w = {n: (w[n] - lr * speed[n]) * m[n] for n in w}
+        models[client] = w
+    mixed = []
+    for client in range(clients):
+        near = [client - 1, client, (client + 1) % clients]
+        total = {n: sum(models[j][n] for j in near) for n in models[client]}
+        holders = {n: sum(masks[j][n].int() for j in near) for n in total}
+        mixed.append({n: masks[client][n] * total[n] / holders[n].clamp(min=1) for n in total})
+    return mixed, masks
+
+
+@pytest.mark.parametrize("layers", ["erk", "uniform"])
+def test_rounds_on_a_ring_are_those_of_a_plain_loop(layers, float64, ragged_data, fit):
+    data = ragged_data(num_clients=5)
+    options = {"epochs": 2, "batch_size": 100, "momentum": 0.5, "weight_decay": 0.01, "eval_epochs": 0}
+    method = built(DisPFL, data, topology=Ring(), drop=0.8, drop_rounds=3, layers=layers, density=0.4, **options)
+    names = sorted(method.engine.trainable)
+    start = rows(method)
+    models = [{n: start[n][client] for n in names} for client in range(5)]
+    masks = [{n: start[f"mask.{n}"][client] for n in names} for client in range(5)]
+    fit(method, data, 3)
+
+    def loss_of(client):
+        inputs, targets = samples_of(data, client)
+        return lambda w: F.cross_entropy(functional_call(method.network, w, inputs), targets)
+
+    losses = [loss_of(client) for client in range(5)]
+    for index in range(3):
+        ratio = 0.8 / 2 * (1 + cos(pi * index / 3))
+        models, masks = plain_round(models, masks, losses, method.network, ratio, 0.1, 0.01, 0.5, epochs=2)
+    after = rows(method)
+    for client in range(5):
+        for name in names:
+            assert torch.equal(after[f"mask.{name}"][client], masks[client][name])
+            torch.testing.assert_close(after[name][client], models[client][name], rtol=0, atol=1e-13)
+    changed = torch.stack([(after[f"mask.{n}"] != start[f"mask.{n}"]).double().mean() for n in names])
+    moved = max((after[n] - start[n]).abs().max() for n in names)
+    assert changed.max() > 0.1
+    assert moved > 0.05
+
+
+@pytest.mark.parametrize("mixing", ["metropolis", "uniform"])
+def test_dense_models_that_are_never_pruned_are_those_of_dpsgd(mixing, float64, ragged_data, fit):
+    states = []
+    for make in (DPSGD, partial(DisPFL, density=1.0, drop=0.0)):
+        method = built(make, ragged_data(), topology=ErdosRenyi(0.4), mixing=mixing, momentum=0.5)
+        fit(method, ragged_data(participation=Participation(pool_size=5)), 3, str(len(states)))
+        states.append(method.state_dict())
+    for name, tensor in states[0].items():  # the sum of a row of the matrix may differ from 1 in its last digit
+        torch.testing.assert_close(states[1][name], tensor, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("regrow", ["gradient", "random"])
+def test_every_model_keeps_the_density_of_each_tensor_and_is_zero_elsewhere(regrow, ragged_data, fit):
+    method = built(DisPFL, ragged_data(), density=0.3, regrow=regrow, momentum=0.9)
+    start = rows(method)
+    fit(method, data := ragged_data(), 3)
+    train = data.make_judgement(slice(0, 6)).train
+    after, judged = rows(method), dict(method.judge(train, (0,)))
+    assert set(judged) == {"refitted", "stored"}
+    for name in method.engine.trainable:
+        mask = after[f"mask.{name}"]
+        assert torch.equal(mask.flatten(1).sum(1), start[f"mask.{name}"].flatten(1).sum(1))
+        for model in (start[name] * start[f"mask.{name}"] - start[name], after[name] * ~mask):
+            assert not model.any()
+        assert not any((params.tree[name] * ~mask[train.ids]).any() for params in judged.values())
+    total = sum(after[f"mask.{name}"].sum() for name in method.engine.trainable)
+    size = 6 * sum(tensor.numel() for tensor in method.network.parameters())
+    assert 0.3 * size - 6 * len(start) <= total <= 0.3 * size
+
+
+def test_masks_come_to_rest(ragged_data, fit):
+    masks = []
+    for rounds in (1, 2, 4):
+        method = built(DisPFL, ragged_data(), drop_rounds=2, density=0.3)
+        fit(method, ragged_data(), rounds, str(rounds))
+        masks.append({name: rows(method)[name] for name in method.clients.names if name.startswith("mask.")})
+    assert any(not torch.equal(masks[0][name], masks[1][name]) for name in masks[0])
+    assert all(torch.equal(masks[1][name], masks[2][name]) for name in masks[0])
+
+
+def test_regrowing_at_random_does_not_look_at_the_gradient(ragged_data, fit):
+    method = built(DisPFL, ragged_data(), regrow="random", eval_epochs=0)
+    method.engine.gradient = None
+    start = rows(method)
+    fit(method, ragged_data(), 1)
+    assert (rows(method)["mask.fc1.weight"] != start["mask.fc1.weight"]).flatten(1).any(1).all()
+
+
+# The network, and BatchNorm
+
+
+def test_the_network_is_the_mean_over_the_participants_that_hold_a_weight(ragged_data, fit):
+    data = ragged_data(participation=Participation(pool_size=3))
+    method = built(DisPFL, data, density=0.2)
+    fit(method, data, 1)
+    ids, after = data.make_round(0).examples.ids, rows(method)
+    for name, parameter in method.network.named_parameters():
+        holders = after[f"mask.{name}"][ids].sum(0)
+        expected = after[name][ids].sum(0) / holders.clamp(min=1)
+        torch.testing.assert_close(parameter.detach(), expected)
+    assert (after["mask.fc1.weight"][ids].sum(0) == 0).any(), "there are weights that nobody holds"
+
+
+def test_new_clients_begin_with_the_network_under_masks_of_their_own(fit):
+    method = DisPFL(network=partial(MLP, hidden=(8,)), eval_epochs=0)
+    trainer = fit(method, Digits(num_clients=5), 1)
+    trained = rows(method)
+    trainer.test(method, Digits(num_clients=5, new_clients=4))
+    for name, parameter in method.network.named_parameters():
+        mask = method.clients.get_buffer(f"mask.{name}")
+        assert len(mask) == 4
+        assert torch.equal(method.clients.get_buffer(name), parameter.detach() * mask)
+    mask = method.clients.get_buffer("mask.fc1.weight")
+    assert not torch.equal(mask[0], mask[1])
+    assert not torch.equal(mask, trained["mask.fc1.weight"][:4])
+
+
+def test_batch_norm_statistics_are_mixed_by_all_neighbours(ragged_data):
+    network = partial(VGG, convolutions=(3, "M"), hidden=(5,), dropout=0.0, batch_norm=True)
+    method = DisPFL(network=network, density=0.3)
+    data = ragged_data(num_clients=4)
+    method.build(data.input_shape, data.num_classes, 4)
+    means = [name for name, _ in method.network.named_buffers() if name.endswith("running_mean")]
+    matrix = torch.rand(4, 4, dtype=torch.float64)
+    for name in means:
+        method.clients.get_buffer(name).normal_()
+    before = rows(method)
+    method.mix_clients(matrix, None)
+    assert means
+    for name in means:
+        torch.testing.assert_close(method.clients.get_buffer(name), matrix.float() @ before[name])
+    assert {name.removeprefix("mask.") for name in before if "mask." in name} == method.engine.trainable
+
+
+# What is sent
+
+
+@pytest.mark.parametrize("topology", [Ring(), Complete()])
+def test_a_client_sends_the_weights_that_it_holds_and_a_bit_for_each_weight(topology, ragged_data, fit):
+    method = built(DisPFL, ragged_data(), hidden=(40, 5), topology=topology)
+    fit(method, ragged_data(), 2)
+    links = 6 * (2 if isinstance(topology, Ring) else 5)
+    bits = 0
+    for name, parameter in method.network.named_parameters():
+        entries, ones = parameter.numel(), int(method.clients.get_buffer(f"mask.{name}")[0].sum())
+        bits += min(WIDTH * entries, 8 * ceil(entries / 8) + WIDTH * ones)
+    assert (method.ledger.up, method.ledger.down) == (links * bits, 0)
+    assert method.ledger.total == 2 * links * bits
+    dense = built(DPSGD, ragged_data(), hidden=(40, 5), topology=topology)
+    fit(dense, ragged_data(), 2, "dense")
+    assert 0.5 < method.ledger.up / dense.ledger.up < 0.6
+    assert 0.5 < method.ledger.paper / dense.ledger.paper < 0.6
+
+
+def test_checkpoints_are_packed(ragged_data, fit, tmp_path):
+    sizes = []
+    for make in (DPSGD, DisPFL):
+        fit(built(make, ragged_data(), hidden=(300,)), ragged_data(), 1, make.__name__)
+        sizes.append((tmp_path / make.__name__ / "checkpoints/last.ckpt").stat().st_size)
+    # half of the weights and a bit for each, a bit for each mask's entry and a byte for each one
+    assert sizes[1] / sizes[0] == pytest.approx((0.5 + 1 / 32) + (1 / 32 + 0.5 / 4), abs=0.1)
