@@ -298,11 +298,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             2,
             "model.sums: no such class: SecureSum; did you mean SecureSums?; allowed: SecureSums",
         ),
-        (
-            ["fit", "--model=DisPFL", "--model.density=0"],
-            2,
-            "model.density: 0 is not possible; allowed: a number v with",
-        ),
+        (["fit", "--model=DisPFL", "--model.density=0"], 2, "model.density: 0 is not possible; allowed: a number v"),
         (["fit", "--model=DisPFL", "--model.drop=1.1"], 2, "model.drop: 1.1 is not possible; allowed: a number v with"),
         (["fit", "--model.sums=SecureSums", "--model.sums.limit=0.5"], 1, "model.sums.limit: 0.5 is not possible"),
         *(

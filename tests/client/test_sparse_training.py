@@ -82,7 +82,7 @@ def moved_by_hand(weights, mask, scores, ratio):
     """The rule for one client, with sorted lists."""
     held = [place for place, one in enumerate(mask) if one]
     count = ceil(ratio * len(held))
-    held = sorted(held, key=lambda place: abs(weights[place]))[count:]
+    held = sorted(held, key=lambda place: -abs(weights[place]))[: len(held) - count]
     free = [place for place in range(len(mask)) if place not in held]
     return {*held, *sorted(free, key=lambda place: -abs(scores[place]))[:count]}
 

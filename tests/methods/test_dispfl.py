@@ -43,7 +43,7 @@ def search(weights, mask, gradient, ratio):
     weights, mask, gradient = weights.flatten(), mask.flatten().clone(), gradient.flatten()
     held = mask.nonzero().flatten()
     count = ceil(ratio * len(held))
-    mask[held[weights[held].abs().argsort(stable=True)[:count]]] = False
+    mask[held[weights[held].abs().argsort(descending=True, stable=True)[len(held) - count :]]] = False
     free = (~mask).nonzero().flatten()
     mask[free[gradient[free].abs().argsort(descending=True, stable=True)[:count]]] = True
     return mask
