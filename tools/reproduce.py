@@ -166,7 +166,7 @@ def deprl(
     """Run the experiments of a table or figure of DePRL and check its claims; the exit code is 1 if one fails.
 
     Args:
-        item: Which table or figure.
+        item: Which table or figure. ``fig4`` is drawn from Table 9, and ``fig10`` stands for Figure 11 too.
         scale: ``small`` has 32 clients, small networks and few rounds, ``full`` is the paper's setting.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
@@ -181,10 +181,14 @@ def deprl(
         complain(f"data: {wrong[0]} is not possible for {item} at {scale} scale; allowed: {', '.join(possible)}")
         raise SystemExit(2)
     claims: list[Claim] = []
-    for name in data or possible:
-        place = Place(name, scale, root, out / f"deprl-{name}-{scale}", seeds or DEPRL_SEEDS[scale], jobs)
-        claims += [claim._replace(claim=f"{name}: {claim.claim}") for claim in deprl_item_claims(item, place)]
-    return finish(claims, json)
+    try:
+        for name in data or possible:
+            place = Place(name, scale, root, out / f"deprl-{name}-{scale}", seeds or DEPRL_SEEDS[scale], jobs)
+            claims += [claim._replace(claim=f"{name}: {claim.claim}") for claim in deprl_item_claims(item, place)]
+    except PflError as error:
+        complain(str(error))
+        raise SystemExit(2) from error
+    finish(claims, json)
 
 
 def delta_fl_claims(figure: DeltaFLItem, places: Sequence[Place], out: Path) -> list[Claim]:

@@ -17,6 +17,7 @@ from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.settings import shown_class
 
 PLAIN = {
+    "DPSGD": "D-PSGD",
     "DeltaFL": "Delta-FL",
     "HFMAML": "HF-MAML",
     "LGFedAvg": "LG-FedAvg",

@@ -38,6 +38,15 @@ def test_the_sums_until_an_evaluation_are_those_that_were_logged_last(write_run,
     assert read_run(counted).calls.tolist() == [0, 30, 57]
 
 
+def test_densities_and_errors_of_consensus_are_read_round_by_round(write_run, log):
+    folder = write_run("run", {"stored": [[0.5], [0.6]]})
+    for tag in ("consensus/after", "density/global/all/1e-03", "other/tag"):
+        log(folder, tag, {0: 0.5, 10: 0.25})
+    logged = read_run(folder).logged
+    assert logged["consensus/after"] == logged["density/global/all/1e-03"] == {0: 0.5, 10: 0.25}
+    assert "other/tag" not in logged
+
+
 def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run, doubling):
     data = {"root": "/here", "communication_time": 10, "speeds": {"class_path": "UniformTime"}}
     folder = write_run("run", {"stored": [[1]]}, callbacks=[doubling], data=data, trainer={"default_root_dir": "x"})

@@ -16,7 +16,7 @@ from reproduction.claims import Claim
 from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, curves, experiment, folder, sweep
 from reproduction.runs import Place, compare, split_data
 
-ALIKE = 0.99  # least cosine of two bodies
+ALIKE = 0.99  # what a cosine c of two bodies has to be as (c + 1) / 2, which the authors' code draws
 
 
 class Maps(NamedTuple):
@@ -72,7 +72,7 @@ def maps(run: Path, counts: Tensor) -> Maps:
 def alike(alpha: float, found: Sequence[Maps]) -> list[Claim]:
     """What Figure 3 shows, in the mean over some runs that differ in their seed."""
     correlation = torch.stack([pair_correlation(each.data, each.heads) for each in found]).mean()
-    smallest = torch.stack([pairs(each.bodies).min() for each in found]).mean()
+    smallest = torch.stack([(pairs(each.bodies).min() + 1) / 2 for each in found]).mean()
     return [
         Claim(
             f"alpha {alpha}: correlation of the cosines of heads with those of data",
@@ -81,6 +81,9 @@ def alike(alpha: float, found: Sequence[Maps]) -> list[Claim]:
             bool(correlation > 0),
         ),
         Claim(
-            f"alpha {alpha}: smallest cosine of two bodies", f"{smallest:.4f}", f"above {ALIKE}", bool(smallest > ALIKE)
+            f"alpha {alpha}: smallest cosine c of two bodies, as (c + 1) / 2",
+            f"{smallest:.4f}",
+            f"above {ALIKE}",
+            bool(smallest > ALIKE),
         ),
     ]

@@ -6,17 +6,14 @@ The data set is split among all clients, and a client computes for as long as it
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from math import nan
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pfl_lightning.metrics import convergence_round
 from pfl_lightning.report import Curve
 from pfl_lightning.report.client_table import Floats
-from pfl_lightning.report.compare_runs import LOSS
 from pfl_lightning.report.style import COLORS, PRINT
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, spread
@@ -41,7 +38,7 @@ class Result(NamedTuple):
 
     Attributes:
         accuracy: Mean test accuracy after the last round, in %.
-        convergence: Simulated seconds until the training loss has converged; nan for never.
+        convergence: Simulated seconds until the training loss has converged (``converged_round``); nan for never.
         target: Simulated seconds until an accuracy; nan for never.
     """
 
@@ -79,16 +76,7 @@ def options(place: Place) -> list[str]:
 
 def result(curve: Curve, target: float) -> Result:
     """Measure some runs that differ in their seed."""
-    return Result(final(curve), convergence_seconds(curve), curve.seconds_to(target, LATENCY))
-
-
-def convergence_seconds(curve: Curve) -> Floats:
-    """Simulated seconds until the training loss has converged, nan for never, ``[seeds]``."""
-    found = []
-    for run, times in zip(curve.runs, curve.times(LATENCY), strict=True):
-        converged = convergence_round(list(run.logged[LOSS].values()))
-        found.append(nan if converged is None else float(times[curve.rounds == converged][0]))
-    return np.array(found)
+    return Result(final(curve), curve.seconds_to_convergence(LATENCY), curve.seconds_to(target, LATENCY))
 
 
 def times_fall(found: Found) -> Iterator[Claim]:

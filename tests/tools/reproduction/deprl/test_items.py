@@ -5,6 +5,8 @@ import reproduce
 from reproduction.claims import Claim
 from reproduction.deprl.items import ITEMS, ItemName
 
+from pfl_lightning.errors import PflError
+
 
 def test_every_item_has_an_entry():
     assert set(ITEMS) == set(get_args(ItemName))
@@ -33,6 +35,17 @@ def test_tables_and_figures_of_a_data_set_share_their_runs(monkeypatch, tmp_path
     assert asked[0] == asked[1] == asked[2]
     assert asked[0].folder == tmp_path / "deprl-cifar10-small"
     assert asked[0].seeds == [1, 2, 3]
+
+
+def test_missing_files_are_said_in_one_line(tmp_path, capsys, monkeypatch):
+    def fail(item, place):
+        raise PflError("data.root: no Fashion-MNIST")
+
+    monkeypatch.setattr(reproduce, "deprl_item_claims", fail)
+    with pytest.raises(SystemExit) as stop:
+        reproduce.deprl("fig3", out=tmp_path)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == "pfl: error: data.root: no Fashion-MNIST\n"
 
 
 def test_claims_say_which_data_they_are_about(monkeypatch, tmp_path, capsys):

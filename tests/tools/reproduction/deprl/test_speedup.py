@@ -1,5 +1,4 @@
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,15 +40,6 @@ def test_a_time_that_a_seed_never_reaches_fails_and_is_said():
 def test_eight_times_as_many_clients_have_to_be_at_least_5_6_times_as_fast(last, expected):
     found = results(target=lambda clients: last if clients == 32 else 80 / clients)
     assert speedup.nearly_linear(found).passed == expected
-
-
-def test_convergence_is_the_time_at_the_end_of_that_round(monkeypatch):
-    monkeypatch.setattr(speedup, "convergence_round", lambda losses: None if losses[0] > 1 else len(losses))
-    runs = [SimpleNamespace(logged={"train/loss": dict.fromkeys((1, 2), loss)}) for loss in (0.5, 2.0)]
-    curve = SimpleNamespace(
-        runs=runs, rounds=np.arange(4), times=lambda latency: np.array([[0, 3, 5, 6], [0, 1, 2, 3]]) + latency
-    )
-    assert speedup.convergence_seconds(curve) == pytest.approx([5 + speedup.LATENCY, np.nan], nan_ok=True)
 
 
 def test_the_table_has_the_papers_numbers_where_there_are_some(tmp_path):
