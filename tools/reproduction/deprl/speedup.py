@@ -29,8 +29,8 @@ LATENCY = 0.01  # simulated seconds of communication in a round
 SECONDS = {"cifar100": 1e-3, "harbox": 5e-5, "fashion_mnist": 5e-5}  # of a training sample in a round
 TARGETS = {"cifar100": 0.35, "harbox": 0.6, "fashion_mnist": 0.85}  # the last is ours
 LINEAR = 0.7  # least share of the ideal speed-up
-# full epochs, and a rate that falls so fast that training is over after 40 rounds
-SMALL = "--model.epoch_steps=null --model.lr_decay=0.85"
+# full epochs, and a rate that falls so fast that training is over after 50 rounds
+SMALL = "--model.epoch_steps=null --model.lr_decay=0.85 --trainer.max_steps=50"
 
 
 class Result(NamedTuple):
