@@ -221,7 +221,7 @@ def test_new_clients_are_judged_by_the_body_and_a_head_of_their_own(capsys):
 @pytest.mark.parametrize(
     ("args", "code", "line"),
     [
-        (["fit", "--model", "FedRepp"], 2, "model: no such class: FedRepp; did you mean FedRep?; allowed: DeltaFL"),
+        (["fit", "--model", "FedRepp"], 2, "model: no such class: FedRepp; did you mean FedRep?; allowed: DPSGD"),
         (["fit", "--data", "CIFAR11"], 2, "data: no such class: CIFAR11; did you mean CIFAR10?"),
         (
             ["fit", "--model", "FedRep", "--model.head_epoch", "3"],
