@@ -242,7 +242,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
 @pytest.mark.parametrize(
     ("args", "code", "line"),
     [
-        (["fit", "--model", "FedRepp"], 2, "model: no such class: FedRepp; did you mean FedRep?; allowed: DeltaFL"),
+        (["fit", "--model", "FedRepp"], 2, "model: no such class: FedRepp; did you mean FedRep?; allowed: DPSGD"),
         (["fit", "--data", "CIFAR11"], 2, "data: no such class: CIFAR11; did you mean CIFAR10?"),
         (
             ["fit", "--model", "FedRep", "--model.head_epoch", "3"],
