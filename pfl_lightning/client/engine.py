@@ -203,8 +203,11 @@ class Engine:
             hidden = self._outputs(part(network, 0, shared), params, inputs)
             return self._outputs(part(network, shared), params, hidden)
         backend = self.backend(network, params.own, self.network.training)
-        batches = inputs.split(max(1, SAMPLES_AT_ONCE // len(inputs)), dim=1)
-        return torch.cat([backend.forward(network, params, batch) for batch in batches], dim=1)
+        found, size = [], max(1, SAMPLES_AT_ONCE // max(inputs.shape[1], 1))
+        for start in range(0, len(inputs), size):  # all samples of few clients, whose weights are then read once
+            some, batches = params.rows(start, start + size), inputs[start : start + size].split(SAMPLES_AT_ONCE, dim=1)
+            found.append(torch.cat([backend.forward(network, some, batch) for batch in batches], dim=1))
+        return torch.cat(found)
 
     @torch.no_grad()
     def score(self, examples: Examples, params: Params) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from pfl_lightning.tree import Tree
 
-BLOCK_BYTES = 64 << 20  # size of the blocks in which a stack is mixed or multiplied
+# size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
+CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
 
 
 class ClientBank(nn.Module):
@@ -34,7 +35,7 @@ class ClientBank(nn.Module):
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of the given clients, ``[cohort, ...]``."""
-        return {name: self.get_buffer(name)[ids] for name in self.names}
+        return {name: self.get_buffer(name).index_select(0, ids) for name in self.names}
 
     @torch.no_grad()
     def scatter(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
@@ -119,8 +120,8 @@ class ClientBank(nn.Module):
         rows = slice(None) if ids is None else ids
         matrices = map(self._matrix, names)
         blocks = (block[rows] for matrix in matrices for block in matrix.split(block_width(matrix), dim=1))
-        squares = [(block - block.mean(0)).square_().sum(dtype=torch.float64) / len(block) for block in blocks]
-        return torch.stack(squares).sum()
+        distances = [torch.linalg.vector_norm(block - block.mean(0)) / len(block) ** 0.5 for block in blocks]
+        return torch.stack(distances).double().square().sum()
 
     @torch.no_grad()
     def mean(self, names: Iterable[str], ids: Tensor | None = None) -> Tree:
@@ -150,4 +151,5 @@ class ClientBank(nn.Module):
 
 def block_width(stack: Tensor) -> int:
     """Entries of each client in a block of a stack, ``[clients, ...]``."""
-    return max(1, BLOCK_BYTES // (stack.element_size() * len(stack)))
+    size = CPU_BLOCK_BYTES if stack.device.type == "cpu" else DEVICE_BLOCK_BYTES
+    return max(1, size // (stack.element_size() * len(stack)))

@@ -16,7 +16,7 @@ def filled():
 
 
 def test_mixing_is_a_product_on_the_client_axis(monkeypatch):
-    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
     clients, matrix = filled(), torch.rand(5, 5)
     before = {name: clients.get_buffer(name).clone() for name in clients.names}
     clients.mix(matrix, ["fc.weight", "scale"])
@@ -51,7 +51,7 @@ def test_the_mean_is_over_all_clients():
 
 @pytest.mark.parametrize("ids", [None, [3, 0, 1]])
 def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, monkeypatch):
-    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
     clients, rows = filled(), slice(None) if ids is None else ids
     models = torch.cat([clients.get_buffer(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1)[rows]
     expected = np.mean([torch.dist(model, models.mean(0)).item() ** 2 for model in models])
@@ -64,7 +64,7 @@ def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, monkeypatch):
 
 
 def test_the_mean_can_be_over_some_clients(monkeypatch):
-    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 2)
+    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 2)
     clients, ids = filled(), torch.tensor([4, 1])
     for name, mean in clients.mean(clients.names, ids).items():
         torch.testing.assert_close(mean, (clients.get_buffer(name)[4] + clients.get_buffer(name)[1]) / 2)
@@ -79,7 +79,7 @@ def test_mixed_precision_does_not_apply_to_mixes():
 
 
 def test_inner_products_are_those_of_all_entries_in_float64(monkeypatch):
-    monkeypatch.setattr(bank, "BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
+    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
     clients = filled()
     clients.get_buffer("fc.weight").add_(1e4)  # squares of which float32 would lose the last digits
     rows = torch.cat([clients.get_buffer(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1).double()
@@ -117,7 +117,7 @@ def held(rows, masks):
 
 @pytest.mark.parametrize("width", [1, 3, 4])
 def test_entries_are_mixed_among_those_that_hold_them(width, monkeypatch):
-    monkeypatch.setattr(bank, "BLOCK_BYTES", 3 * 4 * width)
+    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 3 * 4 * width)
     clients = held([[1, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]], [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])
     clients.mix_held(torch.full((3, 3), 1 / 3), ["w"], "mask")
     # (1 + 3 + 5) / 3, (2 + 4) / 2, 5 and 0, and of these what a client holds
