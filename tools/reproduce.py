@@ -167,7 +167,7 @@ def deprl(
 
     Args:
         item: Which table or figure. ``fig4`` is drawn from Table 9, and ``fig10`` stands for Figure 11 too.
-        scale: ``small`` has 32 clients, small networks and few rounds, ``full`` is the paper's setting.
+        scale: ``small`` has few clients, small networks and few rounds, ``full`` is the paper's setting.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
         data: Data sets; by default all of the table or figure.

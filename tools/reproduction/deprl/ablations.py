@@ -10,7 +10,7 @@ from pfl_lightning.report.style import COLORS, PRINT
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, spread
 from reproduction.deprl.orderings import NAMES, UP_TO, best_claim, does_not_fall, shown
-from reproduction.deprl.runs import GOSSIP, MethodName, curves, final, folder, sweep
+from reproduction.deprl.runs import GOSSIP, MethodName, clients, curves, final, folder, sweep
 from reproduction.runs import Place, publish
 
 ALPHA = 0.3  # the paper's is not known, nor is its graph; ours is the ring
@@ -18,7 +18,6 @@ EPOCHS = (1, 2, 3, 4, 5)
 EPOCHS_KEY: Mapping[str, str] = {"d-psgd": "model.epochs", "dispfl": "model.epochs", "deprl": "model.head_epochs"}
 USUAL_EPOCHS = 2
 CLIENTS = {"small": (8, 16, 32, 64), "full": (16, 32, 64, 128)}
-USUAL_CLIENTS = {"small": 32, "full": 128}
 
 Found = Mapping[MethodName, Sequence[Floats]]  # accuracies in % for each value, [seeds]
 
@@ -35,10 +34,10 @@ def fig8_claims(place: Place) -> list[Claim]:
 
 def fig9_claims(place: Place) -> list[Claim]:
     """Figure 9: DePRL is best for any number of clients."""
-    clients = CLIENTS[place.scale]
-    found = ablation(place, dict.fromkeys(GOSSIP, "data.num_clients"), clients, USUAL_CLIENTS[place.scale])
-    tell(place, "fig9", "clients", clients, found)
-    return list(best_everywhere("clients", clients, found))
+    values = CLIENTS[place.scale]
+    found = ablation(place, dict.fromkeys(GOSSIP, "data.num_clients"), values, usual=clients(place))
+    tell(place, "fig9", "clients", values, found)
+    return list(best_everywhere("clients", values, found))
 
 
 def ablation(place: Place, keys: Mapping[str, str], values: Sequence[int], usual: int) -> Found:

@@ -23,15 +23,13 @@ GOSSIP: tuple[MethodName, ...] = ("d-psgd", "dispfl", "deprl")
 SERVER: tuple[MethodName, ...] = ("fedavg", "fedrep", "ditto", "fedrod")
 JUDGED: Mapping[str, str] = {"fedavg": "global", "ditto": "personal", "fedrod": "personal"}  # others: stored
 SEEDS = {"small": [1, 2, 3], "full": [1, 12, 123, 1234]}
-ROUNDS = {"small": 40, "full": 200}
+ROUNDS, CLIENTS = 200, 128
+SMALL_ROUNDS, SMALL_CLIENTS = {"fashion_mnist": 40, "cifar10": 20}, {"fashion_mnist": 32, "cifar10": 16}
 
-# networks and rounds that take one CPU core half a minute; without clipping the linear layers of the MLP are faster
-FEW = "--data.num_clients=32 --trainer.max_steps=40 --trainer.val_check_interval=4 --model.clip_norm=null"
+# networks that take one CPU core half a minute; without clipping the linear layers of the MLP are faster
 SMALL: Mapping[str, str] = {
-    "fashion_mnist": (
-        f"--config={CONFIGS}/models/mlp.yaml --model.network.hidden=[100] --data.size=28 --model.epoch_steps=20 {FEW}"
-    ),
-    "cifar10": (f"--config={CONFIGS}/models/lenet5.yaml --model.network.channels=[16,32] --model.epoch_steps=6 {FEW}"),
+    "fashion_mnist": "models/mlp.yaml --model.network.hidden=[100] --data.size=28 --model.epoch_steps=20",
+    "cifar10": "models/lenet5.yaml --model.network.channels=[16,32] --model.epoch_steps=6",
 }
 
 # epochs of a round: 2 on the whole model, or 2 on the head before 1 on the body
@@ -49,8 +47,24 @@ OPTIONS: Mapping[MethodName, str] = {
 def experiment(place: Place) -> Experiment:
     """What all runs of a data set share."""
     file = f"--config={CONFIGS}/papers/deprl/{place.pair}.yaml"
-    small = shlex.split(SMALL[place.pair]) if place.scale == "small" else []
+    small = few(place) if place.scale == "small" else []
     return Experiment(place.folder, [file, *small, *data_options(place.root, place.pair)], place.seeds, place.jobs)
+
+
+def few(place: Place) -> list[str]:
+    """A small network, few clients and few rounds."""
+    sizes = f"--data.num_clients={clients(place)} --trainer.max_steps={rounds(place)} --trainer.val_check_interval=4"
+    return shlex.split(f"--config={CONFIGS}/{SMALL[place.pair]} {sizes} --model.clip_norm=null")
+
+
+def rounds(place: Place) -> int:
+    """Rounds of Table 1."""
+    return SMALL_ROUNDS[place.pair] if place.scale == "small" else ROUNDS
+
+
+def clients(place: Place) -> int:
+    """Clients in Table 1."""
+    return SMALL_CLIENTS[place.pair] if place.scale == "small" else CLIENTS
 
 
 def sweep(
@@ -71,7 +85,7 @@ def sweep(
         vary: What varies beside them.
         options: More options of ``pfl fit``.
     """
-    masks = [f"--model.drop_rounds={ROUNDS[place.scale]}"] if method == "dispfl" else []
+    masks = [f"--model.drop_rounds={rounds(place)}"] if method == "dispfl" else []
     return Sweep((method,), varied(method, graphs, alphas, vary), [*OPTIONS[method].split(), *masks, *options])
 
 

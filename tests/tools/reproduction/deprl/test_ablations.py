@@ -52,5 +52,5 @@ def test_a_rival_and_harmful_epochs_fail(train, place):
 
 
 def test_every_number_of_clients_has_a_claim(train, place):
-    train(lambda method, clients: clients if method == "deprl" else 20, usual=32)
+    train(lambda method, clients: clients if method == "deprl" else 20, usual=16)
     assert failed(ablations.fig9_claims(place)) == ["8 clients", "16 clients"]
