@@ -3,7 +3,7 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.callbacks.tensorboard import writers
 from pfl_lightning.data import FederatedDataModule, federated
-from pfl_lightning.methods import Gossip
+from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.report import topology_figure
 from pfl_lightning.server import Links
 

@@ -10,7 +10,7 @@ from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.fit import PflCLI, check_model
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Gossip
+from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.report import partition_figure, partition_table
 
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow

@@ -11,7 +11,6 @@ from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.fedrod import FedRoD
-from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
@@ -37,7 +36,6 @@ __all__ = [
     "FedProx",
     "FedRep",
     "FedRoD",
-    "Gossip",
     "HeurFedAMP",
     "LGFedAvg",
     "LinearFedRep",
