@@ -3,6 +3,7 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.callbacks.tensorboard import writers
 from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.report import topology_figure
 from pfl_lightning.server import Links
@@ -19,16 +20,17 @@ class TopologyFigure(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""
-        if trainer.global_step > 0 or not isinstance(pl_module, Gossip) or not (boards := writers(trainer)):
+        if trainer.global_step > 0 or not (boards := writers(trainer)):
             return
-        figure = graph_figure(pl_module, federated(trainer))
+        if (figure := graph_figure(method_of(pl_module), federated(trainer))) is None:
+            return
         figure.set_dpi(DPI)
         for board in boards:
             board.add_figure("topology", figure, 0)
 
 
-def graph_figure(method: Gossip, data: FederatedDataModule) -> Figure:
-    """The graph of a method's first round on a data set.
+def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
+    """The graph of a method's first round on a data set; None if the method has a server.
 
     Args:
         method: The method; it need not be built.
@@ -37,6 +39,8 @@ def graph_figure(method: Gossip, data: FederatedDataModule) -> Figure:
     Raises:
         PflError: If there is no such graph, or the mixing is not possible with it.
     """
+    if not isinstance(method, Gossip):
+        return None
     clients = data.num_clients
     graph = method.topology.graph(clients, data.seed)
     gap = Links.between(graph, list(range(clients)), method.mixing).spectral_gap

@@ -10,7 +10,6 @@ from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.fit import PflCLI, check_model
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.report import partition_figure, partition_table
 
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
@@ -92,7 +91,7 @@ class DescribeCLI(PflCLI):
         path.parent.mkdir(parents=True, exist_ok=True)
         partition_figure(counts, type(self.datamodule).__name__).savefig(path)
         CONSOLE.print(f"Figure: {path}")
-        if isinstance(built.model, Gossip) and not self.datamodule.new_clients:
-            graph = path.with_stem(f"{path.stem}_topology")
-            graph_figure(built.model, self.datamodule).savefig(graph)
-            CONSOLE.print(f"Figure: {graph}")
+        if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
+            graph_path = path.with_stem(f"{path.stem}_topology")
+            graph.savefig(graph_path)
+            CONSOLE.print(f"Figure: {graph_path}")
