@@ -32,9 +32,9 @@ class DisPFL(Gossip):
 
     Paper: Dai et al., DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
     Training, ICML 2022, arXiv:2206.00187, Algorithms 1 and 2.
-    Differs: the paper moves masks after training, and a new weight begins with its neighbours' mean; here they move
-    before it, as in DePRL's experiments (arXiv:2312.10815). The gradient is that of as many samples as an epoch has, as
-    there, without dropout and penalties; in the code of DisPFL it is that of one mini-batch.
+    Differs: the paper moves masks after training, by the gradient of one mini-batch, and a new weight begins with its
+    neighbours' mean; here they move before it, by that of as many samples as an epoch has, both as in DePRL's
+    experiments (arXiv:2312.10815). This gradient has no dropout and no penalties.
 
     Args:
         density: Share of the weights that a client holds.
