@@ -26,15 +26,14 @@ class DisPFL(Gossip):
         w_i = SGD for epochs on f_i, from m_i * w_i, and after each step w_i = m_i * w_i
         w_i = m_i * (sum_j P_ij w_j) / (sum_j P_ij m_j)
 
-    So clients mix, and are evaluated, with the masks that they trained with. First masks are random. A new weight begins at
-    0; one that is given up and taken again at once stays as it is. Biases have masks, statistics of BatchNorm have none.
-    With ``density`` 1 and ``drop`` 0 it is D-PSGD; ``mixing: uniform`` is the paper's.
+    So clients mix, and are evaluated, with the masks that they trained with. The first are random. A new weight begins
+    at 0; one that is given up and taken again at once stays. Biases have masks, statistics of BatchNorm have none. With
+    ``density`` 1 and ``drop`` 0 it is D-PSGD; ``mixing: uniform`` is the paper's.
 
     Paper: Dai et al., DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
     Training, ICML 2022, arXiv:2206.00187, Algorithms 1 and 2.
-    Differs: the paper moves masks after training, by the gradient of one mini-batch, and a new weight begins with its
-    neighbours' mean; here they move before it, by that of as many samples as an epoch has, both as in DePRL's
-    experiments (arXiv:2312.10815). This gradient has no dropout and no penalties.
+    Differs: the paper moves masks after training, by the gradient of one mini-batch, and new weights begin with the
+    neighbours' mean; we move them before it, by that of an epoch's number of samples, as DePRL's code does.
 
     Args:
         density: Share of the weights that a client holds.
