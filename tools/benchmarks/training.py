@@ -86,7 +86,8 @@ class PlainLoop:
         models = [dict(self.kept[client]) for client in sorted(self.kept)]
         for place, client in enumerate(sorted(self.kept)):
             trio = [models[other % len(models)] for other in (place - 1, place, place + 1)]
-            self.kept[client] |= {name: sum(model[name] for model in trio) / 3 for name in self.body}
+            mixed = (name for name in self.body if models[0][name].is_floating_point())  # no counters of BatchNorm
+            self.kept[client] |= {name: sum(model[name] for model in trio) / 3 for name in mixed}
 
     def mix_by_attention(self) -> None:
         """Each client receives half its own model next, and half the others by a softmax of ten times the cosines."""
