@@ -100,9 +100,7 @@ def delta_fl(
     """
     keep_quiet()
     possible = pairs_of(figure)
-    if wrong := [pair for pair in pairs or () if pair not in possible]:
-        complain(f"pairs: {wrong[0]} is not possible for {figure}; allowed: {', '.join(possible)}")
-        raise SystemExit(2)
+    check_names("pairs", pairs, possible, figure)
     usual = [1] if figure == "search" else runs.SEEDS[scale]
     places = [
         Place(pair, scale, root, out / f"delta_fl-{pair}-{scale}", seeds or usual, jobs) for pair in pairs or possible
@@ -140,9 +138,7 @@ def fedmac(
     """
     keep_quiet()
     possible = FEDMAC[figure].pairs if figure != "fig1" else ()
-    if wrong := [pair for pair in pairs or () if pair not in possible]:
-        complain(f"pairs: {wrong[0]} is not possible for {figure}; allowed: {', '.join(possible) or 'none'}")
-        raise SystemExit(2)
+    check_names("pairs", pairs, possible, figure)
     if figure == "fig1":
         out.mkdir(parents=True, exist_ok=True)
         return finish(recovery_claims(out / "fedmac-recovery.png"), json)
@@ -177,9 +173,7 @@ def deprl(
     """
     keep_quiet()
     possible = deprl_data(item, scale)
-    if wrong := [name for name in data or () if name not in possible]:
-        complain(f"data: {wrong[0]} is not possible for {item} at {scale} scale; allowed: {', '.join(possible)}")
-        raise SystemExit(2)
+    check_names("data", data, possible, f"{item} at {scale} scale")
     claims: list[Claim] = []
     try:
         for name in data or possible:
@@ -189,6 +183,13 @@ def deprl(
         complain(str(error))
         raise SystemExit(2) from error
     finish(claims, json)
+
+
+def check_names(key: str, names: Sequence[str] | None, possible: Sequence[str], where: str) -> None:
+    """Answer names that a table or figure does not have with one line and exit code 2."""
+    if wrong := [name for name in names or () if name not in possible]:
+        complain(f"{key}: {wrong[0]} is not possible for {where}; allowed: {', '.join(possible) or 'none'}")
+        raise SystemExit(2)
 
 
 def delta_fl_claims(figure: DeltaFLItem, places: Sequence[Place], out: Path) -> list[Claim]:

@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.callbacks.tensorboard import show_figure
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
@@ -13,7 +13,6 @@ from pfl_lightning.models import Part
 from pfl_lightning.report import cosine_figure
 from pfl_lightning.server import cosines
 
-DPI = 150
 PARTS: dict[str, Part] = {"heads": "head", "bodies": "body"}
 
 
@@ -60,10 +59,8 @@ class CosineMaps(pl.Callback):
         """Draw the maps of the last evaluation."""
         method = method_of(pl_module)
         maps = {name: entries.numpy() for name, entries in self.maps.items()}
-        for writer in writers(trainer):
-            figure = cosine_figure(maps, class_counts(trainer, method).numpy())
-            figure.set_dpi(DPI)
-            writer.add_figure("cosines/maps", figure, method.clock.rounds)
+        figure = cosine_figure(maps, class_counts(trainer, method).numpy())
+        show_figure(trainer, "cosines/maps", figure, method.clock.rounds)
 
 
 def kept(method: Method, part: Part) -> list[str]:

@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.callbacks.tensorboard import show_figure, writers
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure
@@ -13,7 +13,6 @@ from pfl_lightning.tree import Params
 
 THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
 SHARED, ALL = "global", "all"
-DPI = 150
 
 
 class SparsityTracker(pl.Callback):
@@ -72,9 +71,7 @@ class SparsityTracker(pl.Callback):
         for model, history in self.history.items():
             title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
             figure = density_figure(history["rounds"], rows, np.array(history["densities"]), title)
-            figure.set_dpi(DPI)
-            for writer in writers(trainer):
-                writer.add_figure(f"density/{model}", figure, method.clock.rounds)
+            show_figure(trainer, f"density/{model}", figure, method.clock.rounds)
 
     def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
         """Log the last of the densities ``[layers + 1, thresholds]``, and show those of the layers in TensorBoard."""

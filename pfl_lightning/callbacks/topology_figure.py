@@ -1,14 +1,12 @@
 import lightning.pytorch as pl
 from matplotlib.figure import Figure
 
-from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.callbacks.tensorboard import show_figure, writers
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.report import topology_figure
 from pfl_lightning.server import Links
-
-DPI = 150
 
 
 class TopologyFigure(pl.Callback):
@@ -20,13 +18,10 @@ class TopologyFigure(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""
-        if trainer.global_step > 0 or not (boards := writers(trainer)):
+        if trainer.global_step > 0 or not writers(trainer):
             return
-        if (figure := graph_figure(method_of(pl_module), federated(trainer))) is None:
-            return
-        figure.set_dpi(DPI)
-        for board in boards:
-            board.add_figure("topology", figure, 0)
+        if figure := graph_figure(method_of(pl_module), federated(trainer)):
+            show_figure(trainer, "topology", figure, 0)
 
 
 def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
