@@ -48,7 +48,7 @@ class Gossip(Method):
     def __init__(self, topology: Topology = lazy_instance(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
         super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), sums=None, **kwargs)
         self.topology, self.mixing = topology, mixing
-        self._latest: tuple[Any, list[int], Links] | None = None
+        self._latest: tuple[Any, Links] | None = None
         self._consensus: dict[str, Tensor | float] = {}
         if self.sparsity.prune:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
@@ -68,16 +68,14 @@ class Gossip(Method):
         """The links among the participants of a round, by rising id."""
         graph = self.topology.graph(self.built_for["num_clients"], batch.seed, batch.round_index)
         clients = batch.examples.host_ids.sort().values.tolist()
-        if self._latest is None or self._latest[0] is not graph or self._latest[1] != clients:
-            self._latest = graph, clients, Links.between(graph, clients, self.mixing)
-        return self._latest[2]
+        if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
+            self._latest = graph, Links.between(graph, clients, self.mixing)
+        return self._latest[1]
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours."""
-        senders = batch.examples.host_ids.sort().values.tolist()
-        up.add(
-            self.clients.stacks(sorted(self.mixed)), dict(zip(senders, self.links(batch).degrees.tolist(), strict=True))
-        )
+        links = self.links(batch)
+        up.add(self.clients.stacks(sorted(self.mixed)), dict(zip(links.clients, links.degrees.tolist(), strict=True)))
 
     def server_step(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
@@ -109,9 +107,8 @@ class Gossip(Method):
 
     def elapse(self, batch: Round) -> None:
         """Advance the clock; a client waits for its neighbours alone."""
-        order = batch.examples.host_ids.argsort()
-        times, clients = batch.times[order.numpy()], batch.examples.host_ids[order].tolist()
-        self.clock.advance_locally(clients, times, self.links(batch).adjacency > 0, batch.communication_time)
+        links, times = self.links(batch), batch.times[batch.examples.host_ids.argsort().numpy()]
+        self.clock.advance_locally(links.clients, times, links.adjacency > 0, batch.communication_time)
 
     def log_round(self, loss: Tensor, cohort_size: int) -> None:
         """Log the errors of consensus, too."""

@@ -21,6 +21,7 @@ class Links:
     """The links between some clients, and how they mix their models.
 
     Attributes:
+        clients: Their ids, in the order of the matrices.
         adjacency: Weight of the link between each two clients, symmetric; 1 if the graph has none, 0 without a link,
             ``[clients, clients]``.
         mixing: How weights of the mix follow: ``metropolis`` gives ``1 / (1 + max(d_i, d_j))``, where d is a client's
@@ -28,6 +29,7 @@ class Links:
             weight is the rest of 1.
     """
 
+    clients: list[int]
     adjacency: Floats
     mixing: Mixing
 
@@ -42,7 +44,8 @@ class Links:
             raise PflError(
                 "model.mixing: given is not possible with links that have no weight; allowed: metropolis, uniform"
             )
-        links = cls(nx.to_numpy_array(graph, clients, weight="weight" if mixing == "given" else None), mixing)
+        weight = "weight" if mixing == "given" else None
+        links = cls(clients, nx.to_numpy_array(graph, clients, weight=weight), mixing)
         if (links.matrix.diagonal() < -ROUNDING).any():
             client = int(links.matrix.diagonal().argmin())
             total = links.adjacency[client].sum()
