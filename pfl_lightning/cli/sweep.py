@@ -46,7 +46,7 @@ class Sweep:
                 CONSOLE.print(f"{run.name}: starts round {done + 1} of {rounds}")
                 self.fit(run, ["--ckpt_path=last"] if resume else [])
                 resume = run.resume()
-        except PflError as error:
+        except (PflError, OSError) as error:
             CONSOLE.print(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
             return None
         CONSOLE.print(f"{run.name}: finished")
@@ -56,7 +56,7 @@ class Sweep:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with the last line of its stderr."""
         run.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
-        with (run.folder / "stderr.txt").open("w+") as said:
+        with (run.folder / "stderr.txt").open("w+", errors="replace") as said:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
             self.processes.append(process)
             if self.signal:  # it came while the process started
