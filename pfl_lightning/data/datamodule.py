@@ -7,18 +7,19 @@ from typing import ClassVar, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jsonargparse.typing import (
+from jsonargparse.typing import lazy_instance
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+from pfl_lightning.bounds import (
     ClosedUnitInterval,
     NonNegativeFloat,
     NonNegativeInt,
     OpenUnitInterval,
     PositiveInt,
-    lazy_instance,
+    Seed,
 )
-from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
-
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
@@ -92,8 +93,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         judge_train: bool = False,
         new_clients: NonNegativeInt = 0,
         new_head_epochs: NonNegativeInt = 10,
-        partition_seed: NonNegativeInt = 0,
-        seed: NonNegativeInt = 1,
+        partition_seed: Seed = 0,
+        seed: Seed = 1,
     ) -> None:
         super().__init__()
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients

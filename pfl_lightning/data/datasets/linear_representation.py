@@ -3,10 +3,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveInt
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Seed
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
@@ -59,7 +59,7 @@ class LinearRepresentation(FederatedDataModule):
         rank: PositiveInt = 2,
         samples: PositiveInt = 40,
         noise: NonNegativeFloat = 0.1,
-        generator_seed: NonNegativeInt = 0,
+        generator_seed: Seed = 0,
         fresh: bool = False,
         **kwargs: Any,
     ) -> None:

@@ -2,17 +2,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeFloat, restricted_number_type
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from pfl_lightning.bounds import NonNegativeFloat, Seed
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import NaturalUsers
 from pfl_lightning.data.transforms import Numbers
 
 Array = NDArray[np.float64]
-Seed: Any = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a seed of RandomState, 32 bits")
 
 
 class Synthetic(FederatedDataModule):
