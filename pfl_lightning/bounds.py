@@ -8,6 +8,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 
 from jsonargparse.typing import register_type
 
+MOST_CLIENTS = 10**7  # their times, sizes and ids fit in memory
 MOST = 10**9  # of what is counted: the product of two counts fits in 64 bits
 LARGEST = 1e30  # of what is measured: a 32-bit float holds it, and so it can multiply tensors
 _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -56,6 +57,8 @@ def _shown(value: Any) -> str:
 
 PositiveInt: Any = bounded("PositiveInt", int, (">", 0), ("<=", MOST))
 NonNegativeInt: Any = bounded("NonNegativeInt", int, (">=", 0), ("<=", MOST))
+Clients: Any = bounded("Clients", int, (">", 0), ("<=", MOST_CLIENTS))
+NewClients: Any = bounded("NewClients", int, (">=", 0), ("<=", MOST_CLIENTS))
 Seed: Any = bounded("Seed", int, (">=", 0), ("<", 2**32))
 Percentile: Any = bounded("Percentile", int, (">=", 0), ("<=", 100))
 Real: Any = bounded("Real", float, (">=", -LARGEST), ("<=", LARGEST))

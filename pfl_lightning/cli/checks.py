@@ -58,6 +58,8 @@ def check_trainer(trainer: Namespace) -> None:
             allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
     check_interval(trainer.val_check_interval)
+    if trainer.default_root_dir is None:
+        raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")

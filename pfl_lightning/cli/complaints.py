@@ -7,6 +7,7 @@ larger indent, and where an option takes several types, each of them says why it
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from jsonargparse import ArgumentParser
 
@@ -16,14 +17,16 @@ Choices = Mapping[str, Mapping[str, type]]
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'([\w.]+)'")
+_SUBTYPES = re.compile(r"^(Does not validate|Subtypes:|Errors:|Given value)")
+_MISSING = re.compile(r"the following arguments are required: (\w+)")
 _NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
 _GIVEN = (
     re.compile(r"^(?:Not of type \w+: )?(.+?) is not possible; allowed: "),
     re.compile(r"^Expected a path but (.+) either not accessible"),
-    re.compile(r"Given value: (?!NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
+    re.compile(r"Given value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"Got value: (?!Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"^Unable to load config '(.+)'"),
-    re.compile(r"Got value: Namespace\(class_path='([\w.]+)'"),
+    re.compile(r"(?:Got|Given) value: \[?Namespace\(class_path='([\w.]+)'"),
     re.compile(r"^Import path (\S+) (?:is|does) not"),
 )
 _ALLOWED = re.compile(r"is not possible; allowed: (.+?)(?:\. Got value: .*)?$")
@@ -96,6 +99,11 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
         if wrong := _NO_OPTION.search(text):
             owners = [class_name(owner) for owner in _CLASS.findall(" ".join(texts))]
             return _unknown_option(key, wrong[1] or wrong[2], owners[0] if owners and wrong[1] else "", known)
+    if missing := next(_found((_MISSING,), texts), ""):
+        owner = class_name(next(_found((_CLASS,), texts), ""))
+        return f"{key}.{missing}: a value is missing; see --{key}.help {owner}"
+    if reason := _reason(texts):
+        return f"{key}: {reason}" if key else reason
     if any("Expected an instantiatable class" in text for text in texts):
         return f"{key}: the name of the class is missing; allowed: {_listed(known)}"
     alternatives = [words for text in texts if (words := _allowed(text))]
@@ -110,6 +118,15 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
     if alternatives and given:
         return f"{key}: {given} is not possible; allowed: {_either(alternatives)}"
     return f"{key}: {' '.join(texts)}" if key else " ".join(texts)
+
+
+def _reason(texts: list[str]) -> str:
+    """What a class says itself when it is made; empty if it is the parser that says something."""
+    for before, text in pairwise(texts):
+        known = (_EXPECTED, _ALLOWED, _LITERAL, _NO_CLASS, _SUBTYPES)
+        if (owner := _CLASS.match(before)) and not any(pattern.search(text) for pattern in known):
+            return f"{class_name(owner[1])}: {text}"
+    return ""
 
 
 def _allowed(text: str) -> str:

@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from pfl_lightning.bounds import (
+    Clients,
     ClosedUnitInterval,
+    NewClients,
     NonNegativeFloat,
     NonNegativeInt,
     OpenUnitInterval,
-    PositiveInt,
     Seed,
 )
 from pfl_lightning.client import Examples, Samples, largest_first
@@ -79,7 +80,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def __init__(
         self,
         root: str = "data",
-        num_clients: PositiveInt = 20,
+        num_clients: Clients = 20,
         partition: Partition | None = None,
         participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
@@ -91,7 +92,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
         judge_train: bool = False,
-        new_clients: NonNegativeInt = 0,
+        new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,
         partition_seed: Seed = 0,
         seed: Seed = 1,
