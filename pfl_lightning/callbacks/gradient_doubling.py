@@ -1,8 +1,8 @@
 from typing import Any
 
 import lightning.pytorch as pl
-from jsonargparse.typing import PositiveInt
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.doubling import Doubling, Unit
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round

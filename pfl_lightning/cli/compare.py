@@ -4,9 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse.typing import NonNegativeFloat
-
 from pfl_lightning import report
+from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError

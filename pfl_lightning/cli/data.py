@@ -7,7 +7,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.callbacks.topology_figure import graph_figure
 from pfl_lightning.cli.console import CONSOLE, complain
-from pfl_lightning.cli.fit import PflCLI, check_model
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import partition_figure, partition_table
@@ -78,7 +78,6 @@ class DescribeCLI(PflCLI):
 
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
-        check_model(self.config.model)
         path = Path(self.config.figure)
         if path.suffix[1:] not in (endings := FigureCanvasBase.get_supported_filetypes()):
             raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 
+from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
@@ -91,7 +91,7 @@ def sweep_parser() -> PflParser:
     """The options of ``pfl sweep``."""
     parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
     parser.add_argument("--config", metavar="FILE", help="YAML file with others of these options.")
-    parser.add_argument("--seeds", type=NonNegativeInt, nargs="+", required=True, help="Values of seed_everything.")
+    parser.add_argument("--seeds", type=Seed, nargs="+", required=True, help="Values of seed_everything.")
     parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
     parser.add_argument(
         "--vary",

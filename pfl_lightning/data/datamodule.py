@@ -7,18 +7,20 @@ from typing import ClassVar, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jsonargparse.typing import (
-    ClosedUnitInterval,
-    NonNegativeFloat,
-    NonNegativeInt,
-    OpenUnitInterval,
-    PositiveInt,
-    lazy_instance,
-)
+from jsonargparse.typing import lazy_instance
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from pfl_lightning.bounds import (
+    Clients,
+    ClosedUnitInterval,
+    NewClients,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenUnitInterval,
+    Seed,
+)
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
@@ -78,7 +80,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def __init__(
         self,
         root: str = "data",
-        num_clients: PositiveInt = 20,
+        num_clients: Clients = 20,
         partition: Partition | None = None,
         participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
@@ -90,10 +92,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
         judge_train: bool = False,
-        new_clients: NonNegativeInt = 0,
+        new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,
-        partition_seed: NonNegativeInt = 0,
-        seed: NonNegativeInt = 1,
+        partition_seed: Seed = 0,
+        seed: Seed = 1,
     ) -> None:
         super().__init__()
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients

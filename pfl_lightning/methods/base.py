@@ -4,10 +4,10 @@ from math import pow
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pfl_lightning.client import BackendName, Engine, Examples, Penalty, Phase, total
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError

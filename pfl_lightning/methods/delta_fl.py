@@ -1,9 +1,9 @@
 from typing import Any, Literal
 
 import torch
-from jsonargparse.typing import NonNegativeFloat, PositiveInt, restricted_number_type
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
@@ -11,7 +11,6 @@ from pfl_lightning.methods.base import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
 from pfl_lightning.server import adding, quantile_from_sums
 
-Share: Any = restricted_number_type("Share", float, [(">", 0), ("<=", 1)])
 RESOLUTION = 1e-5  # of a quantile from sums
 FORWARD = 1 / 3  # of the time of a local epoch: a step's backward pass costs twice its forward pass
 

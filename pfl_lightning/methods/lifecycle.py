@@ -1,5 +1,5 @@
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, cast
@@ -15,6 +15,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
+from pfl_lightning.methods.server_optimizer import ServerOptimizer, check_optimizer
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network, Part
@@ -54,7 +55,7 @@ class Lifecycle(pl.LightningModule, ABC):
     lr: float
     sparsity: Sparsity
 
-    def __init__(self, server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer], sums: Sums) -> None:
+    def __init__(self, server_optimizer: ServerOptimizer, sums: Sums) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.make_optimizer, self.sums = server_optimizer, sums
@@ -134,6 +135,7 @@ class Lifecycle(pl.LightningModule, ABC):
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
             self.build(*shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients)
+        check_optimizer(self.make_optimizer, self.network.parameters())
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
                 f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "

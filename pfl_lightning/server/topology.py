@@ -6,8 +6,8 @@ from math import inf, isqrt, log
 from pathlib import Path
 
 import networkx as nx
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 

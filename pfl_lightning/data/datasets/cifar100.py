@@ -1,8 +1,8 @@
 from typing import Any
 
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torchvision import datasets
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datasets.cifar10 import CIFAR10
 from pfl_lightning.data.partitions import Dirichlet
 

@@ -1,10 +1,10 @@
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torch import Tensor
 from torchvision import datasets
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.download import Remote
 from pfl_lightning.data.transforms import ImageTransform

@@ -3,9 +3,9 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
 from pfl_lightning.data.labelled import LabelledData, check_classes

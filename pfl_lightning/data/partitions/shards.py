@@ -1,8 +1,9 @@
 import numpy as np
-from jsonargparse.typing import PositiveInt, lazy_instance
+from jsonargparse.typing import lazy_instance
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.sizes import EqualSizes, Sizes
