@@ -24,6 +24,7 @@ from pfl_lightning.errors import PflError, one_line
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SPLITS = ("train", "test")
+TYPES = {f"{split}/images": torch.uint8 for split in SPLITS} | {f"{split}/labels": torch.int64 for split in SPLITS}
 FOLDER = "CINIC-10"
 ARCHIVE = Remote(
     (
@@ -71,7 +72,7 @@ class CINIC10(FederatedDataModule):
             PflError: If the files are missing or one of them cannot be read.
         """
         sources = self._prepared()
-        tensors = cached(lambda: decode(sources), sources, self.path, "cinic10", version=1)
+        tensors = cached(lambda: decode(sources), TYPES, sources, self.path, "cinic10", version=1)
         train, test = (LabelledData(tensors[f"{split}/images"], tensors[f"{split}/labels"]) for split in SPLITS)
         warn_unless_official(self, (train, test), (90_000, 90_000))
         return train, test

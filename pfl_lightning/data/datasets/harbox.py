@@ -19,6 +19,7 @@ from pfl_lightning.errors import PflError, one_line
 
 ACTIVITIES = ("Call", "Hop", "typing", "Walk", "Wave")
 SUFFIX = "_train.txt"
+TYPES = {"windows": torch.float32, "counts": torch.int64}
 FOLDER = "large_scale_HARBox"
 ARCHIVE = f"https://github.com/xmouyang/FL-Datasets-for-HAR/raw/main/datasets/HARBox/{FOLDER}.zip"
 
@@ -63,7 +64,7 @@ class HARBox(FederatedDataModule):
             PflError: If the files are missing or cannot be read.
         """
         files = self._files()
-        tensors = cached(lambda: _parse(files), files, Path(self.root), "harbox", version=1)
+        tensors = cached(lambda: _parse(files), TYPES, files, Path(self.root), "harbox", version=1)
         targets = torch.tensor([ACTIVITIES.index(_activity(path)) for path in files])
         people = torch.tensor([int(path.parent.name) for path in files]).unique(return_inverse=True)[1]
         inputs = tensors["windows"].flatten(1)

@@ -34,6 +34,7 @@ class LeafUser(NamedTuple):
 
 Encode = Callable[[list[Any], list[Any]], tuple[Tensor, Tensor]]
 Parsed = list[tuple[str, Tensor, Tensor]]
+TYPES = {"inputs": torch.uint8, "targets": torch.int64, "users": torch.int64}
 
 
 def leaf_folders(root: Path, recipe: str) -> list[Path]:
@@ -96,7 +97,8 @@ def load_leaf(
     """
     folders = leaf_folders(root, recipe)
     files = [path for folder in folders for path in leaf_files(folder)]
-    tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
+    types = {f"{each}{split}": kind for split in range(len(folders)) for each, kind in TYPES.items()}
+    tensors = cached(lambda: _parse(folders, encode), types, files, root, name, version)
     splits = [
         LabelledData(tensors[f"inputs{split}"], tensors[f"targets{split}"], tensors[f"users{split}"])
         for split in range(len(folders))

@@ -48,6 +48,14 @@ ARCHIVE = Remote(
     size=81_363_704,
 )
 LABELS = {"0": 0, "4": 1}
+TYPES = {  # of parsed tweets
+    "tokens": torch.int32,
+    "lengths": torch.int32,
+    "words": torch.uint8,
+    "users": torch.int64,
+    "targets": torch.int8,
+    "training": torch.bool,
+}
 
 FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # as SRPFL's code, except 48: of 40,073 real tweets 13 are longer
 LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
@@ -179,7 +187,7 @@ class Sent140(FederatedDataModule):
             files, tweets = [table], _csv_tweets(table)
         tokenize = _srpfl_tokens() if self.text == "tokens" else words_and_marks
         name = f"sent140-{self.source}-{'tokens' if self.text == 'tokens' else 'words'}"
-        return cached(lambda: _parse(tweets, tokenize), files, root, name, version=1)
+        return cached(lambda: _parse(tweets, tokenize), TYPES, files, root, name, version=1)
 
     def _table(self) -> Path | None:
         folders = (Path(self.root), Path(self.root) / "data" / "raw_data")
