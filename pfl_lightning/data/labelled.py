@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.partitions import Labels
 from pfl_lightning.errors import PflError
+from pfl_lightning.models import InputKind
 
 
 class LabelledData(NamedTuple):
@@ -46,6 +48,25 @@ class LabelledData(NamedTuple):
             _check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
         if self.users is not None:
             _check_each(self.users, self.users >= 0, "user", "numbers from 0")
+
+    def check_inputs(self, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
+        """Check that the inputs are what a network takes.
+
+        Args:
+            transform: Turns raw inputs into network inputs.
+            shape: Shape of a network input; of tokens, their number and that of the words.
+            kind: What the inputs are.
+
+        Raises:
+            ValueError: If their shape is another one, or there is no such word.
+        """
+        length = shape if kind == "numbers" else shape[:1]
+        found = tuple(transform(self.inputs[:1]).shape[1:])
+        if found != length:
+            raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(length)}")
+        if kind != "numbers":
+            known = (self.inputs >= 0) & (self.inputs < shape[1])
+            _check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
 
     def labels(self) -> Labels:
         """The labels and users, for partitions."""

@@ -6,12 +6,13 @@ from pfl_lightning.errors import PflError, one_line
 
 
 @contextmanager
-def reading(path: Path, remedy: str, key: str = "data.root") -> Iterator[None]:
+def reading(path: Path, remedy: str, place: str = "", key: str = "data.root") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into one line that names the file.
 
     Args:
         path: The file.
         remedy: What the user can do; ends the line.
+        place: Which part of the file is read, such as a user.
         key: The option that led to the file.
 
     Raises:
@@ -22,7 +23,8 @@ def reading(path: Path, remedy: str, key: str = "data.root") -> Iterator[None]:
     except PflError:
         raise
     except Exception as error:  # parsers of damaged files raise almost everything
-        raise PflError(f"{key}: cannot read '{path}' ({_reason(error)}); {remedy}") from error
+        where = f"{place}: " if place else ""
+        raise PflError(f"{key}: cannot read '{path}' ({where}{_reason(error)}); {remedy}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -14,8 +14,9 @@ from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import Numbers
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError
 
 ACTIVITIES = ("Call", "Hop", "typing", "Walk", "Wave")
 SUFFIX = "_train.txt"
@@ -109,15 +110,14 @@ def _parse(files: Sequence[Path]) -> dict[str, Tensor]:
 
 def _read(path: Path) -> NDArray[np.float32]:
     """Windows of a file: 100 lines each, the first of 10 columns is the time."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy's answer to an empty file
-            windows = np.loadtxt(path, dtype=np.float32).reshape(-1, 100, 10)[..., 1:]
-        if not np.isfinite(windows).all():
-            raise ValueError("not all numbers are finite")
-    except (ValueError, UserWarning) as error:
-        raise PflError(f"data.root: cannot read '{path}'; unzip {FOLDER}.zip again ({one_line(error)})") from error
-    return windows
+    with reading(path, f"unzip {FOLDER}.zip again"), warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy's answer to an empty file
+        lines = np.loadtxt(path, dtype=np.float32, ndmin=2)
+        if len(lines) % 100 or lines.shape[1] != 10:
+            raise ValueError(f"{len(lines)} lines of {lines.shape[1]} numbers; allowed: 100, 200, ... lines of 10")
+        if not (finite := np.isfinite(lines).all(1)).all():
+            raise ValueError(f"line {finite.argmin() + 1} has a number that is not finite")
+    return lines.reshape(-1, 100, 10)[..., 1:]
 
 
 def _held_out(users: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:
