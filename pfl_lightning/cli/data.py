@@ -56,7 +56,7 @@ def prepare(args: list[str]) -> None:
     given = parser.parse_args(args).as_dict()
     data = known[given.pop("name")](**given)
     data.prepare_data()
-    train, test = data.load()
+    train, test = data.load_checked()
     counts = (
         f"{len(train.targets):,} samples"
         if test is None

@@ -1,4 +1,3 @@
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,11 +23,12 @@ from pfl_lightning.bounds import (
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.data.fingerprint import fingerprint_of
 from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
@@ -156,7 +156,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out.check(self.judged_clients)
         if not self.new_clients:
             self.participation.check(self.training_clients)
-        train, test = self.load()
+        train, test = self.load_checked()
         samples = train.join(test)
         parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
@@ -164,6 +164,26 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
         self._largest_first = largest_first(self.tables["train"].counts)
+
+    def load_checked(self) -> tuple[LabelledData, LabelledData | None]:
+        """The result of ``load``, if a network can learn from it.
+
+        Raises:
+            PflError: If the files cannot be read, or a sample is not possible.
+        """
+        try:
+            train, test = self.load()
+        except OSError as error:
+            raise PflError(f"data.root: cannot read '{error.filename or self.root}' ({error.strerror})") from error
+        classes, transform = None if self.regression else self.num_classes, self.transform()
+        for name, split in (("training", train), ("test", test)):
+            try:
+                if split is not None:
+                    split.check(classes)
+                    split.check_inputs(transform, self.input_shape, self.input_kind)
+            except (ValueError, RuntimeError) as error:
+                raise PflError(f"data: {name} samples of {type(self).__name__}: {one_line(error)}") from error
+        return train, test
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
         """Assign samples to clients and splits.
@@ -239,15 +259,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return [split for split, is_wanted in wanted.items() if is_wanted]
 
     def fingerprint(self) -> str:
-        """Hash of every client's samples, all targets and some of the inputs; after ``setup``."""
+        """Hash of all samples, what transforms them and who holds which; after ``setup``."""
         samples = self.tables["train"].samples
-        some = samples.inputs[:: max(1, len(samples.inputs) // 100)]
-        parts = [table.flat for table in self.tables.values()]
-        counts = [table.counts for table in self.tables.values()]
-        digest = hashlib.blake2b(digest_size=16)
-        for tensor in (*parts, *counts, samples.targets, some):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        held = [each for table in self.tables.values() for each in (table.flat, table.counts)]
+        constants = [value for value in vars(self.transform()).values() if isinstance(value, Tensor)]
+        return fingerprint_of([samples.inputs, samples.targets, *held, *constants])
 
     def class_counts(self) -> dict[str, NDArray[np.int64]]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""
