@@ -39,6 +39,16 @@ def replace(source: Path, target: Path) -> None:
     _sync(target.parent)
 
 
+def write_text(text: str, path: Path) -> None:
+    """Write a whole text file, on disk when this returns; before that, the file is what it was."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    replace(temporary, path)
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, unless they are there; on disk when this returns."""
     if not folder.is_dir():

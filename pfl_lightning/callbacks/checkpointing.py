@@ -4,7 +4,6 @@ import signal
 import sys
 import threading
 import zipfile
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.quantity import LOSS
@@ -62,7 +62,7 @@ class RoundCheckpoint(Checkpoint):
             raise PflError(
                 f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name starting with val/"
             )
-        self.folder = Path(trainer.log_dir or trainer.default_root_dir) / "checkpoints"
+        self.folder = folder_of(trainer) / CHECKPOINTS
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Install signal handlers, after Lightning has installed its own."""

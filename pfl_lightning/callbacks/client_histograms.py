@@ -1,6 +1,7 @@
 import lightning.pytorch as pl
 import torch
 
+from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.tensorboard import finite_scores, shown_metrics, writers
 from pfl_lightning.methods import method_of
 from pfl_lightning.quantity import ACCURACY
@@ -19,7 +20,7 @@ class ClientHistograms(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Define the custom charts at the start of a new run."""
-        if trainer.global_step > 0:
+        if not is_new(trainer):
             return
         charts = {}
         method = method_of(pl_module)

@@ -3,14 +3,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.loggers import Logger
+import lightning.pytorch as pl
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.run_folder import continue_table, continues, last_round, save_table
+
+TABLE = "metrics.csv"
 
 
-class MetricsTable(Logger):
+class MetricsTable(Logger, pl.Callback):
     """Writes every logged scalar to ``metrics.csv``, one line per round.
+
+    As a logger it is told what to write. Give it to the trainer as a callback too: then a checkpoint is only saved when
+    the lines of its rounds are on disk, and a run that resumes continues the table from its checkpoint's round.
 
     Args:
         folder: The run's folder.
@@ -19,10 +27,12 @@ class MetricsTable(Logger):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        self.table = RoundCsv(
-            folder / "metrics.csv", first=("time/compute", "time/total", "train/loss", "system/cohort")
-        )
+        self.table = RoundCsv(folder / TABLE, first=("time/compute", "time/total", "train/loss", "system/cohort"))
         self.row: dict[str, float] = {}
+        self.last: int | None = None
+        self.trained: dict[str, float] = {}
+
+    # The logger
 
     @property
     def name(self) -> str:
@@ -33,6 +43,11 @@ class MetricsTable(Logger):
     def version(self) -> str:
         """Version of the run."""
         return self.folder.name
+
+    @property
+    def save_dir(self) -> str:
+        """Where the folders of all names are."""
+        return str(self.folder.parent.parent)
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -45,3 +60,40 @@ class MetricsTable(Logger):
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Do nothing: hyperparameters are in ``config.yaml``."""
+
+    # The callback
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Learn what the table held when the checkpoint was saved."""
+        self.last, self.trained = last_round(TABLE, checkpoint), checkpoint.get("trained", {})
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Continue the table of a run that resumes, without an evaluation that a longer run does not have."""
+        if trainer.is_global_zero and continues(trainer):
+            continue_table(trainer, self.table, self.last)
+            boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]
+            for logger in (self, *(board for board in boards if Path(board.log_dir) == self.folder)):
+                if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation
+                    logger.log_metrics(self.trained, trainer.global_step)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Remember what a run logs of this round that does not evaluate it."""
+        self.trained = dict(self.row) if self.table.round == trainer.global_step and logs_now(trainer) else {}
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Complete the table on disk before the checkpoint is: Lightning logs a round only after its last hook."""
+        if trainer.training and logs_now(trainer):
+            values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
+            self.log_metrics(values, int(values.pop("step")))
+        checkpoint["trained"] = self.trained
+        save_table(self.table, checkpoint)
+
+
+def logs_now(trainer: pl.Trainer) -> bool:
+    """Whether the current round is one of those that are logged, evaluated or not."""
+    interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+    return interval > 0 and trainer.global_step % interval == 0

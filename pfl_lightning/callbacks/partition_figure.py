@@ -1,5 +1,6 @@
 import lightning.pytorch as pl
 
+from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.tensorboard import writers
 from pfl_lightning.data import federated
 from pfl_lightning.report import partition_figure
@@ -10,7 +11,7 @@ class PartitionFigure(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""
-        if trainer.global_step > 0 or not (boards := writers(trainer)):
+        if not is_new(trainer) or not (boards := writers(trainer)):
             return
         data = federated(trainer)
         figure = partition_figure(data.class_counts(), type(data).__name__)

@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -6,9 +5,12 @@ from torch import Tensor
 
 from pfl_lightning.bounds import OpenUnitInterval, Percentile
 from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.run_folder import continue_table, continues, folder_of, last_round, save_table
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
 from pfl_lightning.quantity import ACCURACY
+
+TABLE = "clients.csv"
 
 
 class PercentileErrors(pl.Callback):
@@ -35,11 +37,30 @@ class PercentileErrors(pl.Callback):
     ) -> None:
         self.percentiles, self.tails, self.errors, self.table = percentiles, tails, errors, table
         self.csv: RoundCsv | None = None
+        self.last: int | None = None
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Learn where the table ended when the checkpoint was saved."""
+        self.last = last_round(TABLE, checkpoint)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the table in the run's folder."""
-        if self.table and trainer.is_global_zero and trainer.logger is not None and trainer.log_dir is not None:
-            self.csv = RoundCsv(Path(trainer.log_dir) / "clients.csv")
+        table = RoundCsv(folder_of(trainer) / TABLE)
+        self.csv = table if self.table and trainer.is_global_zero and trainer.logger is not None else None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Continue the table of a run that resumes."""
+        if self.csv is not None and continues(trainer):
+            continue_table(trainer, self.csv, self.last)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Have the table on disk before the checkpoint."""
+        if self.csv is not None:
+            save_table(self.csv, checkpoint)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the percentiles and write the table, before the module resets its metrics."""

@@ -1,52 +1,139 @@
 import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pfl_lightning import files
+from pfl_lightning.errors import PflError
+
 
 class RoundCsv:
-    """A CSV file with the round in its first column, complete on disk after every write.
+    """A CSV file with the round in its first column, in the order of the rounds.
 
-    Writing a round replaces the rows of that round and of later ones, so a resumed run continues the existing file.
+    Rows are appended, and only those of the last round are replaced, in place: a round costs the same after any number
+    of rounds. Only a new column costs a copy of the file. What is written is on disk after ``sync``, and outlives a
+    kill of the process before that.
 
     Args:
-        path: The file.
+        path: The file; one that is there is continued.
         first: Names of the columns after the round; other columns follow in the order in which they first appear.
+
+    Attributes:
+        round: The last round in the file, as far as this object has read or written it.
     """
 
     def __init__(self, path: Path, first: Sequence[str] = ()) -> None:
-        self.path = path
-        self.columns = ["round", *first]
+        self.path, self.columns = path, ["round", *first]
         self.round: int | None = None
+        self._start = self._end = 0  # bytes before the rows of the last round, and after them
+
+    def cut(self, rounds: int) -> None:
+        """Remove the rows of later rounds, and what a kill has left of a line at the end.
+
+        Args:
+            rounds: The last round to keep.
+
+        Raises:
+            PflError: If the file is no such table, or damaged before its end.
+        """
+        self.round, self._start, self._end, damaged = None, 0, 0, 0
+        if self._size() == 0:
+            return
+        with self.path.open("rb") as file:
+            self.columns = _cells(header := file.readline())
+            if self.columns[:1] != ["round"]:
+                raise self._damage(1)
+            self._end = len(header)
+            for number, line in enumerate(file, start=2):
+                index = _round_of(line, len(self.columns))
+                if index is None or index < (self.round or 0):
+                    damaged = damaged or number
+                elif index > rounds:
+                    break
+                elif damaged:
+                    raise self._damage(damaged)
+                else:
+                    self._start = self._start if index == self.round else self._end
+                    self.round, self._end = index, self._end + len(line)
+        os.truncate(self.path, self._end)
 
     def write(self, round_index: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write the rows of a round.
+        """Write the rows of a round in place of those that the file has of this round and of later ones.
 
         Args:
             round_index: Rounds completed.
             rows: Values by column, without the round.
-        """
-        columns = list(dict.fromkeys([*self.columns, *(name for row in rows for name in row)]))
-        if self.round is None or round_index <= self.round or columns != self.columns:
-            self._restart(round_index, columns)
-        with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, self.columns).writerows({"round": round_index, **row} for row in rows)
-        self.round = round_index
 
-    def _restart(self, round_index: int, columns: list[str]) -> None:
-        """Rewrite the file with the earlier rounds only, with its old columns and these."""
-        earlier: list[dict[str, str]] = []
-        if self.path.is_file():
-            with self.path.open(newline="") as file:
-                reader = csv.DictReader(file)
-                columns = list(dict.fromkeys([*(reader.fieldnames or []), *columns]))
-                earlier = [row for row in reader if None not in row.values() and int(row["round"]) < round_index]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        Raises:
+            PflError: If the file that is there is no such table.
+        """
+        if self.round is None or round_index < self.round or self._size() != self._end:
+            self.cut(round_index - 1)
+        start = self._start if round_index == self.round else self._end
+        columns = list(dict.fromkeys([*self.columns, *(name for row in rows for name in row)]))
+        if columns != self.columns or start == 0:
+            start = self._widen(columns, start)
+        with self.path.open("r+b") as file:
+            file.seek(start)
+            file.write(_text(columns, [{"round": round_index, **row} for row in rows]))
+            file.truncate()
+            self.round, self._start, self._end = round_index, start, file.tell()
+
+    def sync(self) -> None:
+        """Return when all that is written is on disk."""
+        if self._size():
+            with self.path.open("r+b") as file:
+                os.fsync(file.fileno())
+
+    def _widen(self, columns: list[str], end: int) -> int:
+        """Copy the file up to a byte, or begin it, with these columns; return the number of bytes."""
+        blank = b"," * (len(columns) - len(self.columns))
         temporary = self.path.with_name(f".{self.path.name}.tmp")
-        with temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, columns)
-            writer.writeheader()
-            writer.writerows(earlier)
-        os.replace(temporary, self.path)
+        files.make_folder(self.path.parent)
+        with temporary.open("wb") as new:
+            new.write(_text(columns))
+            if end:
+                with self.path.open("rb") as old:
+                    end -= len(old.readline())
+                    while end > 0:
+                        end -= len(line := old.readline())
+                        new.write(line.rstrip(b"\r\n") + blank + b"\r\n")
+            new.flush()
+            os.fsync(new.fileno())
+            size = new.tell()
+        files.replace(temporary, self.path)
         self.columns = columns
+        return size
+
+    def _size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def _damage(self, line: int) -> PflError:
+        return PflError(f"'{self.path}': line {line} is damaged; allowed: the table of this run, or no file")
+
+
+def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
+    """The lines of some rows; without rows, that of the columns."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, columns)
+    if rows is None:
+        writer.writeheader()
+    else:
+        writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _cells(line: bytes) -> list[str]:
+    """The cells of a whole line; none if it was cut off or is no text."""
+    try:
+        return next(csv.reader([line.decode()]), []) if line.endswith(b"\n") and b"\0" not in line else []
+    except (UnicodeDecodeError, csv.Error):
+        return []
+
+
+def _round_of(line: bytes, width: int) -> int | None:
+    """The round of a line with this number of cells, if it is one."""
+    cells = _cells(line)
+    return int(cells[0]) if len(cells) == width and cells[0].isdecimal() else None

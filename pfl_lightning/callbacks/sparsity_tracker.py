@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_lightning.callbacks.evaluation import is_extra, is_new
 from pfl_lightning.callbacks.tensorboard import show_figure, writers
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
@@ -43,9 +44,12 @@ class SparsityTracker(pl.Callback):
         self.history = state_dict["history"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin anew with a new run: an earlier one may have used this object."""
-        if trainer.global_step == 0:
+        """Begin anew with a new run: an earlier one may have used this object; forget an evaluation that was extra."""
+        if is_new(trainer):
             self.history = {}
+        if is_extra(trainer):
+            for history in self.history.values():
+                history["rounds"].pop(), history["densities"].pop()
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Have the clients' models measured while they are evaluated; the global one needs no clients."""

@@ -1,6 +1,7 @@
 import lightning.pytorch as pl
 from matplotlib.figure import Figure
 
+from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.tensorboard import show_figure, writers
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
@@ -18,7 +19,7 @@ class TopologyFigure(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""
-        if trainer.global_step > 0 or not writers(trainer):
+        if not is_new(trainer) or not writers(trainer):
             return
         if figure := graph_figure(method_of(pl_module), federated(trainer)):
             show_figure(trainer, "topology", figure, 0)

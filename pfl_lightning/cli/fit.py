@@ -1,14 +1,15 @@
 """``pfl fit``, ``pfl validate`` and ``pfl test``."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 
 import pfl_lightning
+from pfl_lightning import files
 from pfl_lightning.callbacks import (
     ClientHistograms,
     ClientScatter,
@@ -20,11 +21,14 @@ from pfl_lightning.callbacks import (
     RunSummary,
     TopologyFigure,
 )
+from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.progress import RoundProgressBar
+from pfl_lightning.callbacks.run_folder import RunFolder, folder_of, new_folder
 from pfl_lightning.cli.checks import check_settings, one_seed
 from pfl_lightning.cli.console import complain
+from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import PflParser, plain
-from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes, start_folder
+from pfl_lightning.cli.runs import Resume, find_resume, place, refuse_changes
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -47,8 +51,8 @@ class SavedConfig(SaveConfigCallback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Write the file when training starts."""
-        if stage == "fit" and trainer.logger is not None:
-            super().setup(trainer, pl_module, stage)
+        if stage == "fit" and trainer.is_global_zero:
+            files.write_text(self.parser.dump(self.config, skip_unset=False), folder_of(trainer) / "config.yaml")
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -68,34 +72,36 @@ class PflCLI(LightningCLI):
     """
 
     resume: Resume | None = None
+    folder: RunFolder | None = None
+    logger: Any = None
 
     def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
-        super().__init__(
-            Method,
-            FederatedDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
-            parser_class=PflParser,
-            parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
-            auto_configure_optimizers=False,
-            seed_everything_default=1,
-            save_config_callback=SavedConfig,
-            save_config_kwargs={"overwrite": True},
-            trainer_defaults={
-                "max_steps": 100,
-                "max_epochs": -1,
-                "devices": 1,
-                "val_check_interval": 10,
-                "check_val_every_n_epoch": None,
-                "log_every_n_steps": 1,
-                "num_sanity_val_steps": 0,
-                "enable_model_summary": False,
-                "enable_autolog_hparams": False,
-                "default_root_dir": "runs",
-            },
-            args=args,
-            run=run,
-        )
+        with ExitStack() as self.open:
+            super().__init__(
+                Method,
+                FederatedDataModule,
+                subclass_mode_model=True,
+                subclass_mode_data=True,
+                parser_class=PflParser,
+                parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
+                auto_configure_optimizers=False,
+                seed_everything_default=1,
+                save_config_callback=SavedConfig,
+                trainer_defaults={
+                    "max_steps": 100,
+                    "max_epochs": -1,
+                    "devices": 1,
+                    "val_check_interval": 10,
+                    "check_val_every_n_epoch": None,
+                    "log_every_n_steps": 1,
+                    "num_sanity_val_steps": 0,
+                    "enable_model_summary": False,
+                    "enable_autolog_hparams": False,
+                    "default_root_dir": "runs",
+                },
+                args=args,
+                run=run,
+            )
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
@@ -139,6 +145,8 @@ class PflCLI(LightningCLI):
         done = self.resume.content["global_step"]
         if self.subcommand == "fit" and (rounds := config.trainer.max_steps) <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
+        if self.subcommand == "fit" and self.resume.folder and not config.trainer.fast_dev_run:
+            self.folder = self.open.enter_context(RunFolder(self.resume.folder))
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 
@@ -146,7 +154,13 @@ class PflCLI(LightningCLI):
     def runs_folder(self) -> Path:
         """Where the runs of this method and data set are."""
         config = self.config[self.subcommand]
-        return Path(config.trainer.default_root_dir) / run_name(config)
+        return place(config.trainer.default_root_dir, "trainer.default_root_dir") / run_name(config)
+
+    def instantiate_classes(self) -> None:
+        """Build everything; loggers last, since they write into the run's folder, which is made last."""
+        trainer = self.config[self.subcommand].trainer
+        self.logger, trainer.logger = trainer.logger, False
+        super().instantiate_classes()
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build data and network first, so that a run that cannot start leaves no folder; add the usual callbacks."""
@@ -154,19 +168,18 @@ class PflCLI(LightningCLI):
         self.datamodule.setup(self.subcommand)
         self._check_data()
         self.model.build_for(self.datamodule)
+        self.config[self.subcommand].trainer.logger = self.logger
         given = self.config_init[self.subcommand].trainer
-        if self.subcommand != "fit":
-            kwargs["logger"] = False
-        elif not given.fast_dev_run:
-            folder = (self.resume and self.resume.folder) or start_folder(self.runs_folder)
-            kwargs["default_root_dir"] = folder
-            if given.logger in (None, True):
-                kwargs["logger"] = self.loggers(folder)
-        pictures = [PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
-        own = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else given.callbacks or []
-        kwargs["callbacks"] = [*own, EvaluateStartAndEnd(), *pictures, RunSummary()]
-        if given.enable_progress_bar is not False:
-            kwargs["callbacks"].append(RoundProgressBar())
+        callbacks = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else list(given.callbacks or [])
+        if self.subcommand == "fit" and not given.fast_dev_run:
+            self.folder = self.folder or self.open.enter_context(new_folder(self.runs_folder))
+            rounds = lasting_rounds(self.resume.content) if self.resume else None
+            kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
+            kwargs["default_root_dir"] = self.folder.path
+            callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
+        callbacks += [EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
+        callbacks += [RunSummary()] if given.enable_progress_bar is False else [RunSummary(), RoundProgressBar()]
+        kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
 
     def _check_data(self) -> None:
@@ -177,11 +190,3 @@ class PflCLI(LightningCLI):
                 f"data.root: '{self.datamodule.root}' holds other data than the checkpoint was trained on; "
                 "allowed: the same files"
             )
-
-    def loggers(self, folder: Path) -> list[Logger]:
-        """TensorBoard and ``metrics.csv``, in a new run folder or in that of the run that is resumed."""
-        purge = self.resume.content["global_step"] + 1 if self.resume else None
-        board = TensorBoardLogger(
-            folder.parent.parent, folder.parent.name, folder.name, default_hp_metric=False, purge_step=purge
-        )
-        return [board, MetricsTable(folder)]

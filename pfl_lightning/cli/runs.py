@@ -1,5 +1,7 @@
 """Run folders: where a run is stored, which checkpoint it resumes from, and which settings may change then."""
 
+import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
+from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
@@ -31,16 +34,21 @@ class Resume(NamedTuple):
     folder: Path | None
 
 
-def start_folder(parent: Path) -> Path:
-    """Make the folder of a new run, ``version_N`` with the next free N."""
-    number = 1 + max((version for version, _ in _versions(parent)), default=-1)
-    while True:
-        try:
-            (parent / f"version_{number}").mkdir(parents=True)
-        except FileExistsError:  # another run started at the same moment
-            number += 1
-        else:
-            return parent / f"version_{number}"
+def place(path: str | Path, key: str) -> Path:
+    """A folder as the user means it: with the home folder for ``~``, and the values of environment variables.
+
+    Args:
+        path: What the user wrote.
+        key: The option.
+
+    Raises:
+        PflError: If there is no such user, or a variable is not set.
+    """
+    found = os.path.expanduser(os.path.expandvars(path))
+    unknown = re.search(r"^~[^/]*|\$\w+|\$\{\w+\}", found)
+    if unknown:
+        raise PflError(f"{key}: {path} is not possible, {unknown[0]} is not known here; allowed: a folder")
+    return Path(found)
 
 
 def find_resume(ckpt_path: str, parent: Path) -> Resume:
@@ -54,7 +62,7 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
         PflError: If there is no checkpoint, or none that can be read.
     """
     if ckpt_path == "last":
-        for _, folder in sorted(_versions(parent), reverse=True):
+        for _, folder in reversed(versions(parent)):
             if resume := _newest(folder):
                 return resume
         raise PflError(
@@ -66,7 +74,7 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
     content = read_checkpoint(path)
     if content is None:
         raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of pfl fit")
-    newest = path.name == LAST and path.parent.name == "checkpoints"
+    newest = path.name == LAST and path.parent.name == CHECKPOINTS
     return Resume(path, content, path.parent.parent if newest else None)
 
 
@@ -107,18 +115,12 @@ def refuse_changes(old: Settings, new: Settings) -> list[str]:
 
 def _newest(folder: Path) -> Resume | None:
     for name in (LAST, PREVIOUS):
-        path = folder / "checkpoints" / name
+        path = folder / CHECKPOINTS / name
         if path.is_file():
             if (content := read_checkpoint(path)) is not None:
                 return Resume(path, content, folder)
             warnings.warn(f"'{path}' is not complete; falling back to the checkpoint before it", stacklevel=2)
     return None
-
-
-def _versions(parent: Path) -> Iterator[tuple[int, Path]]:
-    for folder in parent.glob("version_*"):
-        if (number := folder.name.removeprefix("version_")).isdecimal():
-            yield int(number), folder
 
 
 def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:

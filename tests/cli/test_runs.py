@@ -3,7 +3,8 @@ import copy
 import pytest
 import torch
 
-from pfl_lightning.cli.runs import find_resume, refuse_changes, start_folder
+from pfl_lightning.callbacks.run_folder import new_folder
+from pfl_lightning.cli.runs import find_resume, refuse_changes
 from pfl_lightning.errors import PflError
 
 SETTINGS = {
@@ -131,8 +132,8 @@ def test_an_option_that_its_class_no_longer_has_is_no_change(part):
 def test_a_new_run_takes_the_next_number(tmp_path):
     (tmp_path / "version_7").mkdir()
     (tmp_path / "version_x").mkdir()
-    assert [start_folder(tmp_path).name for _ in range(2)] == ["version_8", "version_9"]
-    assert start_folder(tmp_path / "new").name == "version_0"
+    assert [new_folder(tmp_path).path.name for _ in range(2)] == ["version_8", "version_9"]
+    assert new_folder(tmp_path / "new").path.name == "version_0"
 
 
 def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
