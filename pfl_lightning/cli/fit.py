@@ -139,7 +139,7 @@ class PflCLI(LightningCLI):
             if self.subcommand != "fit":
                 raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
             return
-        self.resume = find_resume(config.ckpt_path, self.runs_folder)
+        self.resume = find_resume(config.ckpt_path, self.runs_folder, training=self.subcommand == "fit")
         config.ckpt_path = str(self.resume.checkpoint)
         settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]

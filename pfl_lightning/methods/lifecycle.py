@@ -11,8 +11,9 @@ from torch.optim import Optimizer
 
 from pfl_lightning.client import Engine
 from pfl_lightning.data import FederatedDataModule, Round, federated
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
+from pfl_lightning.methods.checkpoint import check_method, check_tensors, refusal
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.server_optimizer import ServerOptimizer, check_optimizer
@@ -202,13 +203,32 @@ class Lifecycle(pl.LightningModule, ABC):
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore clock, ledger and counts; build the method, unless it is built; unpack, and take its float type."""
+        """Restore clock, ledger and counts; build the method, unless it is built; unpack, and take its float type.
+
+        Raises:
+            PflError: If the checkpoint lacks or distorts an entry, or is of another method, network or data set.
+        """
+        check_method(checkpoint)
         self.clock = Clock(**checkpoint["clock"])
         self.ledger = Ledger(**checkpoint.get("ledger", {}))  # older checkpoints have none, and no counts
         self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))
         if not hasattr(self, "clients"):
-            self.build(**checkpoint["shape"])
+            self._build_again(checkpoint)
         self.chunks.limit = checkpoint["engine"]["limit"]
-        checkpoint["state_dict"] = restored(checkpoint["state_dict"])
-        dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
-        nn.ModuleList([self.network, self.clients]).to(dtypes[0])
+        self._unpack(checkpoint)
+
+    def _build_again(self, checkpoint: dict[str, Any]) -> None:
+        try:
+            self.build(**checkpoint["shape"])
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise refusal(checkpoint, f"shape: the network cannot be built for it ({one_line(error)})") from error
+
+    def _unpack(self, checkpoint: dict[str, Any]) -> None:
+        """Replace the packed tensors by whole ones, and check that they are those of this method."""
+        try:
+            checkpoint["state_dict"] = restored(checkpoint["state_dict"])
+        except (RuntimeError, IndexError, KeyError) as error:
+            raise refusal(checkpoint, f"state_dict: a tensor cannot be unpacked ({one_line(error)})") from error
+        floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
+        nn.ModuleList([self.network, self.clients]).to(floats[0] if floats else None)
+        check_tensors(checkpoint, self.state_dict())

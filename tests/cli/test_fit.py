@@ -727,12 +727,12 @@ def test_a_killed_process_resumes_exactly(number, capfd):
     assert all(torch.equal(tensor, straight[name]) for name, tensor in state().items())
 
 
-@pytest.mark.filterwarnings("default:.*is not complete")
+@pytest.mark.filterwarnings("default:.*is damaged")
 def test_a_truncated_newest_checkpoint_is_skipped_with_a_warning(capsys):
     fit("--trainer.max_steps", "4")
     last = Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt")
     last.write_bytes(last.read_bytes()[:1000])
     fit("--trainer.max_steps", "6", "--ckpt_path", "last")
-    assert "is not complete; falling back" in capsys.readouterr().err
+    assert "is damaged; falling back" in capsys.readouterr().err
     fit("--trainer.max_steps", "6", "--trainer.default_root_dir", "straight")
     assert metrics() == metrics("straight/FedRep-Digits/version_0")
