@@ -67,6 +67,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             (``refitted``). 0 for what the method does with a client that has not taken part yet.
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
+
+    Attributes:
+        tables: The clients' samples, by split; after ``setup``.
+        evaluation_order: Ids of the clients, largest first, ``[judged_clients]``; after ``setup``.
     """
 
     num_classes: int
@@ -163,7 +167,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             check_test_samples(parts["test"][: self.training_clients])
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
-        self._largest_first = largest_first(self.tables["train"].counts)
+        self.evaluation_order = largest_first(self.tables["train"].counts)
 
     def load_checked(self) -> tuple[LabelledData, LabelledData | None]:
         """The result of ``load``, if a network can learn from it.
@@ -242,7 +246,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def make_judgement(self, positions: slice) -> Judgement:
         """The clients at these positions when sorted by size, largest first."""
-        ids = self._largest_first[positions]
+        ids = self.evaluation_order[positions]
         judged: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.judged_splits}
         return Judgement(self.seed, self.tables["train"].examples(ids), judged)
 

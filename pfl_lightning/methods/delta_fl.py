@@ -69,7 +69,8 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = torch.cat(list(self.chunks.map(self._losses, batch.examples))).cpu()
+        chunks = self.chunks.map(self._losses, batch.examples)
+        losses = torch.cat(list(self.progress.over("choosing", batch.examples.counts, chunks))).cpu()
         self.check_finite(losses)
         if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
             self.threshold.fill_(self._threshold(losses, batch))
