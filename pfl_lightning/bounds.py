@@ -4,7 +4,7 @@ The command line refuses other values, and null, in a line that says what is all
 """
 
 import operator
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any
 
 from jsonargparse.typing import register_type
 
@@ -40,11 +40,11 @@ def bounded(name: str, kind: type[int] | type[float], *limits: tuple[str, float]
 
 def _number(value: Any, kind: type[int] | type[float]) -> float | None:
     """A value as a number of a kind; None if it is not one."""
-    if not isinstance(value, SupportsFloat | SupportsIndex | str) or isinstance(value, bool):
-        return None
     try:
         number = kind(value)
-    except (ValueError, OverflowError):  # a word, nan, infinity
+    except (TypeError, ValueError, OverflowError):  # null, a word, infinity
+        return None
+    if isinstance(value, bool):
         return None
     return None if isinstance(value, float) and number != value else number  # a fraction is no whole number
 

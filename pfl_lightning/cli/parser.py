@@ -1,6 +1,5 @@
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
@@ -50,12 +49,12 @@ class PflParser(LightningArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
-    def parse_args(self, args: Sequence[str] | None = None, *others: Any, **kwargs: Any) -> Namespace:
+    def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a null for an option of an option arrives here under its Python name."""
         words = sys.argv[1:] if args is None else args
         return super().parse_args([re.sub("=None$", "=null", word) for word in words], *others, **kwargs)
 
-    def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Namespace:
+    def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
         """Parse a settings file, which errors will name."""
         outer, self._file = self._file, str(cfg_path)
         try:
@@ -78,8 +77,7 @@ class PflParser(LightningArgumentParser):
         super().validate(namespace, *others, **kwargs)
         for key, value in namespace.items():
             if callable(value) and not isinstance(value, type) and value != self.get_defaults().get(key):
-                name = getattr(value, "__qualname__", type(value).__name__)
-                raise TypeError(f'Parser key "{key}": Import path is not a subclass. Got value: {name}')
+                raise TypeError(f'Parser key "{key}": Import path {_named(value)} is not a subclass')
 
     def add_function_arguments(self, function: Any, *_: Any, **__: Any) -> NoReturn:
         """Refuse what would be called though it is no class; the parser asks for the arguments of all it calls.
@@ -87,7 +85,7 @@ class PflParser(LightningArgumentParser):
         Raises:
             ImportError: Always.
         """
-        raise ImportError(f"Import path {function.__module__}.{function.__qualname__} is not a subclass")
+        raise ImportError(f"Import path {_named(function)} is not a subclass")
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what is wrong, and where help is."""
@@ -104,6 +102,11 @@ class PflParser(LightningArgumentParser):
             *self._option_string_actions,
             *(name for parsers in subparsers for p in parsers for name in p.options()),
         ]
+
+
+def _named(value: Any) -> str:
+    """A function, or an object that can be called, by its import path."""
+    return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
 
 
 def plain(parser: LightningArgumentParser, config: Namespace, validate: bool = True) -> dict[str, Any]:

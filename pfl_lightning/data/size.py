@@ -16,5 +16,6 @@ def check_size(numbers: int, **options: int) -> None:
     if needed > there / 2:  # the other half is for the same numbers as tensors
         given = ", ".join(f"data.{name}: {value}" for name, value in options.items())
         raise PflError(
-            f"{given}: not possible together, they take {needed:.0f} GiB; allowed: up to half of this machine's {there:.0f} GiB"
+            f"{given}: not possible together, they take {needed:.0f} GiB; allowed: up to half of this machine's "
+            f"{there:.0f} GiB"
         )
