@@ -23,7 +23,8 @@ from pfl_lightning.callbacks import (
 )
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.progress import RoundProgressBar
-from pfl_lightning.callbacks.run_folder import RunFolder, folder_of, new_folder
+from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, folder_of, new_folder
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import CHOICES, PflParser, plain
@@ -32,7 +33,7 @@ from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
-from pfl_lightning.settings import named_callbacks, run_name
+from pfl_lightning.settings import is_doubling, named_callbacks, run_name
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
@@ -66,8 +67,20 @@ class SavedConfig(SaveConfigCallback):
         super().__init__(parser, config, **kwargs)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Write the file when training starts."""
-        if stage == "fit" and trainer.is_global_zero:
+        """Do nothing yet: Lightning would write before it is known whether the run can start."""
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file of a new run before its first evaluation."""
+        if trainer.ckpt_path is None:
+            self._write(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file of a run that resumes when all else can."""
+        if trainer.ckpt_path is not None:
+            self._write(trainer)
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        if trainer.is_global_zero:
             files.write_text(self.parser.dump(self.config, skip_unset=False), folder_of(trainer) / "config.yaml")
 
     def on_save_checkpoint(
@@ -164,6 +177,8 @@ class PflCLI(LightningCLI):
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
         if self.subcommand == "fit" and self.resume.folder and not config.trainer.fast_dev_run:
             self.folder = self.open.enter_context(RunFolder(self.resume.folder))
+            for table in (METRICS, CLIENTS):
+                RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 
@@ -223,6 +238,8 @@ def check_trainer(trainer: Namespace) -> None:
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
+    if len(doublings := [name for name in names if is_doubling(name)]) > 1:
+        raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")
 
 
 def check_model(model: Namespace) -> None:
