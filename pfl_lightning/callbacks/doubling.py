@@ -4,6 +4,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 
 from pfl_lightning.data import Round, federated
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.settings import is_doubling
 
@@ -40,6 +41,17 @@ class Doubling(pl.Callback, ABC):
     @abstractmethod
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Set the stage of the next round, after a round."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that nothing else chooses the size of the cohort.
+
+        Raises:
+            PflError: If another such callback does.
+        """
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        names = [type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)]
+        if len(names) > 1:
+            raise PflError(f"callbacks: {' with '.join(names)} is not possible; allowed: one of them")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set the cohort size of this run's first round."""

@@ -29,6 +29,8 @@ class EvaluateStartAndEnd(pl.Callback):
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()
             trainer.training = True
+        if self.extra:  # Lightning had saved before it counted this round, and makes up for that at the interval only
+            trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin a round, which is not evaluated yet."""

@@ -9,9 +9,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import continue_table, continues, last_round, save_table
-
-TABLE = "metrics.csv"
+from pfl_lightning.callbacks.run_folder import METRICS, continue_table, continues, last_round, save_table
 
 
 class MetricsTable(Logger, pl.Callback):
@@ -27,7 +25,7 @@ class MetricsTable(Logger, pl.Callback):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder
-        self.table = RoundCsv(folder / TABLE, first=("time/compute", "time/total", "train/loss", "system/cohort"))
+        self.table = RoundCsv(folder / METRICS, first=("time/compute", "time/total", "train/loss", "system/cohort"))
         self.row: dict[str, float] = {}
         self.last: int | None = None
         self.trained: dict[str, float] = {}
@@ -67,7 +65,7 @@ class MetricsTable(Logger, pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Learn what the table held when the checkpoint was saved."""
-        self.last, self.trained = last_round(TABLE, checkpoint), checkpoint.get("trained", {})
+        self.last, self.trained = last_round(METRICS, checkpoint), checkpoint.get("trained", {})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Continue the table of a run that resumes, without an evaluation that a longer run does not have."""

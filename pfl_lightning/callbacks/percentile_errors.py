@@ -5,12 +5,10 @@ from torch import Tensor
 
 from pfl_lightning.bounds import OpenUnitInterval, Percentile
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import continue_table, continues, folder_of, last_round, save_table
+from pfl_lightning.callbacks.run_folder import CLIENTS, continue_table, continues, folder_of, last_round, save_table
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
 from pfl_lightning.quantity import ACCURACY
-
-TABLE = "clients.csv"
 
 
 class PercentileErrors(pl.Callback):
@@ -43,11 +41,11 @@ class PercentileErrors(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Learn where the table ended when the checkpoint was saved."""
-        self.last = last_round(TABLE, checkpoint)
+        self.last = last_round(CLIENTS, checkpoint)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the table in the run's folder."""
-        table = RoundCsv(folder_of(trainer) / TABLE)
+        table = RoundCsv(folder_of(trainer) / CLIENTS)
         self.csv = table if self.table and trainer.is_global_zero and trainer.logger is not None else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

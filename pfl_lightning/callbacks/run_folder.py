@@ -16,7 +16,7 @@ from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.errors import PflError
 
-CHECKPOINTS, LOCK = "checkpoints", ".lock"
+CHECKPOINTS, LOCK, METRICS, CLIENTS = "checkpoints", ".lock", "metrics.csv", "clients.csv"
 
 
 class RunFolder(pl.Callback):
@@ -48,7 +48,9 @@ class RunFolder(pl.Callback):
             process = f"process {file.read_text()}".strip()
             raise PflError(f"'{self.path}' is in use by {process}; allowed: one process at a time") from None
         except OSError as error:
-            raise PflError(f"'{self.path}' cannot be written: {error.strerror}; allowed: a folder that can") from None
+            raise PflError(
+                f"'{self.path}' cannot be written: {error.strerror}; allowed: a run folder that can"
+            ) from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -78,7 +80,8 @@ def new_folder(parent: Path) -> RunFolder:
             path.mkdir(parents=True)
         except OSError as error:
             if not path.exists():
-                raise PflError(f"'{path}' cannot be made: {error.strerror}; allowed: a folder that can") from None
+                what = f"'{path}' cannot be made: {error.strerror}"
+                raise PflError(f"trainer.default_root_dir: {what}; allowed: a folder that can be written") from None
             number += 1  # another run started at the same moment
         else:
             return RunFolder(path, made)

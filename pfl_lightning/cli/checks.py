@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from pfl_lightning.bounds import Seed
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.settings import named_callbacks
+from pfl_lightning.settings import is_doubling, named_callbacks
 
 # trainer options whose other values make no sense with communication rounds
 POSSIBLE: dict[str, tuple[Any, ...]] = {
@@ -63,6 +63,8 @@ def check_trainer(trainer: Namespace) -> None:
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
     if twice := {name for name in names if names.count(name) > 1}:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
+    if len(doublings := [name for name in names if is_doubling(name)]) > 1:
+        raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")
     plain = {key: value for key, value in vars(trainer).items() if isinstance(value, PLAIN)}
     if refusal(plain):
         for option, value in plain.items():

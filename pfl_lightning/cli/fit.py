@@ -23,7 +23,8 @@ from pfl_lightning.callbacks import (
 )
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.progress import RoundProgressBar
-from pfl_lightning.callbacks.run_folder import RunFolder, folder_of, new_folder
+from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, folder_of, new_folder
 from pfl_lightning.cli.checks import check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of
@@ -50,8 +51,20 @@ class SavedConfig(SaveConfigCallback):
         super().__init__(parser, config, **kwargs)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Write the file when training starts."""
-        if stage == "fit" and trainer.is_global_zero:
+        """Do nothing yet: Lightning would write before it is known whether the run can start."""
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file of a new run before its first evaluation."""
+        if trainer.ckpt_path is None:
+            self._write(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the file of a run that resumes when all else can."""
+        if trainer.ckpt_path is not None:
+            self._write(trainer)
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        if trainer.is_global_zero:
             files.write_text(self.parser.dump(self.config, skip_unset=False), folder_of(trainer) / "config.yaml")
 
     def on_save_checkpoint(
@@ -147,6 +160,8 @@ class PflCLI(LightningCLI):
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
         if self.subcommand == "fit" and self.resume.folder and not config.trainer.fast_dev_run:
             self.folder = self.open.enter_context(RunFolder(self.resume.folder))
+            for table in (METRICS, CLIENTS):
+                RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
 

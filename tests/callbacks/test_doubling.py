@@ -2,8 +2,10 @@ from functools import partial
 
 import pytest
 
+from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Digits
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
 
@@ -35,3 +37,11 @@ def test_a_rule_only_says_when_a_stage_ends(fit):
 
     fit(Method(network=partial(MLP, hidden=(4,))), Digits(num_clients=10), 5, callbacks=[EveryRoundDoubling(n0=1)])
     assert sizes == [1, 2, 4, 8, 10]
+
+
+def test_two_rules_at_once_are_refused(fit):
+    callbacks = [EveryRoundDoubling(n0=1), StageDoubling(n0=1)]
+    with pytest.raises(
+        PflError, match="callbacks: EveryRoundDoubling with StageDoubling is not possible; allowed: one"
+    ):
+        fit(FedAvg(network=partial(MLP, hidden=(4,))), Digits(num_clients=10), 1, callbacks=callbacks)

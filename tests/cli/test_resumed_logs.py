@@ -1,0 +1,116 @@
+"""What a run logs that was stopped, killed or extended is what an uninterrupted one logs, cell for cell."""
+
+import csv
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from pfl_lightning.callbacks import ClientHistograms, EvaluateStartAndEnd
+from pfl_lightning.cli import main
+
+RUN = Path("runs/FedRep-Digits/version_0")
+STRAIGHT = Path("straight/FedRep-Digits/version_0")
+TINY = ["--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=1"]
+FEW = ["--data.num_clients=4", "--trainer.enable_progress_bar=false", "--trainer.callbacks=SparsityTracker"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def fit(rounds: int, *options: str) -> None:
+    main(["fit", *TINY, *FEW, f"--trainer.max_steps={rounds}", *options])
+
+
+def cells(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def shown(run: Path) -> dict[str, list[tuple[int, object]]]:
+    """What TensorBoard shows of a run: the scalars, and the histograms."""
+    board = EventAccumulator(str(run), size_guidance={"scalars": 0, "histograms": 0}).Reload()
+    scalars = {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
+    histograms = {
+        tag: [(event.step, event.histogram_value) for event in board.Histograms(tag)]
+        for tag in board.Tags()["histograms"]
+    }
+    return scalars | histograms
+
+
+def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
+    fit(rounds, *options, "--trainer.default_root_dir=straight")
+    for table in ("metrics.csv", "clients.csv"):
+        assert cells(RUN / table) == cells(STRAIGHT / table)
+    assert len(cells(RUN / "metrics.csv")) > 2
+    assert shown(RUN) == shown(STRAIGHT)
+    assert "test/stored/accuracy/mean" in shown(RUN)
+
+
+@pytest.mark.parametrize(
+    ("before", "interval", "logged"),
+    [
+        (4, 2, 1),  # the last round is evaluated in any run
+        (3, 2, 1),  # it is only evaluated because it is the last
+        (3, 2, 2),  # it is not even logged otherwise
+    ],
+)
+def test_of_a_run_that_is_extended(before, interval, logged, capsys):
+    every = [f"--trainer.val_check_interval={interval}", f"--trainer.log_every_n_steps={logged}"]
+    fit(before, *every)
+    fit(6, *every, "--ckpt_path=last")
+    assert capsys.readouterr().err == ""
+    assert_logs_are_those_of_a_straight_run(6, *every)
+
+
+def test_of_a_run_that_is_extended_twice(capsys):
+    every = "--trainer.val_check_interval=3"
+    for rounds, options in ((1, []), (5, ["--ckpt_path=last"]), (7, ["--ckpt_path=last"])):
+        fit(rounds, every, *options)
+    assert_logs_are_those_of_a_straight_run(7, every)
+
+
+class Kill(BaseException):
+    """Ends a run at once; nothing can be done about it any more."""
+
+
+def test_of_a_run_that_is_killed_in_its_first_round(monkeypatch, capsys):
+    def kill(*_):
+        raise Kill
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EvaluateStartAndEnd, "on_train_batch_end", kill)
+        with pytest.raises(Kill):
+            fit(2)
+    assert [row["round"] for row in cells(RUN / "metrics.csv")] == ["0"]
+    fit(2, "--ckpt_path=last")
+    assert_logs_are_those_of_a_straight_run(2)
+
+
+def test_of_a_run_that_is_killed_between_a_checkpoint_and_the_log_of_its_round(monkeypatch, capsys):
+    def stop(callback, trainer, *_):
+        if trainer.global_step == 3:
+            signal.raise_signal(signal.SIGINT)  # the round is saved and would then be logged
+
+    def kill(board, metrics, step):
+        if step == 3:
+            raise Kill
+        write(board, metrics, step)
+
+    write = TensorBoardLogger.log_metrics
+    with monkeypatch.context() as patch:
+        patch.setattr(ClientHistograms, "on_train_batch_end", stop)
+        patch.setattr(TensorBoardLogger, "log_metrics", kill)
+        with pytest.raises(Kill):
+            fit(5, "--trainer.val_check_interval=2")
+    assert [row["round"] for row in cells(RUN / "metrics.csv")] == ["0", "1", "2", "3"]
+    fit(5, "--trainer.val_check_interval=2", "--ckpt_path=last")
+    fit(5, "--trainer.val_check_interval=2", "--trainer.default_root_dir=straight")
+    for table in ("metrics.csv", "clients.csv"):
+        assert cells(RUN / table) == cells(STRAIGHT / table)

@@ -1,0 +1,249 @@
+"""Run folders in which something is wrong get one clear line, and keep what is in them."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from pfl_lightning.callbacks import RunSummary
+from pfl_lightning.cli import main
+
+TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
+ROUNDS = ["--trainer.enable_progress_bar=false", "--trainer.val_check_interval=2"]
+RUN = Path("runs/FedAvg-Digits/version_0")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PLACE", str(tmp_path / "place"))
+    monkeypatch.delenv("NOWHERE", raising=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run of two rounds, to be copied."""
+    folder = tmp_path_factory.mktemp("finished")
+    main(["fit", *TINY, *ROUNDS, "--trainer.max_steps=2", f"--trainer.default_root_dir={folder}"])
+    return folder
+
+
+def fit(*options: str) -> None:
+    main(["fit", *TINY, *ROUNDS, "--trainer.max_steps=4", *options])
+
+
+def content() -> dict[str, bytes | None]:
+    """Every file and folder here, but for locks, which stay where they are."""
+    paths = [path for path in Path().rglob("*") if path.name != ".lock"]
+    return {str(path): path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def refusal(capsys, *options: str) -> str:
+    """The only line that is said, by a command that changes nothing."""
+    before = content()
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        fit(*options)
+    assert stop.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pfl: error: ")
+    assert content() == before
+    return line
+
+
+# where the runs are
+
+
+def a_file(path: str) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("place", "prepare", "words"),
+    [
+        ("file", lambda: a_file("file"), "'file/FedAvg-Digits/version_0' cannot be made: Not a directory"),
+        (
+            "runs",
+            lambda: a_file("runs/FedAvg-Digits"),
+            "'runs/FedAvg-Digits/version_0' cannot be made: Not a directory",
+        ),
+        ("link", lambda: os.symlink("nothing", "link"), "'link/FedAvg-Digits/version_0' cannot be made: File exists"),
+        (
+            "~no-such-user/runs",
+            None,
+            "~no-such-user is not known here; allowed: a folder",
+        ),
+        ("$NOWHERE/runs", None, "$NOWHERE/runs is not possible, $NOWHERE is not known here; allowed: a folder"),
+        ("a/${NOWHERE}", None, "a/${NOWHERE} is not possible, ${NOWHERE} is not known here; allowed: a folder"),
+    ],
+)
+def test_a_place_where_no_run_can_be(place, prepare, words, capsys):
+    if prepare:
+        prepare()
+    line = refusal(capsys, f"--trainer.default_root_dir={place}")
+    assert line.startswith("pfl: error: trainer.default_root_dir: ")
+    assert words in line
+
+
+def test_a_place_that_cannot_be_written(monkeypatch, capsys):
+    def refuse(path, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    line = refusal(capsys)
+    assert "trainer.default_root_dir: 'runs/FedAvg-Digits/version_0' cannot be made: Permission denied" in line
+
+
+@pytest.mark.parametrize(("place", "folder"), [("~/runs", "home/runs"), ("$PLACE", "place"), ("${PLACE}/a", "place/a")])
+def test_a_place_is_the_same_for_all_parts(place, folder, capsys):
+    for options in ([], [], ["--ckpt_path=last", "--trainer.max_steps=5"]):
+        fit(f"--trainer.default_root_dir={place}", *options)
+    runs = Path(folder) / "FedAvg-Digits"
+    files = {"checkpoints", "clients.csv", "config.yaml", "metrics.csv", "hparams.yaml"}
+    for run in (runs / "version_0", runs / "version_1"):
+        names = {path.name for path in run.iterdir()} - {".lock"}
+        assert {name for name in names if not name.startswith("events.")} == files < names
+    assert "\n5," in (runs / "version_1/metrics.csv").read_text()
+    assert {path.parts[0] for path in Path().iterdir()} == {Path(folder).parts[0]}
+    main(["test", *TINY, f"--trainer.default_root_dir={place}", "--ckpt_path=last"])
+
+
+# what is in them
+
+
+def damaged(path: Path, line: int) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line - 1] = b"\xff\xfe\0" + lines[line - 1]
+    path.write_bytes(b"".join(lines))
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda run: shutil.rmtree(run / "checkpoints"), "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has"),
+        (
+            lambda run: (shutil.rmtree(run / "checkpoints"), (run / "checkpoints").write_text("")),
+            "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has a readable checkpoint",
+        ),
+        (lambda run: (shutil.rmtree(run), run.write_text("")), "ckpt_path: last, but no run in 'runs/FedAvg-Digits'"),
+        (
+            lambda run: (run / "metrics.csv").write_bytes(bytes(range(256))),
+            "metrics.csv': line 1 is damaged; allowed: ",
+        ),
+        (
+            lambda run: (run / "clients.csv").write_text("round\n"[::-1]),
+            "clients.csv': line 1 is damaged; allowed: the",
+        ),
+        (
+            lambda run: damaged(run / "metrics.csv", 3),
+            "metrics.csv': line 3 is damaged; allowed: the table of this run",
+        ),
+        (
+            lambda run: damaged(run / "clients.csv", 9),
+            "clients.csv': line 9 is damaged; allowed: the table of this run",
+        ),
+        (lambda run: a_folder(run / "clients.csv"), "clients.csv"),
+    ],
+)
+def test_a_run_that_cannot_continue(spoil, words, finished, capsys):
+    shutil.copytree(finished, "runs")
+    spoil(RUN)
+    assert words in refusal(capsys, "--ckpt_path=last")
+
+
+@pytest.mark.filterwarnings("default:.*had round 2 when the checkpoint was saved")
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda run: None, []),
+        (lambda run: (run / "metrics.csv").unlink(), ["metrics.csv' is empty, but had round 2"]),
+        (lambda run: (run / "clients.csv").write_text(""), ["clients.csv' is empty, but had round 2"]),
+        (lambda run: os.truncate(run / "metrics.csv", 2000), ["metrics.csv' ends with round", "had round 2"]),
+        (lambda run: damaged(run / "metrics.csv", 4), ["metrics.csv' ends with round 1, but had round 2"]),
+        (lambda run: (run / "config.yaml").unlink(), []),
+        (lambda run: (run / "config.yaml").write_text("{["), []),
+        (lambda run: run.with_name("version_1").write_text("a file"), []),
+        (lambda run: run.with_name("version_1").mkdir(), []),
+        (lambda run: (run / ".lock").unlink(), []),
+    ],
+)
+def test_a_run_that_continues_with_a_word_about_its_tables(spoil, words, finished, capsys):
+    shutil.copytree(finished, "runs")
+    spoil(RUN)
+    capsys.readouterr()
+    fit("--ckpt_path=last")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == bool(words)
+    assert all(line.startswith("pfl: warning: ") and word in line for line in lines for word in words)
+    assert (RUN / "metrics.csv").read_text().splitlines()[-1].startswith("4,")
+    assert "max_steps: 4" in (RUN / "config.yaml").read_text()
+
+
+def test_a_run_that_another_process_continues(finished, monkeypatch, capsys):
+    shutil.copytree(finished, "runs")
+    with FileLock(RUN / ".lock"):
+        (RUN / ".lock").write_text("4711")
+        line = refusal(capsys, "--ckpt_path=last")
+        assert "'runs/FedAvg-Digits/version_0' is in use by process 4711; allowed: one process at a time" in line
+        main(["test", *TINY, "--ckpt_path=last"])
+        capsys.readouterr()
+    fit("--ckpt_path=last")
+
+
+def test_a_run_folder_that_cannot_be_written(finished, monkeypatch, capsys):
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    shutil.copytree(finished, "runs")
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    assert "'runs/FedAvg-Digits/version_0' cannot be written: Permission denied" in refusal(capsys, "--ckpt_path=last")
+
+
+# what cannot be trained
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--trainer.accelerator=nonsense"], "nonsense"),
+        (["--trainer.strategy=nonsense"], "nonsense"),
+        (["--trainer.profiler=nonsense"], "profiler"),
+        (["--trainer.logger=WandbLogger"], "trainer.logger: lightning.pytorch.loggers.WandbLogger cannot be made: "),
+        (["--checkpoint.monitor=val/nothing"], "checkpoint.monitor: val/nothing is not logged"),
+        (["--model=FedAvg", "--trainer.callbacks=CosineMaps"], "CosineMaps: not possible with FedAvg"),
+        (
+            ["--trainer.callbacks=[StageDoubling,GradientDoubling]"],
+            "StageDoubling with GradientDoubling is not possible",
+        ),
+    ],
+)
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_run_that_never_trains_leaves_nothing(options, words, resumes, finished, capsys):
+    if resumes:
+        shutil.copytree(finished, "runs")
+        if "monitor" in options[0] or "callbacks" in options[-1]:
+            pytest.skip("a resumed run is refused otherwise")
+    assert words in refusal(capsys, *options, *(["--ckpt_path=last"] if resumes else []))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RuntimeError])
+def test_an_end_before_the_first_checkpoint_leaves_what_others_made(error, finished, monkeypatch, capsys):
+    def end(*_):
+        a_file("place/other/mine")
+        raise error
+
+    monkeypatch.setattr(RunSummary, "on_validation_start", end, raising=False)
+    with pytest.raises((SystemExit, error)):
+        fit("--trainer.default_root_dir=place")
+    assert [str(path) for path in sorted(Path().rglob("*"))] == ["place", "place/other", "place/other/mine"]
