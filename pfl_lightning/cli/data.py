@@ -79,18 +79,32 @@ class DescribeCLI(PflCLI):
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
         path = Path(self.config.figure)
-        if path.suffix[1:] not in (endings := FigureCanvasBase.get_supported_filetypes()):
-            raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
+        graph_path = path.with_stem(f"{path.stem}_topology") if path.name else path
+        _check_figure(path, graph_path)
         built = self.parser.instantiate_classes(self.config)
         self.datamodule = built.data
         self.datamodule.prepare_data()
         self.datamodule.setup()
         counts = self.datamodule.class_counts()
+        figures = {path: partition_figure(counts, type(self.datamodule).__name__)}
+        if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
+            figures[graph_path] = graph
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partition_figure(counts, type(self.datamodule).__name__).savefig(path)
-        CONSOLE.print(f"Figure: {path}")
-        if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
-            graph_path = path.with_stem(f"{path.stem}_topology")
-            graph.savefig(graph_path)
-            CONSOLE.print(f"Figure: {graph_path}")
+        for place, figure in figures.items():
+            figure.savefig(place)
+            CONSOLE.print(f"Figure: {place}")
+
+
+def _check_figure(*paths: Path) -> None:
+    """Refuse files for figures that cannot be written.
+
+    Raises:
+        PflError: If the extension is of no kind of figure, or there is a folder in a file's place, or the reverse.
+    """
+    endings = FigureCanvasBase.get_supported_filetypes()
+    for path in paths:
+        if path.suffix[1:] not in endings:
+            raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
+        if path.is_dir() or any(folder.exists() and not folder.is_dir() for folder in path.parents):
+            raise PflError(f"figure: {path} is not possible; allowed: the name of a file in a folder")
