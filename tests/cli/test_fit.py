@@ -315,7 +315,11 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
                 ("=null", 1, "null is not possible; allowed: the options below this key"),
             )
         ),
-        (["fit", "--model.epoch_steps", "0"], 2, "model.epoch_steps: 0 is not possible; allowed: a whole number v with v>0"),
+        (
+            ["fit", "--model.epoch_steps", "0"],
+            2,
+            "model.epoch_steps: 0 is not possible; allowed: a whole number",
+        ),
         (["fit", "--model.lr_decay", "0"], 2, "model.lr_decay: 0 is not possible; allowed: a number v with v>0"),
         (["fit", "--model.lr", "fast"], 2, "model.lr: 'fast' is not possible; allowed: a number"),
         (["fit", "--model.lr", "-1"], 2, "model.lr: -1 is not possible; allowed: a number v with v>0"),
@@ -379,7 +383,11 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         (["fit", "--trainer.max_epochs", "3"], 1, "trainer.max_epochs: 3 is not possible; allowed: -1"),
         (["fit", "--trainer.limit_val_batches", "0"], 1, "trainer.limit_val_batches: 0 is not possible; allowed: null"),
         (["fit", *(2 * ["--trainer.callbacks+=StageDoubling"])], 1, "trainer.callbacks: StageDoubling is listed twice"),
-        (["fit", "--model.network.hidden=[-3]"], 2, "model.network.hidden: -3 is not possible; allowed: a whole number v"),
+        (
+            ["fit", "--model.network.hidden=[-3]"],
+            2,
+            "model.network.hidden: -3 is not possible; allowed: a whole number v",
+        ),
         (["fit", "--data=TorchvisionData"], 2, "data: "),
         (["fit", "--data=CIFAR100", "--data.classes=[5,3]"], 1, "data.classes: [5, 3] is not possible; allowed: the"),
         (["fit", "--data.speeds=DynamicExponential", "--data.speeds.low=2"], 1, "data.speeds.low: 2.0 is not possible"),
