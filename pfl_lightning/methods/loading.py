@@ -7,6 +7,7 @@ from jsonargparse import ArgumentParser
 
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.strict import StrictParser
 
 
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
@@ -19,7 +20,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     """
     checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     if "config" in checkpoint:
-        parser = ArgumentParser()
+        parser = StrictParser()
         parser.add_subclass_arguments(Method, "model")
         method: Method = parser.instantiate(parser.parse_object({"model": checkpoint["config"]["model"]})).model
     else:
