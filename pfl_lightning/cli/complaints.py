@@ -26,11 +26,14 @@ _GIVEN = (
     re.compile(r"Given value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"Got value: (?!Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"^Unable to load config '(.+)'"),
+    re.compile(r"^Not of type Path: .* not (None)Type"),
     re.compile(r"(?:Got|Given) value: \[?Namespace\(class_path='([\w.]+)'"),
     re.compile(r"^Import path (\S+) (?:is|does) not"),
 )
 _ALLOWED = re.compile(r"is not possible; allowed: (.+?)(?:\. Got value: .*)?$")
-_EXPECTED = re.compile(r"^Expected a (?:<class '(?:[\w.]*\.)?(\w+)'>|typing\.(\w+)|tuple with (\d+))")
+_EXPECTED = re.compile(
+    r"^(?:Expected a|Not of type) (?:(Path): |<class '(?:[\w.]*\.)?(\w+)'>|typing\.(\w+)|tuple with (\d+))"
+)
 _LITERAL = re.compile(r"^Expected a (?:typing\.)?Literal\[(.+?)\](?:\. Got|$)")
 _BASE = re.compile(
     r"subclass of ([A-Z]\w*)|\.([A-Z]\w*)\] expects a function or a callable class|^Subtypes: \[.*?\.([A-Z]\w*)'>"
@@ -41,6 +44,7 @@ _WORDS = {
     "float": "a number",
     "bool": "true or false",
     "str": "a word",
+    "Path": "a file",
     "NoneType": "null",
     **dict.fromkeys(("list", "tuple", "set", "Sequence", "Iterable"), "a list"),
     **dict.fromkeys(("dict", "Mapping"), "options below this key"),
@@ -134,7 +138,8 @@ def _allowed(text: str) -> str:
     if said := _ALLOWED.search(text) or _LITERAL.match(text):
         return said[1]
     if said := _EXPECTED.match(text):
-        return f"a list of {said[3]}" if said[3] else _WORDS.get(said[1] or said[2], "")
+        name, length = said[1] or said[2] or said[3], said[4]
+        return f"a list of {length}" if length else _WORDS.get(name, "")
     return ""
 
 

@@ -9,6 +9,7 @@ from pfl_lightning.errors import one_line
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.checkpoint import Content, check_run, read_checkpoint, refusal
 from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.strict import StrictParser
 
 
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:

@@ -318,7 +318,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         (
             ["fit", "--model.epoch_steps", "0"],
             2,
-            "model.epoch_steps: 0 is not possible; allowed: a whole number v with v>0",
+            "model.epoch_steps: 0 is not possible; allowed: a whole number",
         ),
         (["fit", "--model.lr_decay", "0"], 2, "model.lr_decay: 0 is not possible; allowed: a number v with v>0"),
         (["fit", "--model.lr", "fast"], 2, "model.lr: 'fast' is not possible; allowed: a number"),

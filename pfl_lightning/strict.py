@@ -1,0 +1,48 @@
+"""A parser of settings that a stranger may have written: they name classes to import, and call nothing else."""
+
+import re
+import sys
+from typing import Any, NoReturn
+
+from jsonargparse import ArgumentParser, Namespace, Unset, set_parsing_settings
+
+# a null that was given differs from an option that was not given, so the parser checks it against the option's type;
+# where a type admits anything, a class stays a mere mapping
+set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
+
+
+class StrictParser(ArgumentParser):
+    """Refuses null for an option that is never null, and functions in place of classes."""
+
+    def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
+        """Parse arguments; a null for an option of an option arrives here under its Python name."""
+        words = sys.argv[1:] if args is None else args
+        return super().parse_args([re.sub("=None$", "=null", word) for word in words], *others, **kwargs)
+
+    def add_subclass_arguments(self, *args: Any, **kwargs: Any) -> None:
+        """Add the options of a class to choose, which must not be null."""
+        super().add_subclass_arguments(*args, **{"default": Unset, **kwargs})
+
+    def validate(self, namespace: Namespace, *others: Any, **kwargs: Any) -> None:
+        """Check settings against the types of the options; a function is only possible as the default of its option.
+
+        Raises:
+            TypeError: If a value is not possible.
+        """
+        super().validate(namespace, *others, **kwargs)
+        for key, value in namespace.items():
+            if callable(value) and not isinstance(value, type) and value != self.get_defaults().get(key):
+                raise TypeError(f'Parser key "{key}": Import path {_named(value)} is not a subclass')
+
+    def add_function_arguments(self, function: Any, *_: Any, **__: Any) -> NoReturn:
+        """Refuse what would be called though it is no class; the parser asks for the arguments of all it calls.
+
+        Raises:
+            ImportError: Always.
+        """
+        raise ImportError(f"Import path {_named(function)} is not a subclass")
+
+
+def _named(value: Any) -> str:
+    """A function, or an object that can be called, by its import path."""
+    return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"

@@ -1,0 +1,369 @@
+"""Wrong settings get one line with the key, the value and what is allowed, before anything is built or written."""
+
+import inspect
+import json
+import sys
+import typing
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, NamedTuple
+
+import pytest
+from lightning.pytorch import Callback
+
+from pfl_lightning import bounds
+from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
+from pfl_lightning.cli import main
+from pfl_lightning.cli.parser import CHOICES, PflParser
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.methods import Method
+from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.system import Participation
+
+TEXTS = {str, Path}  # types that take any word
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+class Option(NamedTuple):
+    """An option, the words that choose its class, and its type and default."""
+
+    key: str
+    words: list[str]
+    kind: Any
+    default: Any
+
+
+def options_of(owner: type, key: str, words: list[str], offered: type | None = None) -> Iterator[Option]:
+    """The options that a class declares itself, as far as the command line has them for it or for another class."""
+    parser = PflParser()
+    names = parser.add_class_arguments(offered or owner, "of", skip={"input_shape", "num_classes"}, fail_untyped=False)
+    parameters = inspect.signature(owner.__init__).parameters
+    hints = typing.get_type_hints(owner.__init__)
+    for name in (name.removeprefix("of.") for name in names):
+        if name in hints and hints[name] is not Sparsity:  # it has a row for each of its own options
+            yield Option(f"{key}.{name}", words, hints[name], parameters[name].default)
+
+
+def chosen(choice: str, key: str, *words: str) -> list[Option]:
+    """The own options of every class of a choice; what they inherit is tested once."""
+    return [
+        option
+        for name, kind in CHOICES[choice].items()
+        if "__init__" in vars(kind)
+        for option in options_of(kind, key, [*words, f"--{key}={name}"])
+    ]
+
+
+CALLBACKS = [
+    option._replace(words=[f"--trainer.callbacks+={option.words[-1].partition('=')[2]}"])
+    for option in chosen("callbacks", "trainer.callbacks")
+]
+SIZES = ["--data.partition=ConsecutiveClasses"]
+OPTIONS = [
+    *options_of(Method, "model", [], CHOICES["model"]["FedAvg"]),
+    *options_of(Sparsity, "model.sparsity", []),
+    *chosen("model", "model"),
+    *chosen("network", "model.network"),
+    *chosen("sums", "model.sums"),
+    *chosen("topology", "model.topology", "--model=DPSGD"),
+    *options_of(FederatedDataModule, "data", [], CHOICES["data"]["Digits"]),
+    *options_of(Participation, "data.participation", []),
+    *chosen("data", "data"),
+    *chosen("partition", "data.partition"),
+    *chosen("sizes", "data.partition.sizes", *SIZES),
+    *chosen("speeds", "data.speeds"),
+    *CALLBACKS,
+    *options_of(PercentileErrors, "percentile_errors", []),
+    *options_of(RoundCheckpoint, "checkpoint", []),
+]
+WRONG = ("null", "nan", "inf", "-1", "word", "10000000000000000000000000000000")
+
+
+def parts(kind: Any) -> set[Any]:
+    """The types that a union consists of."""
+    return set(typing.get_args(kind)) if isinstance(kind, UnionType) else {kind}
+
+
+def admits(kind: Any, value: str) -> bool:
+    """Whether a type takes one of the wrong values by design."""
+    kinds = parts(kind)
+    return bool((value == "null" and NoneType in kinds) or (value != "null" and kinds & TEXTS)) or (
+        value == "-1" and bounds.Real in kinds
+    )
+
+
+@pytest.fixture(scope="module")
+def parser() -> PflParser:
+    """The options of a run but for the trainer's own, which makes it fast."""
+    parser = PflParser(prog="pfl fit")
+    parser.add_subclass_arguments(Method, "model")
+    parser.add_subclass_arguments(FederatedDataModule, "data")
+    parser.add_argument("--trainer.callbacks", type=list[Callback] | Callback | None)
+    parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
+    parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
+    parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
+    return parser
+
+
+def complaint(parser: PflParser, capsys, *words: str) -> str:
+    """The only line that the parser says about arguments; empty if it takes them."""
+    capsys.readouterr()
+    with suppress(SystemExit):
+        parser.parse_args(list(words))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 1
+    return "".join(lines)
+
+
+def test_the_sweep_covers_every_kind_of_option():
+    assert len(OPTIONS) > 100
+    assert len({option.key.rpartition(".")[0] for option in OPTIONS}) >= 12
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: " ".join([*option.words, option.key]))
+def test_an_option_takes_what_its_type_admits_and_refuses_the_rest_in_a_line(option, parser, capsys):
+    for value in WRONG:
+        line = complaint(parser, capsys, *option.words, f"--{option.key}={value}")
+        if admits(option.kind, value) and "missing" not in line:
+            assert line == "", f"{value} is possible by design"
+        else:
+            assert line.startswith(f"pfl: error: {option.key}"), f"{value} is not possible: {line}"
+            assert "allowed: " in line or "no such option" in line or "missing" in line, line
+            assert "<class" not in line
+            assert "Namespace" not in line
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: " ".join([*option.words, option.key]))
+def test_an_option_takes_its_default(option, parser, capsys):
+    if isinstance(option.default, bool | int | float | str | tuple | NoneType):
+        text = option.default if isinstance(option.default, str) else json.dumps(option.default)
+        line = complaint(parser, capsys, *option.words, f"--{option.key}={text}")
+        assert line == "" or "missing" in line, "other options of the class may have no default"
+
+
+def refused(capsys, *args: str) -> tuple[int, str]:
+    """Exit code and only line of a command that must leave nothing behind but the files that were there."""
+    before = set(Path().rglob("*"))
+    with pytest.raises(SystemExit) as stop:
+        main(list(args))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert set(Path().rglob("*")) == before
+    return stop.value.code, line
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        # nothing where something must be
+        ("--model=null", 2, "model: null is not possible; allowed: DPSGD, "),
+        ("--data=null", 2, "data: null is not possible; allowed: CIFAR10, "),
+        ("--trainer=null", 2, "trainer: null is not possible; allowed: the options below this key"),
+        ("--model.sparsity=null", 1, "model.sparsity: null is not possible; allowed: the options below this key"),
+        ("--seed_everything=null", 2, "seed_everything: null is not possible; allowed: true or false, or a whole"),
+        ("--trainer.default_root_dir=null", 1, "trainer.default_root_dir: null is not possible; allowed: a folder"),
+        ("--trainer.max_steps=null", 2, "trainer.max_steps: null is not possible; allowed: a whole number"),
+        ("--data.speeds=null", 2, "data.speeds: null is not possible; allowed: DynamicExponential, "),
+        ("--model.network=null", 2, "model.network: null is not possible; allowed: AlexNet, "),
+        ("--model.network.hidden=[8,null]", 2, "model.network.hidden: null is not possible; allowed: a whole number"),
+        ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
+        ("--trainer.logger=CSVLogger", 2, "trainer.logger.save_dir: a value is missing; see --trainer.logger.help"),
+        # out of all bounds
+        ("--seed_everything=4294967296", 2, "seed_everything: 4294967296 is not possible; allowed: a whole number v"),
+        ("--seed_everything=-1", 2, "seed_everything: -1 is not possible; allowed: a whole number v with v>=0"),
+        ("--data.num_clients=1000000000", 2, "data.num_clients: 1000000000 is not possible; allowed: a whole number v"),
+        ("--data=Synthetic --data.num_clients=10000000", 1, "data.num_clients: 10000000: not possible together, they"),
+        (
+            "--data=LinearRepresentation --data.samples=1000000000",
+            1,
+            "data.num_clients: 20, data.samples: 1000000000, data.dimension: 20: not possible together, they take",
+        ),
+        ("--model.network.hidden=[1000000000,1000000000]", 1, "model.network: too large for the memory, "),
+        ("--trainer.max_steps=10000000000", 1, "trainer.max_steps: 10000000000 is not possible; allowed: a number of"),
+        ("--model.server_optimizer.lr=-1", 1, "model.server_optimizer.lr: -1.0 is not possible; allowed: a number v"),
+        ("--model.server_optimizer.lr=.inf", 1, "model.server_optimizer.lr: inf is not possible; allowed: a number v"),
+        ("--model.server_optimizer.lr=x", 2, "model.server_optimizer.lr: x is not possible; allowed: a number"),
+        ("--model.server_optimizer.momentum=-1", 1, "model.server_optimizer: not possible: Invalid momentum value: -1"),
+        ("--model.server_optimizer=LBFGS", 1, "model.server_optimizer: not possible: LBFGS.step() missing 1 required"),
+        ("--model.server_optimizer=SparseAdam", 1, "model.server_optimizer: not possible: SparseAdam does not support"),
+        # the trainer
+        *(
+            (f"--trainer.val_check_interval={interval}", 1, f"trainer.val_check_interval: {interval} is not possible")
+            for interval in (0, -1, 0.5, "x")
+        ),
+        ("--trainer.accelerator=warp", 1, "trainer.accelerator: warp is not possible: You selected an invalid"),
+        ("--trainer.strategy=warp", 1, "trainer.strategy: warp is not possible: You selected an invalid strategy"),
+        ("--trainer.profiler=warp", 1, "trainer.profiler: warp is not possible: When passing string value for the"),
+        ("--trainer.max_time=soon", 1, "trainer.max_time: soon is not possible: `Timer(duration='soon')` is not a"),
+        ("--trainer.precision=8", 2, "trainer.precision: 8 is not possible; allowed: "),
+        ("--trainer.plugins=x", 2, "trainer.plugins: no such class: x; allowed: the import path of a subclass of"),
+        (
+            "--trainer.logger=Loger",
+            2,
+            "trainer.logger: no such class: Loger; allowed: the import path of a subclass of",
+        ),
+        ("--trainer.callbacks=Logger", 2, "trainer.callbacks: no such class: Logger; allowed: ClientHistograms, "),
+        ("--trainer.fast_dev_run=-1", 1, "trainer.fast_dev_run: -1 is not possible: "),
+        ("--trainer.barebones=true", 1, "trainer: "),
+        ("--trainer.check_val_every_n_epoch=1", 1, "trainer.check_val_every_n_epoch: 1 is not possible; allowed: null"),
+        ("--trainer.num_sanity_val_steps=2", 1, "trainer.num_sanity_val_steps: 2 is not possible; allowed: 0"),
+        ("--trainer.deterministic=maybe", 2, "trainer.deterministic: maybe is not possible; allowed: true or false, "),
+        # of another kind
+        ("--trainer=3", 2, "trainer: 3 is not possible; allowed: the options below this key"),
+        ("--model=3", 2, "model: 3 is not possible; allowed: DPSGD, "),
+        ("--model.decay_biases=7", 2, "model.decay_biases: 7 is not possible; allowed: true or false"),
+        ("--model.network=LeNet5 --model.network.channels=[1]", 2, "model.network.channels: [1] is not possible"),
+        ("--data=EMNIST --data.classes=[1,x]", 2, "data.classes: 'x' is not possible; allowed: a whole number v with"),
+        ("--model.server_optimizer=Adaam", 2, "model.server_optimizer: no such class: Adaam; allowed: the import path"),
+        (
+            "--trainer.callbacks+=StageDoubling --trainer.callbacks.m0=3",
+            2,
+            "trainer.callbacks.m0: StageDoubling has no such option; did you mean n0?",
+        ),
+    ],
+)
+def test_a_wrong_setting_gets_one_clear_line(words, code, line, capsys):
+    given_code, given_line = refused(capsys, "fit", *words.split())
+    assert given_line.startswith(f"pfl: error: {line}")
+    assert given_code == code
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("model: null", "model: null is not possible; allowed: DPSGD"),
+        ("trainer: null", "trainer: null is not possible; allowed: the options below this key"),
+        ("checkpoint: null", "checkpoint: null is not possible; allowed: the options below this key"),
+        ("model: {class_path: FedAvg, init_args: {lr: null}}", "model.lr: null is not possible; allowed: a number v"),
+        ("model: {class_path: FedAvg, init_args: {lr: .inf}}", "model.lr: inf is not possible; allowed: a number v"),
+        (
+            "model: {class_path: FedAvg, init_args: {epochs: .inf}}",
+            "model.epochs: inf is not possible; allowed: a",
+        ),
+        ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number v"),
+        (
+            "data: {class_path: Digits, init_args: {speeds: null}}",
+            "data.speeds: null is not possible; allowed: D",
+        ),
+        ("model:\n  class_path: [", "config: not YAML: while parsing a flow node did not find expected node content"),
+        ("- 1", "config: - 1 is not possible; allowed: settings such as model, data and trainer (in wrong.yaml)"),
+        ("\x00", "config: not YAML: "),
+        (b"\xff\xfe\xfa", "config: not YAML: 'utf-"),
+    ],
+)
+def test_a_wrong_file_gets_one_clear_line(text, line, capsys):
+    Path("wrong.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    _, given_line = refused(capsys, "fit", "--config=wrong.yaml")
+    assert given_line.startswith(f"pfl: error: {line}")
+    assert "(in wrong.yaml)" in given_line or "not YAML" not in line
+
+
+def test_what_is_not_yaml_is_named_by_file_and_line(capsys):
+    Path("wrong.yaml").write_text("data: Digits\nmodel: {class_path: FedAvg, init_args: [}\n")
+    assert refused(capsys, "fit", "--config=wrong.yaml")[1].endswith("line 2, column 41 (in wrong.yaml)")
+
+
+CANARY = """
+from pathlib import Path
+from torch.optim import Optimizer
+
+def sing(command: str = "") -> Optimizer:
+    Path("sung").touch()
+
+def build(shape, classes):
+    sing()
+
+class Bird:
+    def __init__(self, command: str = "") -> None:
+        sing()
+
+    def __call__(self, *_):
+        sing()
+
+bird = build
+"""
+
+
+@pytest.mark.parametrize("name", ["sing", "Bird", "build"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "model: {class_path: FedAvg, init_args: {server_optimizer: CALL}}",
+        "model: {class_path: FedAvg, init_args: {network: CALL}}",
+        "model: {class_path: FedAvg, init_args: {sums: CALL}}",
+        "model: CALL",
+        "data: CALL",
+        "data: {class_path: Digits, init_args: {speeds: CALL}}",
+        "data: {class_path: Digits, init_args: {partition: CALL}}",
+        "trainer: {callbacks: [CALL]}",
+        "trainer: {logger: CALL}",
+        "trainer: {profiler: CALL}",
+        "trainer: {strategy: CALL}",
+        "trainer: {plugins: CALL}",
+    ],
+)
+@pytest.mark.parametrize("form", ["{class_path: NAME, init_args: {command: x}}", "{class_path: NAME}", "NAME"])
+def test_settings_call_nothing_that_is_no_class_for_its_place(form, settings, name, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.delitem(sys.modules, "canary", raising=False)
+    Path("canary.py").write_text(CANARY)
+    Path("wrong.yaml").write_text(settings.replace("CALL", form).replace("NAME", f"canary.{name}"))
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--config=wrong.yaml"])
+    assert stop.value.code in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"pfl: error: {settings.partition(':')[0]}")
+    assert not Path("sung").exists()
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("form", ["{class_path: canary.sing}", "canary.sing", "canary.bird"])
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        (
+            "trainer: {callbacks: [{class_path: LambdaCallback, init_args: {setup: CALL}}]}",
+            "trainer.callbacks.setup",
+        ),
+        (
+            "trainer: {strategy: {class_path: DDPStrategy, init_args: {ddp_comm_hook: CALL}}}",
+            "trainer.strategy.ddp_comm_hook",
+        ),
+    ],
+)
+def test_settings_hand_no_function_to_a_class(form, settings, key, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.delitem(sys.modules, "canary", raising=False)
+    Path("canary.py").write_text(CANARY)
+    Path("wrong.yaml").write_text(settings.replace("CALL", form))
+    with pytest.raises(SystemExit):
+        main(["fit", "--config=wrong.yaml"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"pfl: error: {key}: ")
+    assert not Path("runs").exists()
+
+
+def test_a_class_where_anything_is_possible_stays_a_mapping(monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.delitem(sys.modules, "canary", raising=False)
+    Path("canary.py").write_text(CANARY)
+    parser = PflParser()
+    parser.add_argument("--anything", type=Any)
+    given = {"class_path": "canary.Bird", "init_args": {"command": "x"}}
+    built = parser.instantiate_classes(parser.parse_object({"anything": given}))
+    assert built.anything["class_path"] == "canary.Bird"
+    assert not Path("sung").exists()
+
+
+def test_a_class_of_the_users_own_is_called_in_its_place(capsys, monkeypatch):
+    monkeypatch.syspath_prepend(".")
+    text = "from torch.optim import SGD\n\nclass Mine(SGD):\n    def __init__(self, params, lr: float = 0.5) -> None:\n"
+    Path("owned.py").write_text(f"{text}        super().__init__(params, lr=lr)\n")
+    main(["fit", "--model.server_optimizer=owned.Mine", "--trainer.fast_dev_run=true"])
+    assert "after round 1" in capsys.readouterr().out
