@@ -1,18 +1,21 @@
 """Files of tensors that are complete on disk, or seen not to be."""
 
 import os
+import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 
-def save(content: Any, path: Path) -> None:
-    """Write with ``torch.save`` to a new file, which is on disk when this returns.
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file for writing; it is on disk when the block ends.
 
     Args:
-        content: What to save.
         path: The file; one that is there is removed first, never overwritten. Missing folders are made.
 
     Raises:
@@ -22,7 +25,7 @@ def save(content: Any, path: Path) -> None:
     path.unlink(missing_ok=True)
     try:
         with path.open("xb") as file:
-            torch.save(content, file)
+            yield file
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:
@@ -31,6 +34,18 @@ def save(content: Any, path: Path) -> None:
         if isinstance(cause, OSError):
             raise OSError(cause.errno, cause.strerror, str(path)) from error
         raise
+
+
+def save(content: Any, path: Path) -> None:
+    """Write with ``torch.save`` to a new file; see ``new_file``."""
+    with new_file(path) as file:
+        torch.save(content, file)
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy to a new file; see ``new_file``."""
+    with source.open("rb") as old, new_file(target) as file:
+        shutil.copyfileobj(old, file, 1 << 20)
 
 
 def replace(source: Path, target: Path) -> None:

@@ -1,10 +1,23 @@
-"""Keeps freed memory in the process, so that the next round does not have to request it from the system again."""
+"""How much memory there is; keeps freed memory in the process, so that the next round need not request it again."""
 
 import ctypes
+import os
 import platform
 
 LARGEST = 32 << 20  # glibc's maximum threshold: larger blocks always come from the system and go back to it
 _OPTIONS = {"M_TRIM_THRESHOLD": (-1, (1 << 31) - 1), "M_TOP_PAD": (-2, 64 << 20), "M_MMAP_THRESHOLD": (-3, LARGEST)}
+
+
+def machine_bytes() -> int:
+    """Memory of the machine in bytes, used or not."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def is_exhausted(error: BaseException) -> bool:
+    """Whether an error says that memory is exhausted; torch raises a plain RuntimeError, in one of several wordings."""
+    said = str(error)
+    torch_says = "can't allocate memory" in said or "out of memory" in said or "size calculation overflowed" in said
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torch_says)
 
 
 def keep_freed_memory() -> bool:

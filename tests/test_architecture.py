@@ -10,7 +10,7 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"errors", "files", "memory", "quantity", "seeding", "settings", "tree"},
+    {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "tree"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"methods"},

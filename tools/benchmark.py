@@ -24,12 +24,12 @@ from benchmarks.timing import Record, measure
 from benchmarks.tune import TuneCLI
 from benchmarks.workloads import POPULATIONS, WORKLOADS, Workload
 from jsonargparse import ArgumentParser, auto_cli
-from jsonargparse.typing import PositiveInt
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
 from peers.environments import PEERS
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import keep_quiet
 from pfl_lightning.cli.main import cause_of

@@ -1,23 +1,26 @@
-import os
-import shutil
 import signal
 import sys
 import threading
-import zipfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from jsonargparse.typing import PositiveInt
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from pfl_lightning.callbacks.checkpoint_files import BEST, CheckpointFiles, WholeFiles
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
+from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method, method_of
-from pfl_lightning.quantity import LOSS
+from pfl_lightning.methods import DamagedError, Method, check_state, check_training, method_of, read_checkpoint
+from pfl_lightning.quantity import ACCURACY, LOSS
 
-LAST, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
+LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name}
 
 
 class Stopped(SystemExit):
@@ -25,96 +28,202 @@ class Stopped(SystemExit):
 
 
 class RoundCheckpoint(Checkpoint):
-    """Saves a checkpoint at each evaluation: ``last.ckpt``, the one before it (``previous.ckpt``) and ``best.ckpt``.
+    """Saves checkpoints: the last one (``last.ckpt``), the one before it (``previous.ckpt``) and ``best.ckpt``.
 
-    A checkpoint only appears under its name when it is complete on disk. On SIGINT or SIGTERM the run finishes the
-    current round, saves it and exits with code 130 or 143; a second signal stops it at once.
+    A checkpoint appears under its name only when it is complete on disk, in the place of an older one; ``best.ckpt``
+    appears before ``last.ckpt``. So after a kill at any moment, the resumed run ends with the same files as a run that
+    was not interrupted. On SIGINT or SIGTERM the run finishes the current round, saves it and exits with code 130 or
+    143; a second signal stops it at once.
+
+    The best checkpoint is the first with the highest score of all evaluations that were made in the folder. If a run
+    is extended, this includes the evaluation after what was its last round then, which a run that was longer from the
+    beginning would have made only if its interval asked for it.
+
+    It replaces the trainer's ``CheckpointIO`` by one that writes into the run's folder alone.
 
     Args:
         monitor: Logged value that selects the best checkpoint; larger is better, except for a loss. Default: the mean
             validation score of the method's first evaluated model; without validation samples there is no best
             checkpoint.
+        every: Rounds between two saves of the last checkpoint; also saved are the last round, and the current one
+            on a signal. Default: each evaluated round. A new best checkpoint is always saved when it is found.
     """
 
-    def __init__(self, monitor: str | None = None) -> None:
-        self.monitor = monitor
-        self.best_score = -torch.inf
-        self.best_round = 0
+    def __init__(self, monitor: str | None = None, every: PositiveInt | None = None) -> None:
+        self.monitor, self.every = monitor, every
+        self.monitored = monitor or ""  # the default has a name when the method is known
+        self.best_score, self.best_round = -torch.inf, 0
         self._signal: int | None = None
-        self._saved = False
+        self._waits = False  # a round is written, but Lightning has not logged its values yet
         self._handlers: dict[int, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """The best round and its score."""
         return {"best_score": self.best_score, "best_round": self.best_round}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best round and its score."""
-        self.best_score, self.best_round = state_dict["best_score"], state_dict["best_round"]
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Add the name of the value that selects the best checkpoint."""
+        checkpoint["monitor"] = self.monitored
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Set the folder.
+        """Set the folder, and how files are written and read."""
+        self.files = CheckpointFiles(folder_of(trainer) / CHECKPOINTS)
+        trainer.strategy.checkpoint_io = WholeFiles()
+
+    def check_monitor(self, method: Method, data: FederatedDataModule) -> None:
+        """Refuse to select by test data, or by a model that is not evaluated on validation samples.
+
+        Args:
+            method: The method, built for the data.
+            data: The data set, after its ``setup``.
 
         Raises:
-            PflError: If ``monitor`` is a result of test clients.
+            PflError: If ``monitor`` would do so.
         """
-        if self.monitor is not None and self.monitor.startswith(("test/", "choice/")):
+        split, _, rest = (self.monitor or "").partition("/")
+        if split in ("test", "choice"):
             raise PflError(
                 f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name starting with val/"
             )
-        self.folder = folder_of(trainer) / CHECKPOINTS
+        if split == "val" and split not in data.judged_splits:
+            raise PflError(f"checkpoint.monitor: {self.monitor} needs data.val_fraction above 0; allowed: null")
+        if split == "val" and rest.partition("/")[0] not in method.judged_models:
+            allowed = ", ".join(_mean_score(model, data) for model in method.judged_models)
+            raise PflError(f"checkpoint.monitor: {self.monitor} is not logged; allowed: {allowed}")
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin with no best checkpoint, or, in a run that is resumed, with that of its folder."""
+        method, data = method_of(pl_module), federated(trainer)
+        self.check_monitor(method, data)
+        self.monitored = self.monitor or _mean_score(method.judged_models[0], data)
+        self.best_score, self.best_round = -torch.inf, 0
+        if trainer.ckpt_path is not None:
+            self._continue_best()
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Refuse to continue training from what does not fit this trainer."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            check_training(checkpoint)
+            for callback in trainer.callbacks:  # type: ignore[attr-defined]
+                if callback.state_key in checkpoint["callbacks"]:
+                    check_state(checkpoint, callback.state_key, callback.state_dict())
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Install signal handlers, after Lightning has installed its own."""
-        self._signal, self._saved = None, False
+        self._signal, self._waits = None, False
         if threading.current_thread() is threading.main_thread():
             self._handlers = {
                 number: signal.signal(number, self._stop_later) for number in (signal.SIGINT, signal.SIGTERM)
             }
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Save after a signal, unless this round's evaluation is still to come and will save."""
-        if self._signal is not None and not self._evaluation_follows(trainer):
-            self._save(trainer)
-            self._saved = True
+        """Write a round that is due, unless its evaluation is still to come."""
+        if self._is_due(trainer, evaluated=False) and not self._evaluation_follows(trainer):
+            self._write(trainer)
+            self._waits = True
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Stop after the saved round; only now has Lightning logged its values."""
-        if self._saved:
-            self._stop(trainer)
+        """Save the round that was written; only now has Lightning logged its values. Stop after a signal."""
+        if self._waits:
+            self._become_last(trainer)
+            self._stop_after_signal(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save the round that was evaluated."""
-        is_trial = trainer.sanity_checking or trainer.fast_dev_run  # type: ignore[attr-defined]
-        if trainer.state.fn != TrainerFn.FITTING or is_trial:
+        """Save the round that was evaluated, if it is due or the best."""
+        if trainer.state.fn != TrainerFn.FITTING or _is_trial(trainer):
             return
-        monitor = self.monitor or self._usual_monitor(method_of(pl_module))
-        if self.monitor is not None and monitor not in trainer.callback_metrics:
-            known = ", ".join(name for name in trainer.callback_metrics if name.startswith("val/"))
-            raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        sign = -1 if f"/{LOSS.name}/" in monitor else 1
-        score = sign * float(trainer.callback_metrics.get(monitor, -sign * torch.inf))
-        if is_best := score > self.best_score:
-            self.best_score, self.best_round = score, trainer.global_step
-        self._save(trainer)
+        is_due, is_best = self._is_due(trainer, evaluated=True), self._improves(trainer)
+        if is_due or is_best:
+            self._write(trainer)
         if is_best and trainer.is_global_zero:
-            shutil.copyfile(self.folder / LAST, self.folder / ".best.tmp")
-            os.replace(self.folder / ".best.tmp", self.folder / BEST)
-        if self._signal is not None:
-            self._stop(trainer)
+            with self._telling():
+                self.files.become_best(also_last=is_due)
+        if is_due:
+            self._become_last(trainer)
+            self._stop_after_signal(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Restore the previous signal handlers."""
+        """Save the last round, unless its evaluation did; restore the previous signal handlers."""
+        if self._waits:
+            self._become_last(trainer)
         self._restore_handlers()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Restore the previous signal handlers."""
+        """Remove a round that was written but not saved; restore the previous signal handlers."""
+        if trainer.is_global_zero:
+            self.files.discard()
         self._restore_handlers()
 
+    # When to save
+
+    def _is_due(self, trainer: pl.Trainer, evaluated: bool) -> bool:
+        """Whether this round is to be the last checkpoint."""
+        if _is_trial(trainer):
+            return False
+        if self._signal is not None or trainer.should_stop or trainer.global_step == trainer.max_steps:
+            return True
+        return evaluated if self.every is None else trainer.global_step % self.every == 0
+
     @staticmethod
-    def _usual_monitor(method: Method) -> str:
-        model = method.judged_models[0]
-        return f"val/{model}/{method.metrics[f'test/{model}'].quantity.name}/mean"
+    def _evaluation_follows(trainer: pl.Trainer) -> bool:
+        return trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
+
+    def _improves(self, trainer: pl.Trainer) -> bool:
+        """Whether this evaluation is the best so far; if so, it is remembered."""
+        logged, monitor = trainer.callback_metrics, self.monitored
+        if self.monitor is not None and monitor not in logged:
+            known = ", ".join(name for name in logged if name.startswith("val/"))
+            raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
+        sign = -1 if LOWER_IS_BETTER & set(monitor.split("/")) else 1
+        score = sign * float(logged.get(monitor, -sign * torch.inf))
+        if is_best := score > self.best_score:
+            self.best_score, self.best_round = score, trainer.global_step
+        return is_best
+
+    def _continue_best(self) -> None:
+        """Continue from the best checkpoint of the folder, which may be ahead of the last one."""
+        path = self.files.folder / BEST
+        if not path.is_file():
+            return
+        try:
+            best = read_checkpoint(path)
+        except DamagedError as error:
+            warnings.warn(f"{error}; it will be replaced by the best round from now on", stacklevel=2)
+            return
+        check_state(best, self.state_key, self.state_dict())
+        if (before := best.get("monitor", self.monitored)) != self.monitored:  # older checkpoints do not say
+            now = f"{self.monitored} now; keep the old value, or start a new run"
+            raise PflError(f"checkpoint.monitor: {before} in '{path}', {now}")
+        state = best["callbacks"][self.state_key]
+        self.best_score, self.best_round = state["best_score"], state["best_round"]
+
+    # Saving
+
+    def _write(self, trainer: pl.Trainer) -> None:
+        with self._telling():
+            trainer.save_checkpoint(self.files.written, weights_only=False)
+
+    def _become_last(self, trainer: pl.Trainer) -> None:
+        self._waits = False
+        if trainer.is_global_zero:
+            with self._telling():
+                self.files.become_last()
+        trainer.strategy.barrier("checkpoint")
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Say in one line that there was no room, or no permission, to save."""
+        try:
+            yield
+        except OSError as error:
+            problem = f"cannot write '{error.filename}' ({error.strerror})"
+            raise PflError(f"checkpoint: {problem}; the checkpoints before it are unchanged") from error
+
+    # Signals
 
     def _stop_later(self, number: int, frame: FrameType | None) -> None:
         if self._signal is not None:
@@ -124,27 +233,23 @@ class RoundCheckpoint(Checkpoint):
             f"\npfl: {signal.Signals(number).name}: finishing and saving this round; send it again to stop at once\n"
         )
 
-    def _evaluation_follows(self, trainer: pl.Trainer) -> bool:
-        return trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
-
-    def _stop(self, trainer: pl.Trainer) -> NoReturn:
-        assert self._signal is not None
-        sys.stderr.write(f"pfl: saved round {trainer.global_step}; add --ckpt_path last to the command to continue\n")
-        raise Stopped(128 + self._signal)
-
-    def _save(self, trainer: pl.Trainer) -> None:
-        """Write a temporary file, then rename it to the last checkpoint."""
-        temporary, last = self.folder / ".last.tmp", self.folder / LAST
-        trainer.save_checkpoint(temporary, weights_only=False)
-        if trainer.is_global_zero:
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            if zipfile.is_zipfile(last):  # a truncated file must not replace the previous checkpoint
-                os.replace(last, self.folder / PREVIOUS)
-            os.replace(temporary, last)
-        trainer.strategy.barrier("checkpoint")
+    def _stop_after_signal(self, trainer: pl.Trainer) -> None:
+        if self._signal is not None:
+            sys.stderr.write(
+                f"pfl: saved round {trainer.global_step}; add --ckpt_path last to the command to continue\n"
+            )
+            raise Stopped(128 + self._signal)
 
     def _restore_handlers(self) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers = {}
+
+
+def _is_trial(trainer: pl.Trainer) -> bool:
+    return bool(trainer.sanity_checking or trainer.fast_dev_run)  # type: ignore[attr-defined]
+
+
+def _mean_score(model: str, data: FederatedDataModule) -> str:
+    """Name of a model's mean validation score."""
+    return f"val/{model}/{(LOSS if data.regression else ACCURACY).name}/mean"

@@ -1,8 +1,8 @@
 from typing import Any
 
 import lightning.pytorch as pl
-from jsonargparse.typing import PositiveInt
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.doubling import Doubling, Unit
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
@@ -77,6 +77,7 @@ def squared_gradient_norm(method: Method, batch: Round) -> float:
         return mix(weights[start : start + len(cohort)].to(next(iter(gradient.values())).dtype), gradient)
 
     mean: Tree = {}
-    for share in method.chunks.map(work, batch.examples):
+    chunks = method.chunks.map(work, batch.examples)
+    for share in method.progress.over("measuring", batch.examples.counts, chunks):
         add_to(mean, share)
     return float(sum(gradient.square().sum() for gradient in mean.values()))

@@ -2,8 +2,8 @@ from math import sqrt
 from typing import Any
 
 import lightning.pytorch as pl
-from jsonargparse.typing import PositiveFloat, PositiveInt
 
+from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError

@@ -1,18 +1,14 @@
 from typing import Any
 
 import lightning.pytorch as pl
-from jsonargparse.typing import OpenUnitInterval, restricted_number_type
 from torch import Tensor
 
+from pfl_lightning.bounds import OpenUnitInterval, Percentile
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, continue_table, continues, folder_of, last_round, save_table
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
 from pfl_lightning.quantity import ACCURACY
-
-Percentile: Any = restricted_number_type(
-    "Percentile", int, [(">=", 0), ("<=", 100)], docstring="a percentile, 0 to 100"
-)
 
 
 class PercentileErrors(pl.Callback):

@@ -1,6 +1,6 @@
 import lightning.pytorch as pl
-from jsonargparse.typing import PositiveInt
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.doubling import Doubling, Unit
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError

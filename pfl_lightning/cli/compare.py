@@ -1,11 +1,11 @@
 """``pfl compare``."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jsonargparse.typing import NonNegativeFloat
-
 from pfl_lightning import report
+from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
@@ -33,11 +33,16 @@ def compare_command(args: list[str]) -> None:
                 f"'{run.folder}' stops after round {run.rounds[-1]} of {run.settings['trainer.max_steps']}", "note"
             )
     curves = report.curves_of(runs, given.models)
-    wrong = [target for target in given.targets if not 0 <= target <= 1]
-    if wrong and curves[0].quantity == ACCURACY:
-        raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
+    most = 1 if curves[0].quantity == ACCURACY else sys.float_info.max
+    if wrong := [target for target in given.targets if not 0 <= target <= most]:
+        raise PflError(
+            f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1, or losses from 0 on"
+        )
     out = Path(given.out)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
     write_tables(curves, given.targets or report.usual_targets(curves), given.communication_times, out)
     write_figures(curves, given.communication_times, out)
     if report.can_choose(curves):

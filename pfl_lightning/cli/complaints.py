@@ -1,33 +1,53 @@
-"""Rewords the parser's errors: one line with the key, the value, what is allowed, and the closest valid name."""
+"""Rewords the parser's errors: one line with the key, the value, what is allowed, and the closest valid name.
+
+The parser explains itself in a tree: a line ``Parser key "lr":`` opens an option, what is wrong with it follows with a
+larger indent, and where an option takes several types, each of them says why it does not fit.
+"""
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 
 from jsonargparse import ArgumentParser
 
 from pfl_lightning.settings import class_name
 
-_NOISE = re.compile(
-    r"^(Does not validate against|Subtypes:|Errors:|Given value|Expected a <class 'NoneType'>|"
-    r"Expected a dot import path|Not a valid subclass|Subclass types expect|a class path|a dict with|$)"
-)
-_KEY = re.compile(r'^Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
+Choices = Mapping[str, Mapping[str, type]]
+
+_KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'([\w.]+)'")
-_REWRITES = (
-    (
-        r"Not of type \w+: (.+) does not conform to restriction (.+?)(?:\. Got value.*)?$",
-        r"\1 is not possible; allowed: a number v with \2",
-    ),
-    (r"Not of type (\w+): could not convert string to float: (.+)", r"\2 is not possible; allowed: a number (\1)"),
-    (r"Not of type (\w+): invalid literal for int\(\) .*: (.+)", r"\2 is not possible; allowed: a whole number (\1)"),
-    (r"Expected a (?:typing\.)?Literal\[(.+)\]\. Got value: (.+)", r"\2 is not possible; allowed: \1"),
-    (r"Expected a <class '(\w+)'>\. Got value: (.+)", r"\2 is not possible; allowed: \1"),
-    (r"^Unable to load config '(\w+)'", r"\1 is not possible; allowed: the options below this key"),
+_SUBTYPES = re.compile(r"^(Does not validate|Subtypes:|Errors:|Given value)")
+_MISSING = re.compile(r"the following arguments are required: (\w+)")
+_NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
+_GIVEN = (
+    re.compile(r"^(?:Not of type \w+: )?(.+?) is not possible; allowed: "),
+    re.compile(r"^Expected a path but (.+) either not accessible"),
+    re.compile(r"Given value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
+    re.compile(r"Got value: (?!Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
+    re.compile(r"^Unable to load config '(.+)'"),
+    re.compile(r"(?:Got|Given) value: \[?Namespace\(class_path='([\w.]+)'"),
+    re.compile(r"^Import path (\S+) (?:is|does) not"),
 )
+_ALLOWED = re.compile(r"is not possible; allowed: (.+?)(?:\. Got value: .*)?$")
+_EXPECTED = re.compile(r"^Expected a (?:<class '(?:[\w.]*\.)?(\w+)'>|typing\.(\w+)|tuple with (\d+))")
+_LITERAL = re.compile(r"^Expected a (?:typing\.)?Literal\[(.+?)\](?:\. Got|$)")
+_BASE = re.compile(
+    r"subclass of ([A-Z]\w*)|\.([A-Z]\w*)\] expects a function or a callable class|^Subtypes: \[.*?\.([A-Z]\w*)'>"
+)
+_NO_CLASS = re.compile(r"import path|subclass|expects a function or a callable class|Expected a path but")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a word",
+    "NoneType": "null",
+    **dict.fromkeys(("list", "tuple", "set", "Sequence", "Iterable"), "a list"),
+    **dict.fromkeys(("dict", "Mapping"), "options below this key"),
+}
 
 
-def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[str, type]]) -> str:
+def explain(message: str, options: Iterable[str], choices: Choices) -> str:
     """Reword a message of the parser.
 
     Args:
@@ -41,42 +61,113 @@ def explain(message: str, options: Iterable[str], choices: Mapping[str, Mapping[
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{_nearest(wrong[1], options)}"
     if wrong := re.search(r"does not accept option '([\w.]+)'", message):  # a key in a file
-        keys = [option.removeprefix("--") for option in options]
-        sections = {key.partition(".")[0] for key in keys}
-        section = wrong[1].partition(".")[0]
-        near = _nearest(wrong[1], keys) if section in sections else _nearest(section, sections)
-        return f"{wrong[1]}: no such option{near}"
+        return _unknown_key(wrong[1], [option.removeprefix("--") for option in options])
     if wrong := re.match(r"Call to compute_fn of link .* failed: (.*)", message):
         return wrong[1]
-    given = re.search(r"Given value: (.+)", message)  # the parser names it once, after all types that were tried
-    keys, lines = [], []
-    for line in (part.strip(" -") for part in message.splitlines()):
-        while opened := _KEY.match(line):
-            if opened[1] not in keys[-1:]:  # an option with options of its own is named twice
-                keys.append(opened[1])
-            line = opened[2]
-        if not _NOISE.match(line) and not _CLASS.match(line) and line not in lines:
-            lines.append(line)
-    key, text = ".".join(keys), " ".join(lines)
-    known = choices.get(key.rpartition(".")[2], {})
-    for line in lines:
-        for pattern, replacement in _REWRITES:
-            if wrong := re.search(pattern, line):
-                return f"{key}: {wrong.expand(replacement)}"
-    if given and (wrong := re.search(r"Not of type \w+: does not conform to restriction (\S+)", text)):
-        return f"{key}: {given[1]} is not possible; allowed: a number v with {wrong[1]}, or null"
-    if wrong := re.search(r"Option '([\w.]+)' is not accepted", text):
-        owner = class_name((_CLASS.findall(message) or ["it"])[-1])
-        near = _nearest(wrong[1], _arguments(known[owner]) if owner in known else [])
-        return f"{key}.{wrong[1]}: {owner} has no such option{near}; see --{key}.help {owner}"
-    if wrong := re.search(r"[uU]nrecognized arguments: --([\w.]+)", text):  # an option of an unknown option
-        return f"{key}.{wrong[1]}: no such option; see --{key}.help"
-    if "Expected an instantiatable class" in text:
-        return f"{key}: the name of the class is missing; allowed: {', '.join(sorted(known))}"
-    if wrong := re.search(r"Expected a path but (\S+) either", text):
-        allowed = ", ".join(sorted(known)) or "the import path of a class, such as torch.optim.SGD"
-        return f"{key}: no such class: {wrong[1]}{_nearest(wrong[1], known)}; allowed: {allowed}"
-    return f"{key}: {text}" if key else text
+    if wrong := re.match(r"Problems parsing config: (.*)", message, re.DOTALL):
+        return f"config: not YAML: {' '.join(wrong[1].split())}".replace('"<unicode string>", ', "")
+    if wrong := re.match(r"Unexpected config: (.*)", message):
+        return f"config: {wrong[1]} is not possible; allowed: settings such as model, data and trainer"
+    if not (found := list(_problems(message))):
+        return " ".join(message.split())
+    key = max((key for key, _ in found), key=lambda key: key.count("."))
+    return _explain_option(key, [text for other, text in found if other == key], choices)
+
+
+def _problems(message: str) -> Iterator[tuple[str, str]]:
+    """The lines of a tree of errors, each with the key of the option that it is about."""
+    opened: list[tuple[int, str]] = []  # the indent and the key of each option that is open
+    for line in message.splitlines():
+        if not (text := line.strip(" -")):
+            continue
+        indent = len(line) - len(line.lstrip(" -"))
+        opened = [(start, key) for start, key in opened if start <= indent]
+        while key := _KEY.match(text):
+            if key[1] not in [known for _, known in opened[-1:]]:  # an option with options of its own is named twice
+                opened.append((indent, key[1]))
+            text = key[2]
+        if text:
+            yield ".".join(key for _, key in opened), text
+
+
+def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
+    """What is wrong with an option, given the lines about it."""
+    name = key.rpartition(".")[2]
+    known, shown = choices.get(name, {}), next(_found(_GIVEN, texts), "")
+    given = "null" if shown.strip("'") == "None" else shown
+    for text in texts:
+        if wrong := _NO_OPTION.search(text):
+            owners = [class_name(owner) for owner in _CLASS.findall(" ".join(texts))]
+            return _unknown_option(key, wrong[1] or wrong[2], owners[0] if owners and wrong[1] else "", known)
+    if missing := next(_found((_MISSING,), texts), ""):
+        owner = class_name(next(_found((_CLASS,), texts), ""))
+        return f"{key}.{missing}: a value is missing; see --{key}.help {owner}"
+    if reason := _reason(texts):
+        return f"{key}: {reason}" if key else reason
+    if any("Expected an instantiatable class" in text for text in texts):
+        return f"{key}: the name of the class is missing; allowed: {_listed(known)}"
+    alternatives = [words for text in texts if (words := _allowed(text))]
+    takes_class = any(_NO_CLASS.search(text) for text in texts) and not {"a number", "a word"} & {*alternatives}
+    if takes_class:
+        base = next((f"a subclass of {name}" for name in _found((_BASE,), texts)), "a class, such as torch.optim.SGD")
+        alternatives.insert(0, _listed(known) or f"the import path of {base}")
+        if given[:1].isalpha() and given != "null" and not any(map(_ALLOWED.search, texts)):
+            return f"{key}: no such class: {given}{_nearest(given, known)}; allowed: {_either(alternatives)}"
+    if any(text.startswith("Unable to load config") for text in texts):
+        alternatives = ["the options below this key"]
+    if alternatives and given:
+        return f"{key}: {given} is not possible; allowed: {_either(alternatives)}"
+    return f"{key}: {' '.join(texts)}" if key else " ".join(texts)
+
+
+def _reason(texts: list[str]) -> str:
+    """What a class says itself when it is made; empty if it is the parser that says something."""
+    for before, text in pairwise(texts):
+        known = (_EXPECTED, _ALLOWED, _LITERAL, _NO_CLASS, _SUBTYPES)
+        if (owner := _CLASS.match(before)) and not any(pattern.search(text) for pattern in known):
+            return f"{class_name(owner[1])}: {text}"
+    return ""
+
+
+def _allowed(text: str) -> str:
+    """What a line says would be possible, in words; empty if it says nothing of it."""
+    if said := _ALLOWED.search(text) or _LITERAL.match(text):
+        return said[1]
+    if said := _EXPECTED.match(text):
+        return f"a list of {said[3]}" if said[3] else _WORDS.get(said[1] or said[2], "")
+    return ""
+
+
+def _either(alternatives: Iterable[str]) -> str:
+    """Alternatives in words, each of them once, null last."""
+    once = sorted(dict.fromkeys(alternatives), key=lambda words: words == "null")
+    return ", or ".join(once)
+
+
+def _found(patterns: Iterable[re.Pattern[str]], texts: list[str]) -> Iterator[str]:
+    """What the patterns capture in the lines, the first pattern first."""
+    for pattern in patterns:
+        for text in texts:
+            if captured := pattern.search(text):
+                yield next(filter(None, captured.groups()), "")
+
+
+def _unknown_key(key: str, keys: list[str]) -> str:
+    """A key that no option has."""
+    section, sections = key.partition(".")[0], {known.partition(".")[0] for known in keys}
+    return f"{key}: no such option{_nearest(key, keys) if section in sections else _nearest(section, sections)}"
+
+
+def _unknown_option(key: str, option: str, owner: str, known: Mapping[str, type]) -> str:
+    """An option that a class does not have."""
+    if not owner:  # an option of an unknown option
+        return f"{key}.{option}: no such option; see --{key}.help"
+    near = _nearest(option, _arguments(known[owner]) if owner in known else [])
+    return f"{key}.{option}: {owner} has no such option{near}; see --{key}.help {owner}"
+
+
+def _listed(known: Mapping[str, type]) -> str:
+    return ", ".join(sorted(known))
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.callbacks.topology_figure import graph_figure
 from pfl_lightning.cli.console import CONSOLE, complain
-from pfl_lightning.cli.fit import PflCLI, check_model
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import partition_figure, partition_table
@@ -56,7 +56,7 @@ def prepare(args: list[str]) -> None:
     given = parser.parse_args(args).as_dict()
     data = known[given.pop("name")](**given)
     data.prepare_data()
-    train, test = data.load()
+    train, test = data.load_checked()
     counts = (
         f"{len(train.targets):,} samples"
         if test is None
@@ -78,20 +78,33 @@ class DescribeCLI(PflCLI):
 
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
-        check_model(self.config.model)
         path = Path(self.config.figure)
-        if path.suffix[1:] not in (endings := FigureCanvasBase.get_supported_filetypes()):
-            raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
+        graph_path = path.with_stem(f"{path.stem}_topology") if path.name else path
+        _check_figure(path, graph_path)
         built = self.parser.instantiate_classes(self.config)
         self.datamodule = built.data
         self.datamodule.prepare_data()
         self.datamodule.setup()
         counts = self.datamodule.class_counts()
+        figures = {path: partition_figure(counts, type(self.datamodule).__name__)}
+        if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
+            figures[graph_path] = graph
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partition_figure(counts, type(self.datamodule).__name__).savefig(path)
-        CONSOLE.print(f"Figure: {path}")
-        if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
-            graph_path = path.with_stem(f"{path.stem}_topology")
-            graph.savefig(graph_path)
-            CONSOLE.print(f"Figure: {graph_path}")
+        for place, figure in figures.items():
+            figure.savefig(place)
+            CONSOLE.print(f"Figure: {place}")
+
+
+def _check_figure(*paths: Path) -> None:
+    """Refuse files for figures that cannot be written.
+
+    Raises:
+        PflError: If the extension is of no kind of figure, or there is a folder in a file's place, or the reverse.
+    """
+    endings = FigureCanvasBase.get_supported_filetypes()
+    for path in paths:
+        if path.suffix[1:] not in endings:
+            raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
+        if path.is_dir() or any(folder.exists() and not folder.is_dir() for folder in path.parents):
+            raise PflError(f"figure: {path} is not possible; allowed: the name of a file in a folder")

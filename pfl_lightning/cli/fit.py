@@ -25,35 +25,19 @@ from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, folder_of, new_folder
+from pfl_lightning.cli.checks import check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of
-from pfl_lightning.cli.parser import CHOICES, PflParser, plain
+from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, find_resume, place, refuse_changes
 from pfl_lightning.data import FederatedDataModule, federated
-from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
-from pfl_lightning.settings import is_doubling, named_callbacks, run_name
+from pfl_lightning.settings import run_name
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
 To inspect or download data: pfl data. To run many experiments: pfl sweep. To compare their results: pfl compare."""
-
-
-# trainer options whose other values make no sense with communication rounds
-POSSIBLE: dict[str, tuple[Any, ...]] = {
-    "devices": (1, "1"),
-    "num_nodes": (1,),
-    "max_epochs": (-1,),
-    "limit_train_batches": (None,),
-    "limit_val_batches": (None,),
-    "limit_test_batches": (None,),
-    "overfit_batches": (0.0,),
-    "accumulate_grad_batches": (1,),
-    "gradient_clip_val": (None,),
-    "enable_checkpointing": (None, True),
-    "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
-}
 
 
 class SavedConfig(SaveConfigCallback):
@@ -160,16 +144,15 @@ class PflCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Find the checkpoint before anything is built, and refuse what a resumed run cannot change."""
+        config = self.config[self.subcommand] if self.subcommand else self.config
+        check_settings(config)
         if self.subcommand is None:  # nothing is trained or resumed
             return
-        config = self.config[self.subcommand]
-        check_trainer(config.trainer)
-        check_model(config.model)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
                 raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
             return
-        self.resume = find_resume(config.ckpt_path, self.runs_folder)
+        self.resume = find_resume(config.ckpt_path, self.runs_folder, training=self.subcommand == "fit")
         config.ckpt_path = str(self.resume.checkpoint)
         settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]
@@ -222,49 +205,3 @@ class PflCLI(LightningCLI):
                 f"data.root: '{self.datamodule.root}' holds other data than the checkpoint was trained on; "
                 "allowed: the same files"
             )
-
-
-def check_trainer(trainer: Namespace) -> None:
-    """Refuse trainer options that make no sense with communication rounds.
-
-    Raises:
-        PflError: If one of them is set.
-    """
-    check_rounds(trainer.max_steps)
-    for option, possible in POSSIBLE.items():
-        if trainer[option] not in possible:
-            allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
-            raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
-    names = [name for name, _ in named_callbacks(trainer.callbacks)]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
-    if len(doublings := [name for name in names if is_doubling(name)]) > 1:
-        raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")
-
-
-def check_model(model: Namespace) -> None:
-    """Refuse a single value for an option that has options of its own, and no class where there must be one.
-
-    The parser lets these pass.
-
-    Raises:
-        PflError: If there is one.
-    """
-    given = model.get("init_args", {})
-    sparsity = given.get("sparsity", Namespace())
-    if not isinstance(sparsity, Namespace):
-        value = "null" if sparsity is None else sparsity
-        raise PflError(f"model.sparsity: {value} is not possible; allowed: the options below this key")
-    if given.get("topology", Namespace()) is None:
-        raise PflError(f"model.topology: null is not possible; allowed: {', '.join(sorted(CHOICES['topology']))}")
-
-
-def one_seed(seed: bool | int) -> int:
-    """The seed of the data set: that of ``seed_everything``, which Lightning also lets be true or false.
-
-    Raises:
-        ValueError: If it is not a number.
-    """
-    if isinstance(seed, bool):
-        raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
-    return seed

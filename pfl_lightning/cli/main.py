@@ -10,8 +10,8 @@ from pfl_lightning.cli.data import data_command
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.errors import PflError
-from pfl_lightning.memory import keep_freed_memory
+from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.memory import is_exhausted, keep_freed_memory
 
 COMMANDS = {"compare": compare_command, "data": data_command, "sweep": sweep_command}  # PflCLI has the others
 
@@ -36,12 +36,21 @@ def main(args: list[str] | None = None) -> None:
             PflCLI(args)
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
-    except (PflError, ValueError, MisconfigurationException, OSError) as error:
-        if debugging():
+    except (PflError, ValueError, MisconfigurationException, OSError, MemoryError, RuntimeError) as error:
+        if debugging() or (type(error) is RuntimeError and not is_exhausted(error)):
             raise
-        known = cause_of(error)
-        complain(str(known) if known else f"{explain(str(error), (), CHOICES)} (PFL_DEBUG=1 shows the traceback)")
+        complain(reason(error))
         raise SystemExit(1) from None
+
+
+def reason(error: BaseException) -> str:
+    """What is wrong, in a line, for an error that the user can fix."""
+    if known := cause_of(error):
+        return str(known)
+    more = "(PFL_DEBUG=1 shows the traceback)"
+    if is_exhausted(error):
+        return f"the memory does not suffice: {one_line(error)}; less take fewer clients or a smaller network {more}"
+    return f"{explain(str(error), (), CHOICES)} {more}"
 
 
 def cause_of(error: BaseException | None) -> PflError | None:

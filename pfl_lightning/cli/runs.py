@@ -2,19 +2,18 @@
 
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from pydoc import locate
 from typing import Any, NamedTuple
 
-import torch
-
-from pfl_lightning.callbacks.checkpointing import LAST, PREVIOUS
+from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
+from pfl_lightning.methods import DamagedError, check_run, check_training, read_checkpoint
 from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
@@ -51,16 +50,25 @@ def place(path: str | Path, key: str) -> Path:
     return Path(found)
 
 
-def find_resume(ckpt_path: str, parent: Path) -> Resume:
+def find_resume(ckpt_path: str, parent: Path, training: bool = True) -> Resume:
     """Find what ``--ckpt_path`` names.
 
     Args:
         ckpt_path: A checkpoint, or ``last`` for the newest one of the newest run that has any.
         parent: The folder of the runs of this method and data set.
+        training: Whether training continues from it.
 
     Raises:
-        PflError: If there is no checkpoint, or none that can be read.
+        PflError: If there is no checkpoint, or it is damaged, or something in it is missing or wrong.
     """
+    resume = _find(ckpt_path, parent)
+    check_run(resume.content)
+    if training:
+        check_training(resume.content)
+    return resume
+
+
+def _find(ckpt_path: str, parent: Path) -> Resume:
     if ckpt_path == "last":
         for _, folder in reversed(versions(parent)):
             if resume := _newest(folder):
@@ -72,19 +80,8 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
     if not path.is_file():
         raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint file, or last")
     content = read_checkpoint(path)
-    if content is None:
-        raise PflError(f"ckpt_path: cannot read '{path}': not a complete checkpoint of pfl fit")
     newest = path.name == LAST and path.parent.name == CHECKPOINTS
     return Resume(path, content, path.parent.parent if newest else None)
-
-
-def read_checkpoint(path: Path) -> dict[str, Any] | None:
-    """What a checkpoint holds, or None if it is not complete."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:
-        return None
-    return content if isinstance(content, dict) and "method" in content else None
 
 
 def refuse_changes(old: Settings, new: Settings) -> list[str]:
@@ -117,9 +114,10 @@ def _newest(folder: Path) -> Resume | None:
     for name in (LAST, PREVIOUS):
         path = folder / CHECKPOINTS / name
         if path.is_file():
-            if (content := read_checkpoint(path)) is not None:
-                return Resume(path, content, folder)
-            warnings.warn(f"'{path}' is not complete; falling back to the checkpoint before it", stacklevel=2)
+            try:
+                return Resume(path, read_checkpoint(path), folder)
+            except DamagedError:
+                warnings.warn(f"'{path}' is damaged; falling back to the checkpoint before it", stacklevel=2)
     return None
 
 
@@ -130,25 +128,30 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(name)}
     yield from flat({key: _completed(part) for key, part in parts.items()})
     yield "trainer.precision", trainer.get("precision")
+    yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
 
 
 def _completed(settings: Any) -> Any:
     """Settings with the options that their classes have, and with no others; one that is not there has its default."""
     if not isinstance(settings, Mapping):
         return settings
-    given = settings
-    if "class_path" in settings and (defaults := _default_options(settings["class_path"])) is not None:
-        options = settings.get("init_args", {})
+    given, options = settings, settings.get("init_args", {})
+    if isinstance(options, Mapping) and (kind := _known_class(settings.get("class_path"))) is not None:
+        defaults = _default_options(kind)
         given = {**settings, "init_args": {name: options.get(name, defaults[name]) for name in defaults}}
     return {name: _completed(inner) for name, inner in given.items()}
 
 
+def _known_class(class_path: Any) -> type | None:
+    """A class by its path, if this run has imported it; others are not imported, as a checkpoint may name any."""
+    module, _, name = str(class_path).rpartition(".")
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind if isinstance(kind, type) else None
+
+
 @cache
-def _default_options(class_path: str) -> dict[str, Any] | None:
-    """Every option of a class, if there is such a class."""
-    kind = locate(class_path)
-    if not isinstance(kind, type):
-        return None
+def _default_options(kind: type) -> dict[str, Any]:
+    """Every option of a class, with its default."""
     parser = PflParser()
     parser.add_class_arguments(kind, "of", fail_untyped=False)
     options: dict[str, Any] = plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 
+from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
@@ -46,7 +46,7 @@ class Sweep:
                 CONSOLE.print(f"{run.name}: starts round {done + 1} of {rounds}")
                 self.fit(run, ["--ckpt_path=last"] if resume else [])
                 resume = run.resume()
-        except PflError as error:
+        except (PflError, OSError) as error:
             CONSOLE.print(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
             return None
         CONSOLE.print(f"{run.name}: finished")
@@ -56,7 +56,7 @@ class Sweep:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with the last line of its stderr."""
         run.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
-        with (run.folder / "stderr.txt").open("w+") as said:
+        with (run.folder / "stderr.txt").open("w+", errors="replace") as said:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
             self.processes.append(process)
             if self.signal:  # it came while the process started
@@ -91,7 +91,7 @@ def sweep_parser() -> PflParser:
     """The options of ``pfl sweep``."""
     parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
     parser.add_argument("--config", metavar="FILE", help="YAML file with others of these options.")
-    parser.add_argument("--seeds", type=NonNegativeInt, nargs="+", required=True, help="Values of seed_everything.")
+    parser.add_argument("--seeds", type=Seed, nargs="+", required=True, help="Values of seed_everything.")
     parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
     parser.add_argument(
         "--vary",

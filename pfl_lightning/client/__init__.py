@@ -3,10 +3,12 @@ from pfl_lightning.client.engine import BackendName, Engine
 from pfl_lightning.client.examples import Examples, Samples, largest_first
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, Total, total
 from pfl_lightning.client.phase import Gradient, Phase
+from pfl_lightning.client.rehearsal import Cost, Rehearsal
 
 __all__ = [
     "BackendName",
     "Correlation",
+    "Cost",
     "Engine",
     "Examples",
     "Follow",
@@ -15,6 +17,7 @@ __all__ = [
     "Penalty",
     "Phase",
     "Proximity",
+    "Rehearsal",
     "Samples",
     "SmoothL1",
     "Total",

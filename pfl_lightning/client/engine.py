@@ -1,6 +1,7 @@
 """The local work of clients: ``train`` runs declared phases, ``each`` maps any function of one client's tensors."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from math import prod
 from typing import Literal
 
 import torch
@@ -34,6 +35,10 @@ REQUESTED = "requested by model.backend"
 SAMPLES_AT_ONCE = 1024  # batch size for frozen layers and evaluation; bounds the memory of activations
 
 
+def unheard(samples: float) -> None:
+    """Take a report, and do nothing with it."""
+
+
 class Engine:
     """Runs the local work of a cohort: tensors in, tensors out. Its only state is the record of its choices.
 
@@ -43,6 +48,8 @@ class Engine:
             of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
             and on a CPU except for convolutions and fused recurrent layers with parameters that differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
+        report: Told how many more samples were visited, as the work goes on. A sample counts once each time that its
+            gradient is taken, frozen layers run on it, or it is scored.
 
     Attributes:
         choices: Which backend ran, and why, by the layers that were trained.
@@ -51,8 +58,14 @@ class Engine:
         PflError: If the backend cannot run this network.
     """
 
-    def __init__(self, network: nn.Sequential, backend: BackendName = "auto", chunk_size: int | None = None) -> None:
-        self.network, self.requested, self.chunk_size = network, backend, chunk_size
+    def __init__(
+        self,
+        network: nn.Sequential,
+        backend: BackendName = "auto",
+        chunk_size: int | None = None,
+        report: Callable[[float], None] = unheard,
+    ) -> None:
+        self.network, self.requested, self.chunk_size, self.report = network, backend, chunk_size, report
         self.trainable = frozenset(name for name, _ in network.named_parameters())
         self.has_batch_norm = has_layers(network, BATCH_NORM)
         self.choices: dict[str, str] = {}
@@ -128,7 +141,9 @@ class Engine:
         """Train some clients and write the results into ``rows``; the first ``frozen`` layers do not change."""
         leading, network = part(self.network, 0, frozen), part(self.network, frozen)
         dtype = next(self.network.parameters()).dtype
-        epochs = Epochs(examples, phase, key, lambda inputs: self._features(leading, received, inputs), dtype)
+        epochs = Epochs(
+            examples, phase, key, lambda inputs: self._features(leading, received, inputs, epochs.computed), dtype
+        )
         steps = backend.steps(network, received.without(leading.state_dict()), rows, phase, epochs.fixed)
         self._note(network, backend, rows, steps)
         batches, has_dropout = epochs.batches, has_layers(network, DROPOUT)
@@ -137,8 +152,9 @@ class Engine:
                 torch.manual_seed(seed_of(*key, "dropout", number, examples.first_id))
             steps.enter(epoch)
             losses = epoch.present.new_zeros(len(examples))
-            for clients, batch in batches:
+            for clients, batch, samples in batches:
                 losses[:clients] += steps.step(clients, batch)
+                self.report(samples)
         steps.finish()
         return losses / epoch.counts
 
@@ -185,28 +201,43 @@ class Engine:
                 )
                 for name, grad in grads.items():
                     rows[name][there] += grad
+                self.report(int(some.counts.sum()))
         return own
 
     @torch.no_grad()
-    def _features(self, leading: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
+    def _features(self, leading: nn.Sequential, params: Params, inputs: Tensor, samples: float = 0) -> Tensor:
         """Outputs of the leading layers for inputs ``[clients, samples, ...]``; the inputs if there are no layers."""
-        return self._outputs(leading, params, inputs) if len(leading) else inputs
+        return self._outputs(leading, params, inputs, samples) if len(leading) else inputs
 
-    def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
-        """Outputs for all inputs in large batches; layers shared by the clients run on all of them together."""
+    def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor, samples: float) -> Tensor:
+        """Outputs for all inputs in large batches; layers shared by the clients run on all of them together.
+
+        Args:
+            network: Some layers.
+            params: Their tensors, and others.
+            inputs: Inputs of these layers, ``[clients, samples, ...]``.
+            samples: How many samples to report in all, as the batches are done.
+        """
         params = params.select(network.state_dict())
+        each = samples / max(1, inputs.shape[0] * inputs.shape[1])
+
+        def reported(outputs: Tensor, batch: Tensor, axes: int) -> Tensor:
+            self.report(each * prod(batch.shape[:axes]))
+            return outputs
+
         if not params.own:
             batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
-            outputs = torch.cat([functional_call(network, params.shared, batch) for batch in batches])
-            return torch.unflatten(outputs, 0, inputs.shape[:2])
+            found = [reported(functional_call(network, params.shared, batch), batch, 1) for batch in batches]
+            return torch.unflatten(torch.cat(found), 0, inputs.shape[:2])
         if shared := shared_layers(network, params.own):
-            hidden = self._outputs(part(network, 0, shared), params, inputs)
-            return self._outputs(part(network, shared), params, hidden)
+            hidden = self._outputs(part(network, 0, shared), params, inputs, samples / 2)
+            return self._outputs(part(network, shared), params, hidden, samples / 2)
         backend = self.backend(network, params.own, self.network.training)
         found, size = [], max(1, SAMPLES_AT_ONCE // max(inputs.shape[1], 1))
         for start in range(0, len(inputs), size):  # all samples of few clients, whose weights are then read once
             some, batches = params.rows(start, start + size), inputs[start : start + size].split(SAMPLES_AT_ONCE, dim=1)
-            found.append(torch.cat([backend.forward(network, some, batch) for batch in batches], dim=1))
+            parts = [reported(backend.forward(network, some, batch), batch, 2) for batch in batches]
+            found.append(torch.cat(parts, dim=1))
         return torch.cat(found)
 
     @torch.no_grad()
@@ -226,7 +257,7 @@ class Engine:
         losses = next(self.network.parameters()).new_zeros(len(counts), device=counts.device)
         for there, some in examples.windows(SAMPLES_AT_ONCE):
             every, present = some.positions, some.present
-            outputs = self._outputs(self.network, params.take(there), some.gather(every))
+            outputs = self._outputs(self.network, params.take(there), some.gather(every), int(some.counts.sum()))
             targets = some.targets(every)
             correct[there] += (hits(outputs, targets) & present).sum(1)
             losses[there] += (sample_losses(outputs, targets) * present).sum(1)

@@ -56,8 +56,7 @@ class Epochs:
     ) -> None:
         self.examples, self.phase, self.key, self.features, self.dtype = examples, phase, key, features, dtype
         self.visited = phase.visited(examples.longest)
-        visits = phase.epochs * self.visited
-        self.kept = not examples.samples.transform.random and visits > examples.longest
+        self.kept = bool(keeps_inputs(phase, examples.counts.max(), examples.samples.transform.random))
 
     @property
     def fixed(self) -> int:
@@ -67,10 +66,23 @@ class Epochs:
         return self.visited if self.phase.epochs == 1 else 0
 
     @property
-    def batches(self) -> list[tuple[int, slice]]:
-        """The mini-batches of an epoch: how many clients (always the first ones) have samples in it, and its slice."""
-        size, counts = self.phase.batch_size, self.examples.counts
-        return [(int((counts > at).sum()), slice(at, at + size)) for at in range(0, self.visited, size)]
+    def batches(self) -> list[tuple[int, slice, int]]:
+        """The mini-batches of an epoch.
+
+        Returns:
+            How many clients (always the first ones) have samples in a mini-batch, its slice, and the samples in it.
+        """
+        size = self.phase.batch_size
+        starts = torch.arange(0, self.visited, size)
+        present = (self.examples.counts - starts[:, None]).clamp(0, size)  # [batches, clients]
+        found = zip(starts.tolist(), (present > 0).sum(1).tolist(), present.sum(1).tolist(), strict=True)
+        return [(clients, slice(start, start + size), samples) for start, clients, samples in found]
+
+    @property
+    def computed(self) -> int:
+        """Number of samples whose inputs are computed at a time: all, or those of an epoch."""
+        counts = self.examples.counts
+        return int(counts.sum() if self.kept else self.phase.visited(counts).sum())
 
     def __iter__(self) -> Iterator[Epoch]:
         examples, other_key = self.examples, (*self.key, "other")
@@ -103,6 +115,17 @@ class Epochs:
         if self.examples.samples.transform.random:
             bits = random_bits(key, self.examples.ids, self.examples.longest).gather(1, order)
         return self.features(self.examples.gather(order, bits))
+
+
+def keeps_inputs(phase: Phase, samples: Tensor, augmented: bool) -> Tensor:
+    """Whether clients with so many samples compute their inputs once for all epochs.
+
+    Args:
+        phase: The phase.
+        samples: Number of samples of each client, ``[clients]``.
+        augmented: Whether inputs are augmented at random.
+    """
+    return (phase.epochs * phase.visited(samples) > samples) & (not augmented)
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:

@@ -1,5 +1,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.tree import Tree
@@ -7,6 +10,7 @@ from pfl_lightning.tree import Tree
 Rule = Callable[[Tree, Tree], Tree]
 Gradient = Callable[[Tree], Tree]
 Direction = Callable[[Tree, Tree, Gradient], Tree]
+Count = TypeVar("Count", int, Tensor)
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,12 @@ class Phase:
         if not self.moves:
             raise PflError("phase.moves: nothing is not possible; allowed: names of tensors")
 
-    def visited(self, samples: int) -> int:
-        """Number of samples visited in an epoch by a client that has ``samples`` of them."""
-        return samples if self.steps is None else min(samples, self.steps * self.batch_size)
+    def visited(self, samples: Count) -> Count:
+        """Number of samples visited in an epoch by a client that has ``samples`` of them, or by several clients."""
+        if self.steps is None:
+            return samples
+        most = self.steps * self.batch_size
+        return samples.clamp(max=most) if isinstance(samples, Tensor) else min(samples, most)
 
     def decay_of(self, dimensions: int) -> float:
         """Weight decay of a parameter with ``dimensions`` dimensions; a single dimension means a bias."""

@@ -1,4 +1,3 @@
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,26 +6,29 @@ from typing import ClassVar, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jsonargparse.typing import (
-    ClosedUnitInterval,
-    NonNegativeFloat,
-    NonNegativeInt,
-    OpenUnitInterval,
-    PositiveInt,
-    lazy_instance,
-)
+from jsonargparse.typing import lazy_instance
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from pfl_lightning.bounds import (
+    Clients,
+    ClosedUnitInterval,
+    NewClients,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenUnitInterval,
+    Seed,
+)
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.data.fingerprint import fingerprint_of
 from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
@@ -65,6 +67,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             (``refitted``). 0 for what the method does with a client that has not taken part yet.
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
+
+    Attributes:
+        tables: The clients' samples, by split; after ``setup``.
+        evaluation_order: Ids of the clients, largest first, ``[judged_clients]``; after ``setup``.
     """
 
     num_classes: int
@@ -78,7 +84,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def __init__(
         self,
         root: str = "data",
-        num_clients: PositiveInt = 20,
+        num_clients: Clients = 20,
         partition: Partition | None = None,
         participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
@@ -90,10 +96,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
         judge_train: bool = False,
-        new_clients: NonNegativeInt = 0,
+        new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,
-        partition_seed: NonNegativeInt = 0,
-        seed: NonNegativeInt = 1,
+        partition_seed: Seed = 0,
+        seed: Seed = 1,
     ) -> None:
         super().__init__()
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients
@@ -154,14 +160,34 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out.check(self.judged_clients)
         if not self.new_clients:
             self.participation.check(self.training_clients)
-        train, test = self.load()
+        train, test = self.load_checked()
         samples = train.join(test)
         parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
             check_test_samples(parts["test"][: self.training_clients])
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
-        self._largest_first = largest_first(self.tables["train"].counts)
+        self.evaluation_order = largest_first(self.tables["train"].counts)
+
+    def load_checked(self) -> tuple[LabelledData, LabelledData | None]:
+        """The result of ``load``, if a network can learn from it.
+
+        Raises:
+            PflError: If the files cannot be read, or a sample is not possible.
+        """
+        try:
+            train, test = self.load()
+        except OSError as error:
+            raise PflError(f"data.root: cannot read '{error.filename or self.root}' ({error.strerror})") from error
+        classes, transform = None if self.regression else self.num_classes, self.transform()
+        for name, split in (("training", train), ("test", test)):
+            try:
+                if split is not None:
+                    split.check(classes)
+                    split.check_inputs(transform, self.input_shape, self.input_kind)
+            except (ValueError, RuntimeError) as error:
+                raise PflError(f"data: {name} samples of {type(self).__name__}: {one_line(error)}") from error
+        return train, test
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
         """Assign samples to clients and splits.
@@ -220,7 +246,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def make_judgement(self, positions: slice) -> Judgement:
         """The clients at these positions when sorted by size, largest first."""
-        ids = self._largest_first[positions]
+        ids = self.evaluation_order[positions]
         judged: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.judged_splits}
         return Judgement(self.seed, self.tables["train"].examples(ids), judged)
 
@@ -237,15 +263,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return [split for split, is_wanted in wanted.items() if is_wanted]
 
     def fingerprint(self) -> str:
-        """Hash of every client's samples, all targets and some of the inputs; after ``setup``."""
+        """Hash of all samples, what transforms them and who holds which; after ``setup``."""
         samples = self.tables["train"].samples
-        some = samples.inputs[:: max(1, len(samples.inputs) // 100)]
-        parts = [table.flat for table in self.tables.values()]
-        counts = [table.counts for table in self.tables.values()]
-        digest = hashlib.blake2b(digest_size=16)
-        for tensor in (*parts, *counts, samples.targets, some):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        held = [each for table in self.tables.values() for each in (table.flat, table.counts)]
+        constants = [value for value in vars(self.transform()).values() if isinstance(value, Tensor)]
+        return fingerprint_of([samples.inputs, samples.targets, *held, *constants])
 
     def class_counts(self) -> dict[str, NDArray[np.int64]]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""

@@ -1,10 +1,15 @@
-from typing import NamedTuple
+from collections.abc import Sequence
+from reprlib import repr as shortened
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.partitions import Labels
 from pfl_lightning.errors import PflError
+from pfl_lightning.models import InputKind
 
 
 class LabelledData(NamedTuple):
@@ -19,6 +24,49 @@ class LabelledData(NamedTuple):
     inputs: Tensor
     targets: Tensor
     users: Tensor | None = None
+
+    def check(self, num_classes: int | None) -> None:
+        """Check that the samples can be learned from.
+
+        Args:
+            num_classes: Number of classes; None for a regression.
+
+        Raises:
+            ValueError: If their numbers differ, or an input, a target or a user is not possible; it names the sample.
+        """
+        for name, values in (("targets", self.targets), ("users", self.users)):
+            if values is not None and len(values) != len(self.inputs):
+                raise ValueError(f"{len(self.inputs)} inputs with {len(values)} {name}")
+        if num_classes is None:
+            _check_each(self.targets, self.targets.isfinite(), "target", "finite numbers")
+        elif self.targets.is_floating_point():
+            raise ValueError(f"targets of the type {self.targets.dtype}; allowed: whole numbers")
+        else:
+            known = (self.targets >= 0) & (self.targets < num_classes)
+            _check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")
+        if self.inputs.is_floating_point():
+            _check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
+        if self.users is not None:
+            _check_each(self.users, self.users >= 0, "user", "numbers from 0")
+
+    def check_inputs(self, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
+        """Check that the inputs are what a network takes.
+
+        Args:
+            transform: Turns raw inputs into network inputs.
+            shape: Shape of a network input; of tokens, their number and that of the words.
+            kind: What the inputs are.
+
+        Raises:
+            ValueError: If their shape is another one, or there is no such word.
+        """
+        length = shape if kind == "numbers" else shape[:1]
+        found = tuple(transform(self.inputs[:1]).shape[1:])
+        if found != length:
+            raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(length)}")
+        if kind != "numbers":
+            known = (self.inputs >= 0) & (self.inputs < shape[1])
+            _check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
 
     def labels(self) -> Labels:
         """The labels and users, for partitions."""
@@ -39,6 +87,29 @@ class LabelledData(NamedTuple):
             return self
         users = None if self.users is None or other.users is None else torch.cat([self.users, other.users])
         return LabelledData(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]), users)
+
+
+def read_labels(values: Any, num_classes: int) -> Tensor:
+    """Labels that a file holds.
+
+    Args:
+        values: What the file has in their place, a list or an array.
+        num_classes: Number of classes.
+
+    Returns:
+        int64 ``[samples]``.
+
+    Raises:
+        ValueError: If it is no list, or one of them is no whole number of a class.
+    """
+    labels = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(labels, Sequence):
+        raise ValueError(f"labels {shortened(labels)}; allowed: a list")
+    for place, label in enumerate(labels):
+        if label not in range(num_classes):
+            allowed = f"whole numbers from 0 to {num_classes - 1}"
+            raise ValueError(f"the label {shortened(label)} of sample {place} is not possible; allowed: {allowed}")
+    return torch.tensor(labels, dtype=torch.int64)
 
 
 def classes_of(targets: Tensor) -> Tensor:
@@ -67,3 +138,11 @@ def check_classes(classes: tuple[int, int] | None, official: int) -> int:
             f"two increasing numbers from 0 to {official}"
         )
     return classes[1] - classes[0]
+
+
+def _check_each(values: Tensor, possible: Tensor, name: str, allowed: str) -> None:
+    """Name the first of some values ``[samples, ...]`` that is not possible."""
+    if not possible.all():
+        place = possible.logical_not().nonzero()[0]
+        value = values[tuple(place)].item()
+        raise ValueError(f"the {name} {value} of sample {place[0]} is not possible; allowed: {allowed}")

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pfl_lightning.bounds import MOST
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
 from pfl_lightning.system.speeds import Times
@@ -80,10 +81,10 @@ def check_rounds(rounds: int) -> None:
     """Check the number of rounds.
 
     Raises:
-        PflError: If it is not positive, such as Lightning's -1 for endless training.
+        PflError: If it is not positive, such as Lightning's -1 for endless training, or too large to count.
     """
-    if rounds < 1:
-        raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: a number of rounds, 1 or more")
+    if not 1 <= rounds <= MOST:
+        raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: a number of rounds, 1 to {MOST}")
 
 
 class RoundLoader:

@@ -4,6 +4,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pfl_lightning.data.download import Remote, fetch_members
+from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError, one_line
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # the first two tokens of a vocabulary
@@ -164,21 +166,29 @@ def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[
         dim: Length of a vector.
 
     Raises:
-        PflError: If a line has the wrong number of values.
+        PflError: If it is empty, a line has the wrong number of values, or one of a given word is not finite.
     """
     wanted = {word.encode("utf-8", "surrogatepass"): word for word in words}
     vectors = {}
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                word, _, numbers = line.partition(b" ")
-                if numbers.count(b" ") != dim - 1:
-                    raise ValueError(f"line {number} has no {dim} numbers")
-                if word in wanted:
-                    vectors[wanted[word]] = np.array(numbers.split(), dtype=np.float32)
-    except (OSError, ValueError) as error:
-        raise PflError(f"data.glove_root: cannot read '{path}'; unzip it again ({error})") from error
+    number = 0
+    with reading(path, "unzip it again", key="data.glove_root"), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            word, _, numbers = line.partition(b" ")
+            if numbers.count(b" ") != dim - 1:
+                raise ValueError(f"line {number} has no {dim} numbers")
+            if word in wanted:
+                vectors[wanted[word]] = _vector(numbers, dim, number)
+        if not number:
+            raise ValueError("it is empty")
     return vectors
+
+
+def _vector(numbers: bytes, dim: int, line: int) -> NDArray[np.float32]:
+    with suppress(ValueError):
+        vector = np.array(numbers.split(), dtype=np.float32)
+        if len(vector) == dim and np.isfinite(vector).all():
+            return vector
+    raise ValueError(f"line {line} has no {dim} finite numbers")
 
 
 def _glove(dim: int) -> str:

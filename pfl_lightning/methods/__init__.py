@@ -1,4 +1,11 @@
 from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.checkpoint import (
+    DamagedError,
+    check_run,
+    check_state,
+    check_training,
+    read_checkpoint,
+)
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.dispfl import DisPFL
@@ -25,6 +32,7 @@ from pfl_lightning.methods.sparsity import Sparsity
 __all__ = [
     "DPSGD",
     "HFMAML",
+    "DamagedError",
     "DePRL",
     "DeltaFL",
     "DisPFL",
@@ -44,6 +52,10 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Sparsity",
+    "check_run",
+    "check_state",
+    "check_training",
     "load_method",
     "method_of",
+    "read_checkpoint",
 ]

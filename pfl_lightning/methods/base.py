@@ -4,10 +4,10 @@ from math import pow
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pfl_lightning.client import BackendName, Engine, Examples, Penalty, Phase, total
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
@@ -131,7 +131,7 @@ class Method(Evaluated):
         self.built_for = {"input_shape": shape, "num_classes": int(num_classes), "num_clients": int(num_clients)}
         self.built_for["test_only"] = self.test_only = test_only
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
-        self.engine = Engine(self.network, self.backend, self.chunk_size)
+        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add)
         self.parts = self.network.parts(self.head_layers)
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(
@@ -144,7 +144,7 @@ class Method(Evaluated):
         start = self.at_first(tensors, num_clients, seed)
         self.clients = ClientBank(start)
         one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
-        self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in one_client.values()])
+        self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in one_client.values()], self.progress)
 
     # What a method may override
 
@@ -289,7 +289,8 @@ class Method(Evaluated):
             bits = model_bits(select(upload, self.engine.trainable), total.packed)
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses}), bits
 
-        for cohort, kept, part, bits in self.chunks.map(work, batch.examples):
+        visits, chunks = self.training_cost(batch.examples).visits, self.chunks.map(work, batch.examples)
+        for cohort, kept, part, bits in self.progress.over("training", visits, chunks):
             total.add(cohort.host_ids, part)
             self.clients.scatter(cohort.ids, kept)
             paper += bits

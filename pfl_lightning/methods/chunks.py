@@ -7,6 +7,7 @@ import torch
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
 from pfl_lightning.memory import LARGEST
+from pfl_lightning.methods.progress import Progress
 
 CPU_BYTES = LARGEST  # largest stacked tensor of a chunk on a CPU: the allocator keeps and reuses blocks up to this size
 DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator
@@ -21,13 +22,14 @@ class Chunks:
     Args:
         chunk_size: Clients per chunk; None for a fixed rule by memory.
         sizes: Bytes of each tensor of one client.
+        progress: Told of the clients that are done.
 
     Attributes:
         limit: Maximum chunk size since memory ran out; None if it never did.
     """
 
-    def __init__(self, chunk_size: int | None, sizes: Sequence[int]) -> None:
-        self.chunk_size, self.sizes = chunk_size, sizes
+    def __init__(self, chunk_size: int | None, sizes: Sequence[int], progress: Progress | None = None) -> None:
+        self.chunk_size, self.sizes, self.progress = chunk_size, sizes, progress or Progress()
         self.limit: int | None = None
 
     def size(self, device: torch.device) -> int:
@@ -56,6 +58,7 @@ class Chunks:
                 self._halve(min(size, len(examples)), error)
                 continue
             start += size
+            self.progress.reach(size + min(0, len(examples) - start))
             yield result
             del result  # free its memory before the next chunk
 

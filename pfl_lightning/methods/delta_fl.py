@@ -1,9 +1,9 @@
 from typing import Any, Literal
 
 import torch
-from jsonargparse.typing import NonNegativeFloat, PositiveInt, restricted_number_type
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
@@ -11,7 +11,6 @@ from pfl_lightning.methods.base import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
 from pfl_lightning.server import adding, quantile_from_sums
 
-Share: Any = restricted_number_type("Share", float, [(">", 0), ("<=", 1)])
 RESOLUTION = 1e-5  # of a quantile from sums
 FORWARD = 1 / 3  # of the time of a local epoch: a step's backward pass costs twice its forward pass
 
@@ -70,7 +69,8 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = torch.cat(list(self.chunks.map(self._losses, batch.examples))).cpu()
+        chunks = self.chunks.map(self._losses, batch.examples)
+        losses = torch.cat(list(self.progress.over("choosing", batch.examples.counts, chunks))).cpu()
         self.check_finite(losses)
         if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
             self.threshold.fill_(self._threshold(losses, batch))

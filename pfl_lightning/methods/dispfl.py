@@ -1,13 +1,12 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import Tensor
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt, Share
 from pfl_lightning.client import Examples, Masked, Penalty, Phase, sparse_training
 from pfl_lightning.data import Round
 from pfl_lightning.methods.gossip import Gossip
-from pfl_lightning.methods.sparsity import Share
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key

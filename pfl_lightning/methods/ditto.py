@@ -1,8 +1,8 @@
 from typing import Any
 
-from jsonargparse.typing import NonNegativeFloat, PositiveInt
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeFloat, PositiveInt
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.methods.base import Method
 from pfl_lightning.seeding import Key

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from pfl_lightning.client import Examples, Penalty, Phase
+from pfl_lightning.client import Cost, Examples, Penalty, Phase
 from pfl_lightning.data import Judgement, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
@@ -62,10 +62,6 @@ class Evaluated(Lifecycle):
     @abstractmethod
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
         """A local phase of the current round that trains one part of the network."""
-
-    @abstractmethod
-    def received(self, ids: Tensor) -> Params:
-        """Tensors that clients start a round with, ``[cohort, ...]``."""
 
     @property
     def judged_models(self) -> tuple[str, ...]:
@@ -136,6 +132,21 @@ class Evaluated(Lifecycle):
 
     # One evaluation
 
+    def evaluation_cost(self) -> Cost:
+        """What an evaluation costs all clients, in the order in which they are evaluated."""
+        data = federated(self.trainer)
+        if "evaluating" not in self._rehearsals:
+            one = data.make_judgement(slice(1)).train.to(self.device)
+            models = self._judge_new if self.new_head_epochs else self.judge
+            self.rehearse("evaluating", lambda: list(models(one, ("rehearsal",))))
+        counts = {split: table.counts[data.evaluation_order] for split, table in data.tables.items()}
+        cost = self._rehearsals["evaluating"].cost(counts["train"])
+        scored = torch.stack([counts[split] for split in data.judged_splits]).sum(0)
+        return cost._replace(visits=cost.visits + len(self.evaluated_models) * scored)
+
+    def _begin_evaluation(self) -> None:
+        self.progress.begin("evaluating", self.evaluation_cost().visits)
+
     @property
     def metrics(self) -> dict[str, ClientScore]:
         """The clients' scores in the current evaluation, by ``split/model``."""
@@ -162,6 +173,11 @@ class Evaluated(Lifecycle):
         """Stop a diverged run with a PflError, before it is evaluated and saved."""
         if (loss := self.trainer.callback_metrics.get("train/loss")) is not None:
             self.check_finite(loss)
+        self._begin_evaluation()
+
+    def on_test_epoch_start(self) -> None:
+        """Count the evaluation's progress from here."""
+        self._begin_evaluation()
 
     def validation_step(self, batch: Judgement, batch_idx: int) -> None:
         """Evaluate some clients with each of their models, on each split."""
@@ -185,6 +201,7 @@ class Evaluated(Lifecycle):
 
     def on_validation_epoch_end(self) -> None:
         """Log summaries of the scores over the clients, then reset them."""
+        self.progress.end()
         self.log_clock()
         for name, metric in self.metrics.items():
             summary = metric.compute().items()

@@ -1,10 +1,10 @@
 from typing import Any
 
-from jsonargparse.typing import PositiveFloat
 from torch import Tensor
 
+from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.message_passing import MessagePassing, Sigma
+from pfl_lightning.methods.message_passing import MessagePassing
 from pfl_lightning.server import distance_attention
 
 
@@ -30,7 +30,7 @@ class FedAMP(MessagePassing):
         kwargs: See ``MessagePassing``.
     """
 
-    def __init__(self, sigma: Sigma = 10.0, attention_lr: PositiveFloat = 0.1, **kwargs: Any) -> None:
+    def __init__(self, sigma: PositiveFloat = 10.0, attention_lr: PositiveFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.sigma, self.attention_lr = sigma, attention_lr
 

@@ -2,8 +2,7 @@ from math import ceil
 from typing import Any
 from warnings import warn
 
-from jsonargparse.typing import NonNegativeFloat, PositiveFloat
-
+from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat
 from pfl_lightning.client import Correlation
 from pfl_lightning.data import federated
 from pfl_lightning.methods.moving_copy import COPY, MovingCopy

@@ -1,8 +1,8 @@
 from typing import Any, ClassVar
 
-from jsonargparse.typing import PositiveFloat, PositiveInt
 from torch import Tensor
 
+from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.base import Method
 from pfl_lightning.models import Part

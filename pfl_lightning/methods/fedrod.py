@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from jsonargparse.typing import PositiveInt
 from torch import Tensor, nn
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method

@@ -1,9 +1,9 @@
 from typing import Any
 
-from jsonargparse.typing import ClosedUnitInterval
 from torch import Tensor
 
-from pfl_lightning.methods.message_passing import MessagePassing, Sigma
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat
+from pfl_lightning.methods.message_passing import MessagePassing
 from pfl_lightning.server import cosine_attention
 
 
@@ -32,7 +32,7 @@ class HeurFedAMP(MessagePassing):
         kwargs: See ``MessagePassing``.
     """
 
-    def __init__(self, self_weight: ClosedUnitInterval = 0.5, sigma: Sigma = 10.0, **kwargs: Any) -> None:
+    def __init__(self, self_weight: ClosedUnitInterval = 0.5, sigma: PositiveFloat = 10.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.self_weight, self.sigma = self_weight, sigma
 

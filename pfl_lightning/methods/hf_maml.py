@@ -1,8 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from jsonargparse.typing import PositiveFloat
-
+from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.client import Gradient, Phase
 from pfl_lightning.methods.per_fedavg import PerFedAvg
 from pfl_lightning.tree import Tree

@@ -1,5 +1,5 @@
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, cast
@@ -9,18 +9,22 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pfl_lightning.client import Engine
+from pfl_lightning.client import Cost, Engine, Examples, Rehearsal
 from pfl_lightning.data import FederatedDataModule, Round, federated
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
+from pfl_lightning.methods.checkpoint import check_method, check_tensors, refusal
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
+from pfl_lightning.methods.progress import Progress
+from pfl_lightning.methods.server_optimizer import ServerOptimizer, check_optimizer
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network, Part
+from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, restored, stored
 from pfl_lightning.system import Clock, Ledger
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Params, Tree
 
 
 class Lifecycle(pl.LightningModule, ABC):
@@ -35,6 +39,7 @@ class Lifecycle(pl.LightningModule, ABC):
         clients: The tensors that each client keeps.
         engine: Runs the local work of clients.
         chunks: Splits cohorts into chunks that fit in memory.
+        progress: How far the current round or evaluation is.
         clock: Rounds completed, and simulated seconds.
         ledger: Bits communicated.
         built_for: Arguments of ``build``, such as the input shape and the number of classes.
@@ -54,12 +59,13 @@ class Lifecycle(pl.LightningModule, ABC):
     lr: float
     sparsity: Sparsity
 
-    def __init__(self, server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer], sums: Sums) -> None:
+    def __init__(self, server_optimizer: ServerOptimizer, sums: Sums) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.make_optimizer, self.sums = server_optimizer, sums
-        self.clock, self.ledger = Clock(), Ledger()
+        self.clock, self.ledger, self.progress = Clock(), Ledger(), Progress()
         self.scores = nn.ModuleDict()
+        self._rehearsals: dict[str, Rehearsal] = {}
 
     # Implemented by methods
 
@@ -108,6 +114,14 @@ class Lifecycle(pl.LightningModule, ABC):
             return self.judged_models
         return ("refitted", *(model for model in self.judged_models if model == "global"))
 
+    @abstractmethod
+    def received(self, ids: Tensor) -> Params:
+        """Tensors that clients start a round with, ``[cohort, ...]``."""
+
+    @abstractmethod
+    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Local work of the clients in a round."""
+
     # Building for a data set
 
     def setup(self, stage: str) -> None:
@@ -116,6 +130,7 @@ class Lifecycle(pl.LightningModule, ABC):
         self.build_for(data)
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.scores.clear()
+        self._rehearsals.clear()
         for split in data.judged_splits:
             for model in self.evaluated_models:
                 kind = ClientLoss if data.regression or split == "train" else ClientAccuracy
@@ -134,6 +149,7 @@ class Lifecycle(pl.LightningModule, ABC):
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
             self.build(*shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients)
+        check_optimizer(self.make_optimizer, self.network.parameters())
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
                 f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "
@@ -185,6 +201,24 @@ class Lifecycle(pl.LightningModule, ABC):
         self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(cohort_size), prog_bar=True)
 
+    # What work costs
+
+    def training_cost(self, cohort: Examples) -> Cost:
+        """What ``local`` costs these clients; it is rehearsed once in a run, with the first of them."""
+        if "training" not in self._rehearsals:
+            one = cohort.rows(0, 1)
+            self.rehearse("training", lambda: self.local(one, self.received(one.ids), ("rehearsal",)))
+        return self._rehearsals["training"].cost(cohort.counts)
+
+    def rehearse(self, name: str, work: Callable[[], object]) -> None:
+        """Note what some work asks of the engine, which does nothing meanwhile."""
+        engine, self.engine = self.engine, Rehearsal(self.network)
+        try:
+            work()
+            self._rehearsals[name] = self.engine
+        finally:
+            self.engine = engine
+
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -200,13 +234,32 @@ class Lifecycle(pl.LightningModule, ABC):
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restore clock, ledger and counts; build the method, unless it is built; unpack, and take its float type."""
+        """Restore clock, ledger and counts; build the method, unless it is built; unpack, and take its float type.
+
+        Raises:
+            PflError: If the checkpoint lacks or distorts an entry, or is of another method, network or data set.
+        """
+        check_method(checkpoint)
         self.clock = Clock(**checkpoint["clock"])
         self.ledger = Ledger(**checkpoint.get("ledger", {}))  # older checkpoints have none, and no counts
         self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))
         if not hasattr(self, "clients"):
-            self.build(**checkpoint["shape"])
+            self._build_again(checkpoint)
         self.chunks.limit = checkpoint["engine"]["limit"]
-        checkpoint["state_dict"] = restored(checkpoint["state_dict"])
-        dtypes = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
-        nn.ModuleList([self.network, self.clients]).to(dtypes[0])
+        self._unpack(checkpoint)
+
+    def _build_again(self, checkpoint: dict[str, Any]) -> None:
+        try:
+            self.build(**checkpoint["shape"])
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise refusal(checkpoint, f"shape: the network cannot be built for it ({one_line(error)})") from error
+
+    def _unpack(self, checkpoint: dict[str, Any]) -> None:
+        """Replace the packed tensors by whole ones, and check that they are those of this method."""
+        try:
+            checkpoint["state_dict"] = restored(checkpoint["state_dict"])
+        except (RuntimeError, IndexError, KeyError) as error:
+            raise refusal(checkpoint, f"state_dict: a tensor cannot be unpacked ({one_line(error)})") from error
+        floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
+        nn.ModuleList([self.network, self.clients]).to(floats[0] if floats else None)
+        check_tensors(checkpoint, self.state_dict())

@@ -1,34 +1,77 @@
 import importlib
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
-import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
+from pfl_lightning.errors import one_line
 from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.checkpoint import Content, check_run, read_checkpoint, refusal
 from pfl_lightning.methods.sparsity import Sparsity
 
 
 def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     """Load a method from a checkpoint, with its own class, ready to be evaluated or trained further.
 
+    Of the classes that a checkpoint names, only those are called that are methods, or of the types that a method's
+    arguments have. To look a class up, the module that it names is imported: see SECURITY.
+
     Args:
         path: The checkpoint.
         arguments: Constructor arguments that the checkpoint lacks: ``network``, ``server_optimizer``, ``sums`` and
             ``topology``, unless they are the defaults. Checkpoints of ``pfl fit`` need none.
+
+    Raises:
+        PflError: If the checkpoint is damaged, or something in it is missing or wrong.
     """
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    if "config" in checkpoint:
-        parser = ArgumentParser()
-        parser.add_subclass_arguments(Method, "model")
-        method: Method = parser.instantiate(parser.parse_object({"model": checkpoint["config"]["model"]})).model
-    else:
-        module, _, name = checkpoint["method"].rpartition(".")
-        kind = getattr(importlib.import_module(module), name)
-        offered = ArgumentParser().add_class_arguments(kind)  # a subclass may fix arguments of its base
-        known = {name: value for name, value in checkpoint["hyper_parameters"].items() if name in offered}
-        method = kind(**{**known, **arguments})
-        method.sparsity = Sparsity(**checkpoint.get("sparsity", {}))  # older checkpoints have none
+    checkpoint = read_checkpoint(path)
+    method = _from_settings(checkpoint) if "config" in checkpoint else _from_arguments(checkpoint, arguments)
     method.on_load_checkpoint(checkpoint)
     method.load_state_dict(checkpoint["state_dict"])
     return method
+
+
+def _from_settings(checkpoint: Content) -> Method:
+    """Make the method as the command line did."""
+    check_run(checkpoint)
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(Method, "model")
+    settings = _parsed(checkpoint, "config", parser, {"model": checkpoint["config"]["model"]})
+    method: Method = parser.instantiate(settings).model
+    return method
+
+
+def _from_arguments(checkpoint: Content, arguments: dict[str, Any]) -> Method:
+    """Make the method from the hyperparameters that Lightning has saved."""
+    kind = _method_class(checkpoint)
+    saved = _arguments(checkpoint, "hyper_parameters", kind, checkpoint["hyper_parameters"])
+    method = kind(**{**saved, **arguments})
+    method.sparsity = Sparsity(**_arguments(checkpoint, "sparsity", Sparsity, checkpoint.get("sparsity", {})))
+    return method
+
+
+def _method_class(checkpoint: Content) -> type[Method]:
+    module, _, name = checkpoint["method"].rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise refusal(checkpoint, f"method: cannot find the class ({one_line(error)})") from error
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise refusal(checkpoint, f"method: {checkpoint['method']} is not possible; allowed: a subclass of Method")
+    return kind
+
+
+def _arguments(checkpoint: Content, entry: str, kind: type, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The saved arguments that a class has, each of the type that it has there; a subclass may fix some of its base."""
+    parser = ArgumentParser(exit_on_error=False)
+    known = {name: saved[name] for name in parser.add_class_arguments(kind) if name in saved}
+    return dict(_parsed(checkpoint, entry, parser, known))
+
+
+def _parsed(checkpoint: Content, entry: str, parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
+    try:
+        parsed: Namespace = parser.parse_object(values, defaults=False)
+    except (ArgumentError, TypeError, ValueError) as error:
+        raise refusal(checkpoint, f"{entry}: {one_line(error)}") from error
+    return parsed

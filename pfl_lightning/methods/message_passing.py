@@ -3,10 +3,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from jsonargparse.typing import NonNegativeFloat, restricted_number_type
 from torch import Tensor
 from torch.optim import SGD
 
+from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
@@ -14,8 +14,6 @@ from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
-
-Sigma: Any = restricted_number_type("Sigma", float, [(">", 0), ("<", float("inf"))])
 
 
 class MessagePassing(Method):

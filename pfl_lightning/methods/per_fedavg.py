@@ -2,9 +2,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from jsonargparse.typing import PositiveFloat
 from torch import Tensor
 
+from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.client import Examples, Gradient, Phase
 from pfl_lightning.methods.base import Method
 from pfl_lightning.seeding import Key

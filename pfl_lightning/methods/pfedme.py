@@ -1,7 +1,6 @@
 from typing import Any
 
-from jsonargparse.typing import NonNegativeFloat, PositiveFloat
-
+from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat
 from pfl_lightning.client import Proximity
 from pfl_lightning.methods.moving_copy import COPY, MovingCopy
 

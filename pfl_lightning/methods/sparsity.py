@@ -1,18 +1,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from jsonargparse.typing import NonNegativeFloat, PositiveFloat, restricted_number_type
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat, Share
 from pfl_lightning.client import SmoothL1
 from pfl_lightning.errors import PflError
 from pfl_lightning.metrics import density
 from pfl_lightning.tree import Tree
 
-Share: Any = restricted_number_type("Share", float, [(">", 0), ("<=", 1)], docstring="a share above 0, up to 1")
 ROUNDING = 1e-9  # a share of entries may come out a little above a whole number
 
 

@@ -1,6 +1,6 @@
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.models.network import Network, check_images
 
 

@@ -1,8 +1,8 @@
 from math import prod
 
-from jsonargparse.typing import PositiveInt
 from torch import nn
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.models.network import Network, outputs
 
 

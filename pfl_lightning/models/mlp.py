@@ -2,9 +2,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
 
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.models.network import Network
 

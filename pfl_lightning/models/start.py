@@ -3,7 +3,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.memory import is_exhausted
 from pfl_lightning.models.network import Network
 from pfl_lightning.seeding import seed_of
 
@@ -23,11 +24,11 @@ def start_network(
         pretrained: Pretrained tensors by name; names that the network does not have are ignored.
 
     Raises:
-        PflError: If the network does not fit the inputs, or a pretrained tensor does not fit the network.
+        PflError: If the network does not fit the inputs or the memory, or a pretrained tensor does not fit the network.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
-        network = make(input_shape, num_classes)
+        network = _made(make, input_shape, num_classes)
     tensors = network.state_dict()
     for name in tensors.keys() & pretrained.keys():
         if tensors[name].shape != pretrained[name].shape:
@@ -37,3 +38,13 @@ def start_network(
             )
         tensors[name].copy_(pretrained[name])
     return network
+
+
+def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> Network:
+    """Make a network; if memory does not suffice, say that it is because of the network."""
+    try:
+        return make(input_shape, num_classes)
+    except (MemoryError, RuntimeError) as error:
+        if not is_exhausted(error):
+            raise
+        raise PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one") from error

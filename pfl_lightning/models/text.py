@@ -1,8 +1,8 @@
 import torch
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.models.network import Network, outputs
 from pfl_lightning.models.recurrent import GRU, LSTM, dropout_layer

@@ -1,9 +1,9 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 from torch import nn
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.models.mlp import linear_layers
 from pfl_lightning.models.network import Network, check_images
 

@@ -1,7 +1,7 @@
-from jsonargparse.typing import PositiveInt
 from torch import Tensor, nn
 from torchvision.models.resnet import conv1x1, conv3x3
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.models.network import Network, check_images
 from pfl_lightning.models.resnet import residual_layers

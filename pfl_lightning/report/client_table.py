@@ -1,6 +1,5 @@
 """Reads ``clients.csv``: the results of every client, at every evaluation."""
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import LOSS, Quantity
+from pfl_lightning.report.run_files import Row, read_table, whole_number
+
+COLUMNS = ("round", "split", "model", "client", "samples", "correct", "loss")
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -39,10 +42,32 @@ Evaluations = Mapping[tuple[str, str, int], Clients]
 
 
 def read_clients(path: Path) -> Evaluations:
-    """Read the whole table once."""
-    found: dict[tuple[str, str, int], list[tuple[int, int, int, float]]] = {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            client = int(row["client"]), int(row["samples"]), int(row["correct"]), float(row["loss"])
-            found.setdefault((row["split"], row["model"], int(row["round"])), []).append(client)
-    return {key: Clients(*map(np.array, zip(*sorted(clients), strict=True))) for key, clients in found.items()}
+    """Read the whole table once. The last evaluation is left out if clients are missing: it may be being written.
+
+    Raises:
+        PflError: If the table cannot be read, or holds what no evaluation gives.
+    """
+    found: dict[tuple[str, str, int], dict[int, tuple[int, int, int, float]]] = {}
+
+    def add(row: Row) -> None:
+        key = row["split"], row["model"], whole_number(row["round"])
+        client, samples, correct = whole_number(row["client"]), whole_number(row["samples"], 1), int(row["correct"])
+        if not 0 <= correct <= samples:
+            raise ValueError(f"{correct} correct predictions of {samples} samples")
+        if client in found.setdefault(key, {}):
+            raise ValueError(f"client {client} is there twice")
+        found[key][client] = client, samples, correct, float(row["loss"])
+
+    read_table(path, COLUMNS, add)
+    rounds = sorted({round_index for *_, round_index in found})
+    judged = [{key[:2]: rows.keys() for key, rows in found.items() if key[2] == at} for at in rounds]
+    whole = [clients == judged[0] for clients in judged]
+    if not all(whole[:-1]):
+        at = rounds[whole.index(False)]
+        raise PflError(f"runs: '{path}' has other clients in round {at} than in round {rounds[0]}")
+    kept = rounds if all(whole) else rounds[:-1]
+    return {
+        key: Clients(*map(np.array, zip(*sorted(rows.values()), strict=True)))
+        for key, rows in found.items()
+        if key[2] in kept
+    }

@@ -1,19 +1,19 @@
 """Reads run folders, without the training code."""
 
-import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
 from pfl_lightning.report.client_table import Evaluations, Floats, read_clients
+from pfl_lightning.report.run_files import Row, read_settings, read_table, whole_number
 from pfl_lightning.settings import class_name, flat, is_doubling, named_callbacks
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
@@ -95,16 +95,15 @@ def read_run(folder: Path) -> Run:
         raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
     if missing := [name for name in FILES if not (folder / name).is_file()]:
         raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    if not isinstance(config, dict) or not config.keys() >= {"seed_everything", "model", "data", "trainer"}:
-        raise PflError(f"runs: '{folder}/config.yaml' was not written by pfl fit; allowed: run folders of pfl fit")
-    with (folder / "metrics.csv").open(newline="") as file:
-        reader = csv.DictReader(file)
-        tags = [tag for name in reader.fieldnames or () if (tag := TEST_MEAN.fullmatch(name))]
-        logged = list(reader)
+    config = read_settings(folder / "config.yaml")
+    names, logged = read_table(folder / "metrics.csv", ("round", COMPUTE), _numbers)
+    if any(later["round"] <= row["round"] for row, later in pairwise(logged)):
+        raise PflError(f"runs: '{folder}/metrics.csv' has rounds out of order; allowed: run folders of pfl fit")
+    tags = [tag for name in names if (tag := TEST_MEAN.fullmatch(name))]
     clients = read_clients(folder / "clients.csv")
     known = {round_index for split, _, round_index in clients if split == "test"}
-    rows = [row for row in logged if tags and all(row[tag[0]] for tag in tags) and int(row["round"]) in known]
+    needed = {COMPUTE, *(tag[0] for tag in tags)}
+    rows = [row for row in logged if tags and needed <= row.keys() and row["round"] in known]
     if not rows:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
     return Run(
@@ -113,13 +112,13 @@ def read_run(folder: Path) -> Run:
         dict(_settings(config)),
         QUANTITIES[tags[0][2]],
         np.array([int(row["round"]) for row in rows]),
-        np.array([float(row[COMPUTE]) for row in rows]),
-        {tag[1]: np.array([float(row[tag[0]]) for row in rows]) for tag in tags},
+        np.array([row[COMPUTE] for row in rows]),
+        {tag[1]: np.array([row[tag[0]] for row in rows]) for tag in tags},
         clients,
         {
-            tag: {int(row["round"]): float(row[tag]) for row in logged if row[tag]}
-            for tag in logged[0]
-            if tag in LOGGED or tag.startswith(KINDS)
+            name: {int(row["round"]): row[name] for row in logged if name in row}
+            for name in names
+            if name in LOGGED or name.startswith(KINDS)
         },
     )
 
@@ -138,6 +137,11 @@ def check_same_data(runs: Sequence[Run]) -> None:
                 raise PflError(
                     f"{key}: {was} in '{first.folder}', {now} in '{run.folder}'; allowed: runs on the same data"
                 )
+
+
+def _numbers(row: Row) -> dict[str, float]:
+    """The values of a round; what was not logged in it is left out."""
+    return {name: float(cell) for name, cell in row.items() if cell} | {"round": whole_number(row["round"])}
 
 
 def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,7 @@
 import torch
-from jsonargparse.typing import PositiveFloat
 from torch import Tensor
 
+from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.fixed_point import FixedPoint

@@ -1,17 +1,21 @@
 """Who exchanges models with whom where there is no server: graphs of the clients."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from io import BytesIO
 from math import inf, isqrt, log
 from pathlib import Path
 
 import networkx as nx
-from jsonargparse.typing import ClosedUnitInterval, PositiveInt
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
 DRAWS = 1000  # of a random graph, until one is connected
+HOPELESS = (
+    15  # clients without a neighbour, on average: their number is nearly Poisson, so e^-15 of the graphs have none
+)
 
 
 class Topology(ABC):
@@ -112,14 +116,15 @@ class ErdosRenyi(Topology):
         Raises:
             PflError: If none was found, because the probability is too small.
         """
-        for attempt in range(DRAWS):
+        lonely = num_clients * (1 - self.edge_probability) ** (num_clients - 1)
+        for attempt in range(DRAWS if lonely < HOPELESS else 0):
             graph = nx.gnp_random_graph(num_clients, self.edge_probability, seed_of(seed, attempt))
             if nx.is_connected(graph):
                 return graph
         usual = min(1.0, log(num_clients) / num_clients)  # above it, large graphs are connected
         raise PflError(
-            f"model.topology.edge_probability: {self.edge_probability} is not possible with {num_clients} clients: no "
-            f"connected graph in {DRAWS} draws; allowed: about {usual:.1g} or more"
+            f"model.topology.edge_probability: {self.edge_probability} is not possible with {num_clients} clients: "
+            f"such graphs are not connected; allowed: about {usual:.1g} or more"
         )
 
 
@@ -168,10 +173,29 @@ class GraphFile(Topology):
         try:
             if self.path.suffix == ".graphml":
                 return nx.read_graphml(BytesIO(content), node_type=int)
-            lines, weight = content.decode().splitlines(), [("weight", float)]
-            return nx.parse_edgelist(lines, create_using=nx.MultiGraph, nodetype=int, data=weight)
+            graph = nx.MultiGraph()
+            graph.add_edges_from([_edge(*line) for line in _lines(content.decode())])
+            return graph
         except (ValueError, TypeError, LookupError, SyntaxError, nx.NetworkXError) as error:
             raise self._error(f"its text ({error})", "GraphML (.graphml), or two ids on each line") from error
 
     def _error(self, what: str, allowed: str) -> PflError:
         return PflError(f"model.topology.path: '{self.path}' is not possible: {what}; allowed: {allowed}")
+
+
+def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Numbers and fields of the lines of a text that are not empty but for a comment."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if fields := line.partition("#")[0].split():
+            yield number, fields
+
+
+def _edge(number: int, fields: list[str]) -> tuple[int, int, dict[str, float]]:
+    """A link, with its weight if it has one."""
+    if len(fields) not in (2, 3):
+        raise ValueError(f"line {number}: {' '.join(fields)}")
+    try:
+        weight = {"weight": float(fields[2])} if len(fields) == 3 else {}
+        return int(fields[0]), int(fields[1]), weight
+    except ValueError as error:
+        raise ValueError(f"line {number}: {error}") from error

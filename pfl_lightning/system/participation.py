@@ -1,9 +1,9 @@
 import random
 
 import numpy as np
-from jsonargparse.typing import PositiveInt
 from numpy.typing import NDArray
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system.speeds import Times

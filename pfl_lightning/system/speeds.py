@@ -9,10 +9,10 @@ Differs: the paper writes "exponential with parameter lambda"; in its experiment
 from abc import ABC, abstractmethod
 
 import numpy as np
-from jsonargparse.typing import ClosedUnitInterval, NonNegativeInt, PositiveFloat
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat, Seed
 from pfl_lightning.errors import PflError
 
 Times = NDArray[np.float64]
@@ -27,7 +27,7 @@ class Speeds(ABC):
         seed: Seed of the times; it does not follow ``seed_everything``, so that all runs have the same speeds.
     """
 
-    def __init__(self, seed: NonNegativeInt = 0) -> None:
+    def __init__(self, seed: Seed = 0) -> None:
         self.seed = seed
 
     @abstractmethod
@@ -64,7 +64,7 @@ class FixedExponential(FixedSpeeds):
         seed: Seed of the times alone.
     """
 
-    def __init__(self, mean: PositiveFloat = 1.0, seed: NonNegativeInt = 0) -> None:
+    def __init__(self, mean: PositiveFloat = 1.0, seed: Seed = 0) -> None:
         super().__init__(seed)
         self.mean = mean
 
@@ -88,7 +88,7 @@ class TwoPopulation(FixedSpeeds):
         stragglers: ClosedUnitInterval = 0.1,
         fast_mean: PositiveFloat = 0.1,
         slow_mean: PositiveFloat = 10.0,
-        seed: NonNegativeInt = 0,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(seed)
         self.stragglers, self.fast_mean, self.slow_mean = stragglers, fast_mean, slow_mean
@@ -108,7 +108,7 @@ class UniformTime(FixedSpeeds):
         seed: Not used.
     """
 
-    def __init__(self, seconds: PositiveFloat = 1.0, seed: NonNegativeInt = 0) -> None:
+    def __init__(self, seconds: PositiveFloat = 1.0, seed: Seed = 0) -> None:
         super().__init__(seed)
         self.seconds = seconds
 
@@ -129,7 +129,7 @@ class DynamicExponential(Speeds):
         PflError: If the smallest mean is larger than the largest.
     """
 
-    def __init__(self, low: PositiveFloat = 0.01, high: PositiveFloat = 1.0, seed: NonNegativeInt = 0) -> None:
+    def __init__(self, low: PositiveFloat = 0.01, high: PositiveFloat = 1.0, seed: Seed = 0) -> None:
         super().__init__(seed)
         if low > high:
             raise PflError(f"data.speeds.low: {low} is not possible; allowed: up to data.speeds.high, {high}")

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 
@@ -6,6 +7,7 @@ import torch
 
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.callbacks.checkpointing import Stopped
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
 
@@ -77,12 +79,12 @@ def test_a_crash_while_saving_leaves_the_checkpoints_alone(ragged_data, fit, tmp
     fit(small(), ragged_data(), 4)
     before = rounds_in(tmp_path / "run")
 
-    def half_a_file(checkpoint, path, *args, **kwargs):
-        with open(path, "wb") as file:
-            file.write(b"half")
-        raise OSError("disk full")
+    def half_a_file(checkpoint, file):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lightning.fabric.plugins.io.torch_io._atomic_save", half_a_file)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(torch, "save", half_a_file)
+    with pytest.raises(PflError, match=r"checkpoint: cannot write '.*' \(No space left on device\); the checkpoints"):
         fit(small(), ragged_data(), 6, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
     assert rounds_in(tmp_path / "run") == before
+    assert not list(tmp_path.rglob("*.tmp"))

@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from fakes.checkpoints import content
 
 from pfl_lightning.callbacks.run_folder import new_folder
 from pfl_lightning.cli.runs import find_resume, refuse_changes
@@ -31,9 +32,9 @@ def changed(*path, value):
     return settings
 
 
-def save(folder, **content):
+def save(folder, rounds=2):
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save({"method": "FedRep", **content}, folder / "last.ckpt")
+    torch.save(content(rounds), folder / "last.ckpt")
     return folder / "last.ckpt"
 
 
@@ -138,7 +139,7 @@ def test_a_new_run_takes_the_next_number(tmp_path):
 
 def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
     for number in (2, 10):
-        save(tmp_path / f"version_{number}" / "checkpoints", global_step=number)
+        save(tmp_path / f"version_{number}" / "checkpoints", number)
     (tmp_path / "version_11").mkdir()
     resume = find_resume("last", tmp_path)
     assert resume.folder == tmp_path / "version_10"
@@ -147,10 +148,10 @@ def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
 
 def test_a_truncated_checkpoint_falls_back_with_a_warning(tmp_path):
     folder = tmp_path / "version_0" / "checkpoints"
-    last = save(folder, global_step=1).rename(folder / "previous.ckpt")
-    last = save(folder, global_step=2)
+    last = save(folder, 1).rename(folder / "previous.ckpt")
+    last = save(folder, 2)
     last.write_bytes(last.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match="not complete; falling back"):
+    with pytest.warns(UserWarning, match="damaged; falling back"):
         resume = find_resume("last", tmp_path)
     assert (resume.content["global_step"], resume.folder) == (1, tmp_path / "version_0")
 
@@ -162,11 +163,11 @@ def test_an_older_checkpoint_starts_a_run_of_its_own(tmp_path):
     assert find_resume(str(best), tmp_path).folder is None
 
 
-@pytest.mark.parametrize("content", [None, b"not a checkpoint"])
-def test_a_missing_or_unreadable_checkpoint_is_an_error(content, tmp_path):
+@pytest.mark.parametrize("written", [None, b"not a checkpoint"])
+def test_a_missing_or_unreadable_checkpoint_is_an_error(written, tmp_path):
     path = tmp_path / "x.ckpt"
-    if content:
-        path.write_bytes(content)
+    if written:
+        path.write_bytes(written)
     with pytest.raises(PflError, match=r"ckpt_path: .*x\.ckpt"):
         find_resume(str(path), tmp_path)
 

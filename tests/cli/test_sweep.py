@@ -105,6 +105,17 @@ def test_a_finished_run_with_other_settings_is_not_taken_for_one(capsys):
         assert told[0].startswith(f"1/1 fedavg, seed 1: failed: {line}")
 
 
+@pytest.mark.parametrize(("file", "line"), [("sweep", "Not a directory"), ("sweep/fedavg/seed_3", "File exists")])
+def test_a_file_in_the_place_of_a_folder_fails_its_run_alone(file, line, capsys):
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).write_text("mine")
+    code, told = swept(capsys, "--methods=fedavg.yaml", "--seeds=3", "--", "--config=data.yaml")
+    assert code == 1
+    assert told[-1].startswith("1/1 fedavg, seed 3: failed: ")
+    assert line in told[-1]
+    assert Path(file).read_text() == "mine"
+
+
 def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, capsys):
     vary = ["--vary", "model.lr=0.1,1e-3", "--vary", "model.network.hidden=[8],[4, 4]"]
     swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", "2", *vary, "--", "--config=data.yaml", "--model.lr=0.5")

@@ -91,7 +91,7 @@ def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
         (
             ["--model.topology=ErdosRenyi", "--model.topology.edge_probability=0"],
             1,
-            "model.topology.edge_probability: 0.0 is not possible with 6 clients: no connected graph",
+            "model.topology.edge_probability: 0.0 is not possible with 6 clients: such graphs are not",
         ),
         (
             ["--model.topology=ErdosRenyi", "--model.topology.redraw_every=0"],

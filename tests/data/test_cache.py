@@ -1,10 +1,20 @@
 import os
+import pickle
 
 import pytest
 import torch
 
 from pfl_lightning.data.cache import cached
 from pfl_lightning.errors import PflError
+
+TYPES = {"inputs": torch.uint8, "calls": torch.int64}
+
+
+class Run:
+    """Makes a file when it is unpickled."""
+
+    def __reduce__(self):
+        return open, ("ran", "w")
 
 
 class Parser:
@@ -23,7 +33,7 @@ class Parser:
         return {"inputs": torch.tensor(list(content), dtype=torch.uint8), "calls": torch.tensor(self.calls)}
 
     def __call__(self, version=1, name="texts", sources=None):
-        return cached(self.parse, sources or self.sources, self.folder, name, version)
+        return cached(self.parse, TYPES, sources or self.sources, self.folder, name, version)
 
     @property
     def kept(self):
@@ -31,7 +41,8 @@ class Parser:
 
 
 @pytest.fixture
-def parser(tmp_path):
+def parser(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     return Parser(tmp_path)
 
 
@@ -86,6 +97,67 @@ def test_one_file_is_kept_for_each_name(parser):
     assert parser.calls == 9
 
 
+def test_no_changed_byte_is_believed(parser):
+    parser()
+    (path,) = parser.kept
+    intact = path.read_bytes()
+    for place in range(0, len(intact), 7):
+        path.write_bytes(intact[:place] + bytes([intact[place] ^ 1]) + intact[place + 1 :])
+        assert bytes(parser()["inputs"].tolist()) == b"a.csvb.csv"
+
+
+def others(parser):
+    """What another cache could hold, by what tells it from this one."""
+    (path,) = parser.kept
+    content, tensors = torch.load(path), parser.parse()
+    return path, {
+        "key": {**content, "key": "another"},
+        "no key": tensors,
+        "names": {**content, "tensors": {"inputs": tensors["inputs"]}},
+        "types": {**content, "tensors": {**tensors, "inputs": tensors["inputs"].float()}},
+        "no tensors": {**content, "tensors": dict.fromkeys(tensors, 1)},
+        "a list": [content],
+    }
+
+
+@pytest.mark.parametrize("kind", ["key", "no key", "names", "types", "no tensors", "a list"])
+def test_a_file_with_something_else_is_replaced(parser, kind):
+    parser()
+    path, contents = others(parser)
+    calls = parser.calls
+    torch.save(contents[kind], path)
+    for _ in range(2):
+        assert parser()["calls"] == calls + 1
+
+
+def test_a_file_that_would_run_code_is_replaced(parser):
+    parser()
+    (path,) = parser.kept
+    path.write_bytes(pickle.dumps(Run()))
+    assert parser()["calls"] == 2
+    torch.save({"key": path.stem.rpartition("-")[2], "tensors": Run()}, path)
+    assert parser()["calls"] == 3
+    assert not (parser.folder / "ran").exists()
+
+
+def test_the_file_of_another_name_is_not_believed(parser):
+    for name in ("texts", "images"):
+        parser(name=name)
+    images, texts = parser.kept
+    texts.write_bytes(images.read_bytes())
+    assert parser(name="texts")["calls"] == 3
+
+
+def test_a_folder_in_place_of_the_file_costs_one_warning(parser):
+    parser()
+    (path,) = parser.kept
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(UserWarning, match="cannot keep"):
+        assert parser()["calls"] == 2
+    assert parser.kept == [path]
+
+
 @pytest.mark.parametrize("size", [0, 100, -1])
 def test_damaged_cache_is_replaced(parser, size):
     parser()
@@ -138,7 +210,7 @@ def test_parse_that_fails_leaves_nothing(parser):
         raise ValueError("no such column")
 
     with pytest.raises(ValueError, match="no such column"):
-        cached(fail, parser.sources, parser.folder, "texts", 1)
+        cached(fail, TYPES, parser.sources, parser.folder, "texts", 1)
     assert not list(parser.folder.glob(".pfl_cache/*"))
 
 
@@ -153,7 +225,7 @@ def test_folder_is_named_when_the_system_names_no_file(parser):
         raise OSError(5, "Input/output error")
 
     with pytest.raises(PflError) as caught:
-        cached(fail, parser.sources, parser.folder, "texts", 1)
+        cached(fail, TYPES, parser.sources, parser.folder, "texts", 1)
     assert str(caught.value) == f"data.root: cannot read '{parser.folder}' (Input/output error)"
 
 

@@ -21,7 +21,7 @@ from pfl_lightning.data import (
 from pfl_lightning.data.holdout import held_out_size
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import JudgementLoader
-from pfl_lightning.data.transforms import ImageTransform
+from pfl_lightning.data.transforms import ImageTransform, TokenVectors
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep, load_method
 from pfl_lightning.models import MLP
@@ -498,6 +498,26 @@ def test_the_fingerprint_tells_data_and_their_split():
 
     assert fingerprint() == fingerprint(seed=5)
     assert len({fingerprint(), fingerprint(partition_seed=1), fingerprint(val_fraction=0.2)}) == 3
+
+
+@pytest.mark.parametrize("place", [0, 1, 1000, -1])
+def test_the_fingerprint_tells_every_sample(place):
+    data = Digits()
+    data.setup()
+    before, samples = data.fingerprint(), data.tables["train"].samples
+    for tensor in (samples.inputs[place, 0, -1], samples.targets[place : place + 1 or None]):
+        tensor[0] ^= 1
+        assert data.fingerprint() != before
+        tensor[0] ^= 1
+        assert data.fingerprint() == before
+
+
+def test_the_fingerprint_tells_what_transforms_the_samples(ragged_data):
+    data = ragged_data()
+    data.setup()
+    before = data.fingerprint()
+    data.transform = lambda: TokenVectors(torch.zeros(2, 3))
+    assert data.fingerprint() != before
 
 
 def test_the_partition_by_speed_sees_what_the_rounds_see():

@@ -109,11 +109,13 @@ def test_vectors_of_the_wanted_words_are_read_exactly(tmp_path):
     np.testing.assert_array_equal(vectors["café"], np.float32([1, 2, 3]))
 
 
-@pytest.mark.parametrize("content", [GLOVE[:-3], GLOVE[:17], b"the 1 2 3 4\n", b"the 1 2 x\n", b"the\n"])
+@pytest.mark.parametrize(
+    "content", [GLOVE[:-3], GLOVE[:17], b"the 1 2 3 4\n", b"the 1 2 x\n", b"the 1 2 nan\n", b"the\n", b""]
+)
 def test_damaged_vectors_are_refused(tmp_path, content):
     path = tmp_path / "vectors.txt"
     path.write_bytes(content)
-    with pytest.raises(PflError, match=r"^data\.glove_root: cannot read '.*vectors\.txt'; unzip it again") as caught:
+    with pytest.raises(PflError, match=r"^data\.glove_root: .*vectors\.txt' \(.*\); unzip it again$") as caught:
         read_glove(path, ["the"], 3)
     assert "\n" not in str(caught.value)
 

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.server import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Torus
-from pfl_lightning.server.topology import DRAWS
 
 GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
@@ -123,9 +122,15 @@ def test_a_random_graph_that_is_never_connected_is_one_line(probability):
     with pytest.raises(PflError) as error:
         ErdosRenyi(probability).graph(20, seed=0)
     assert str(error.value) == (  # log(20) / 20 = 0.15
-        f"model.topology.edge_probability: {probability} is not possible with 20 clients: no connected graph in "
-        f"{DRAWS} draws; allowed: about 0.1 or more"
+        f"model.topology.edge_probability: {probability} is not possible with 20 clients: such graphs are "
+        "not connected; allowed: about 0.1 or more"
     )
+
+
+def test_a_hopeless_probability_is_refused_without_drawing(monkeypatch):
+    monkeypatch.setattr(nx, "gnp_random_graph", None)
+    with pytest.raises(PflError, match=r"0\.003 is not possible with 1000 clients: .* about 0\.007 or more"):
+        ErdosRenyi(0.003).graph(1000, seed=0)
 
 
 @pytest.mark.parametrize("text", ["0 1\n2 1\n", "# a path\n2 1\n\n0   1 # the first link\n", "0 1\r\n2 1"])
@@ -175,9 +180,10 @@ TEXT = "GraphML (.graphml), or two ids on each line"
         ("zero.txt", "0 1 1\n1 2 0", r"the weight 0.0 of the link \(1, 2\)", "positive numbers"),
         ("nan.txt", "0 1 nan\n1 2 1", r"the weight nan of the link \(0, 1\)", "positive numbers"),
         ("infinite.txt", "0 1 inf\n1 2 1", r"the weight inf of the link \(0, 1\)", "positive numbers"),
-        ("words.txt", "a b\nb c", r"its text \(.*a,b.*\)", TEXT),
-        ("weight.txt", "0 1 strong\n1 2", r"its text \(.*strong.*\)", TEXT),
-        ("columns.txt", "0 1 2 3\n1 2", r"its text \(.*\)", TEXT),
+        ("words.txt", "a b\nb c", r"its text \(line 1: .*'a'\)", TEXT),
+        ("weight.txt", "1 2\n0 1 strong", r"its text \(line 2: .*'strong'\)", TEXT),
+        ("columns.txt", "0 1 2 3\n1 2", r"its text \(line 1: 0 1 2 3\)", TEXT),
+        ("single.txt", "0 1\n\n2 # alone\n1 2", r"its text \(line 3: 2\)", TEXT),
         ("binary.txt", bytes(range(256)), r"its text \(.*utf-8.*\)", TEXT),
         ("binary.gz", bytes(range(256)), r"its text \(.*utf-8.*\)", TEXT),
         ("binary.graphml", bytes(range(256)), r"its text \(.*line 1.*\)", TEXT),

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple, get_args
 
 import lightning.pytorch as pl
 import torch
-from jsonargparse.typing import PositiveInt
 from lightning.pytorch.cli import LightningArgumentParser
 
 from benchmarks.population import MEBIBYTE, peak_mebibytes
 from benchmarks.timing import in_turns
-from pfl_lightning.cli.fit import PflCLI, check_trainer
+from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.cli.checks import check_trainer
+from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.client import BackendName
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError

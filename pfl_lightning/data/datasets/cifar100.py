@@ -1,8 +1,8 @@
 from typing import Any
 
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torchvision import datasets
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datasets.cifar10 import CIFAR10
 from pfl_lightning.data.partitions import Dirichlet
 
@@ -28,6 +28,7 @@ class CIFAR100(CIFAR10):
 
     source = datasets.CIFAR100
     folder = "cifar-100-python"
+    labels = "fine_labels"
     num_classes = official_classes = 100
     usual_partition = Dirichlet  # with 3 classes per client, 20 clients would leave classes out
     mean, std = (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)

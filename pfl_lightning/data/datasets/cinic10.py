@@ -1,8 +1,8 @@
 import gzip
 import io
 import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +19,15 @@ from pfl_lightning.data.download import Remote, fetch
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import GroupedDirichlet
 from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
 from pfl_lightning.errors import PflError, one_line
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SPLITS = ("train", "test")
+TYPES = {f"{split}/images": torch.uint8 for split in SPLITS} | {f"{split}/labels": torch.int64 for split in SPLITS}
 FOLDER = "CINIC-10"
+LARGEST = 1 << 26  # bytes of a file in the archive
 ARCHIVE = Remote(
     (
         "https://datashare.ed.ac.uk/server/api/core/bitstreams/e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
@@ -71,7 +74,7 @@ class CINIC10(FederatedDataModule):
             PflError: If the files are missing or one of them cannot be read.
         """
         sources = self._prepared()
-        tensors = cached(lambda: decode(sources), sources, self.path, "cinic10", version=1)
+        tensors = cached(lambda: decode(sources), TYPES, sources, self.path, "cinic10", version=1)
         train, test = (LabelledData(tensors[f"{split}/images"], tensors[f"{split}/labels"]) for split in SPLITS)
         warn_unless_official(self, (train, test), (90_000, 90_000))
         return train, test
@@ -112,14 +115,16 @@ def decode(sources: Sequence[Path]) -> dict[str, Tensor]:
     images: dict[str, dict[str, NDArray[np.uint8]]] = {split: {} for split in SPLITS}
     is_archive = sources[0].name == ARCHIVE.name
     for path, name, content in _unpacked(sources[0]) if is_archive else _files(sources):
-        split, label, _ = name.split("/")
-        if label not in CLASSES:
-            raise _damaged(path, f"{name}: no such class; allowed: {', '.join(CLASSES)}")
-        images[split][name] = _pixels(path, name, content)
+        with _reading(path, name):
+            split, label, _ = name.split("/")
+            if label not in CLASSES:
+                raise ValueError(f"no such class; allowed: {', '.join(CLASSES)}")
+            images[split][name] = _pixels(content)
     tensors = {}
     for split, by_name in images.items():
-        if not by_name:
-            raise _damaged(sources[0] if is_archive else sources[0].parents[2], f"no images in {split}")
+        with _reading(sources[0] if is_archive else sources[0].parents[2]):
+            if not by_name:
+                raise ValueError(f"no images in {split}")
         names = sorted(by_name)
         tensors[f"{split}/images"] = torch.from_numpy(np.stack([by_name.pop(name) for name in names]))
         tensors[f"{split}/labels"] = torch.tensor([CLASSES.index(name.split("/")[1]) for name in names])
@@ -132,34 +137,32 @@ def _files(sources: Sequence[Path]) -> Iterator[tuple[Path, str, bytes]]:
 
 
 def _unpacked(archive: Path) -> Iterator[tuple[Path, str, bytes]]:
-    try:
-        with (
-            rich.progress.open(archive, "rb", description="Decoding", **on_terminal()) as file,
-            gzip.open(file) as unzipped,
-            tarfile.open(fileobj=unzipped, mode="r|") as members,
-        ):
-            for member in members:
-                parts = Path(member.name).parts[-3:]  # some archives have a folder on top
-                is_image = len(parts) == 3 and parts[0] in SPLITS and member.name.endswith(".png")
-                if is_image and (content := members.extractfile(member)):
-                    yield archive, "/".join(parts), content.read()
-            while unzipped.read(1 << 20):  # a file that is cut off ends like a complete one for tarfile, not for gzip
-                pass
-    except (EOFError, OSError, tarfile.TarError, zlib.error) as error:
-        raise _damaged(archive, one_line(error)) from error
+    with (
+        _reading(archive),
+        rich.progress.open(archive, "rb", description="Decoding", **on_terminal()) as file,
+        gzip.open(file) as unzipped,
+        tarfile.open(fileobj=unzipped, mode="r|") as members,
+    ):
+        for member in members:
+            if member.size > LARGEST:
+                raise ValueError(f"{member.name} has {member.size:,} bytes; allowed: up to {LARGEST:,}")
+            parts = Path(member.name).parts[-3:]  # some archives have a folder on top
+            is_image = len(parts) == 3 and parts[0] in SPLITS and member.name.endswith(".png")
+            if is_image and (content := members.extractfile(member)):
+                yield archive, "/".join(parts), content.read()
+        while unzipped.read(1 << 20):  # a file that is cut off ends like a complete one for tarfile, not for gzip
+            pass
 
 
-def _pixels(path: Path, name: str, content: bytes) -> NDArray[np.uint8]:
+def _pixels(content: bytes) -> NDArray[np.uint8]:
     """Decode an image to ``[3, 32, 32]``; some are grey."""
-    try:
-        image = Image.open(io.BytesIO(content)).convert("RGB")
-    except Exception as error:  # pillow has many for damaged files
-        raise _damaged(path, f"{name}: {one_line(error)}") from error
-    if image.size != (32, 32):
-        raise _damaged(path, f"{name}: {image.width} x {image.height} pixels instead of 32 x 32")
-    return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
+    image = Image.open(io.BytesIO(content), formats=["PNG"])  # others may start programs
+    if image.size != (32, 32):  # before it is decoded, to any size
+        raise ValueError(f"{image.width} x {image.height} pixels instead of 32 x 32")
+    return np.ascontiguousarray(np.asarray(image.convert("RGB")).transpose(2, 0, 1))
 
 
-def _damaged(path: Path, reason: str) -> PflError:
-    remedy = "delete it to download it" if path.name == ARCHIVE.name else f"unpack {ARCHIVE.name}"
-    return PflError(f"data.root: cannot read '{path}'; {remedy} again ({reason})")
+def _reading(path: Path, place: str = "") -> AbstractContextManager[None]:
+    if path.name == ARCHIVE.name:
+        return reading(path, "put it there again; where it is missing, a run downloads it", place)
+    return reading(path, f"unpack {ARCHIVE.name} again", place)

@@ -1,10 +1,11 @@
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torch import Tensor
 from torchvision import datasets
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.download import Remote
 from pfl_lightning.data.transforms import ImageTransform
@@ -78,24 +79,21 @@ class EMNIST(TorchvisionData):
         return self.path
 
     @property
-    def files(self) -> list[str]:
-        """Images and labels, training and test."""
+    def files(self) -> tuple[list[str], list[str]]:
+        """Images and labels of both splits."""
         kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
-        return [f"emnist-{self.split}-{part}-{kind}" for part in ("train", "test") for kind in kinds]
+        train, test = ([f"emnist-{self.split}-{part}-{kind}" for kind in kinds] for part in ("train", "test"))
+        return train, test
 
     @property
     def arguments(self) -> dict[str, str]:
         """The split of EMNIST."""
         return {"split": self.split}
 
-    def images(self, data: Any) -> Tensor:
+    def read(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """One grey channel, upright: in the files, rows and columns are swapped."""
-        upright: Tensor = data.data.mT[:, None].contiguous()
-        return upright
-
-    def labels(self, data: Any) -> Tensor:
-        """Counted from 0."""
-        return super().labels(data) - self.first_label
+        images, labels = self.read_idx(names[0], (28, 28)), self.read_idx(names[1]).long()
+        return images.mT[:, None].contiguous(), labels - self.first_label
 
     def transform(self) -> ImageTransform:
         """Normalise with MNIST's constants, as SRPFL does."""

@@ -1,14 +1,15 @@
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
-from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.data.labelled import LabelledData, check_classes, read_labels
 from pfl_lightning.data.partitions import NaturalUsers
 from pfl_lightning.data.transforms import ImageTransform
 
@@ -101,13 +102,14 @@ def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: If pixels or classes are out of range.
     """
+    for place, image in enumerate(inputs):
+        if len(image) != prod(FEMNIST.input_shape):
+            raise ValueError(f"sample {place} has {len(image)} pixels instead of {prod(FEMNIST.input_shape)}")
     pixels = np.array(inputs, dtype=np.float64).reshape(len(inputs), *FEMNIST.input_shape) * 255
-    classes = np.array(targets, dtype=np.int64)
-    if not ((pixels >= 0) & (pixels <= 255)).all():
-        raise ValueError("pixels outside [0, 1]")
-    if not ((classes >= 0) & (classes < FEMNIST.num_classes)).all():
-        raise ValueError(f"labels outside 0 to {FEMNIST.num_classes - 1}")
-    return torch.from_numpy(pixels.round().astype(np.uint8)), torch.from_numpy(classes)
+    possible = ((pixels >= 0) & (pixels <= 255)).all((1, 2, 3))
+    if not possible.all():
+        raise ValueError(f"pixels of sample {possible.argmin()} are outside [0, 1]")
+    return torch.from_numpy(pixels.round().astype(np.uint8)), read_labels(targets, FEMNIST.num_classes)
 
 
 def pixel_means(images: Tensor) -> Tensor:

@@ -14,11 +14,13 @@ from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import Numbers
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError
 
 ACTIVITIES = ("Call", "Hop", "typing", "Walk", "Wave")
 SUFFIX = "_train.txt"
+TYPES = {"windows": torch.float32, "counts": torch.int64}
 FOLDER = "large_scale_HARBox"
 ARCHIVE = f"https://github.com/xmouyang/FL-Datasets-for-HAR/raw/main/datasets/HARBox/{FOLDER}.zip"
 
@@ -63,7 +65,7 @@ class HARBox(FederatedDataModule):
             PflError: If the files are missing or cannot be read.
         """
         files = self._files()
-        tensors = cached(lambda: _parse(files), files, Path(self.root), "harbox", version=1)
+        tensors = cached(lambda: _parse(files), TYPES, files, Path(self.root), "harbox", version=1)
         targets = torch.tensor([ACTIVITIES.index(_activity(path)) for path in files])
         people = torch.tensor([int(path.parent.name) for path in files]).unique(return_inverse=True)[1]
         inputs = tensors["windows"].flatten(1)
@@ -108,15 +110,14 @@ def _parse(files: Sequence[Path]) -> dict[str, Tensor]:
 
 def _read(path: Path) -> NDArray[np.float32]:
     """Windows of a file: 100 lines each, the first of 10 columns is the time."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # numpy's answer to an empty file
-            windows = np.loadtxt(path, dtype=np.float32).reshape(-1, 100, 10)[..., 1:]
-        if not np.isfinite(windows).all():
-            raise ValueError("not all numbers are finite")
-    except (ValueError, UserWarning) as error:
-        raise PflError(f"data.root: cannot read '{path}'; unzip {FOLDER}.zip again ({one_line(error)})") from error
-    return windows
+    with reading(path, f"unzip {FOLDER}.zip again"), warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy's answer to an empty file
+        lines = np.loadtxt(path, dtype=np.float32, ndmin=2)
+        if len(lines) % 100 or lines.shape[1] != 10:
+            raise ValueError(f"{len(lines)} lines of {lines.shape[1]} numbers; allowed: 100, 200, ... lines of 10")
+        if not (finite := np.isfinite(lines).all(1)).all():
+            raise ValueError(f"line {finite.argmin() + 1} has a number that is not finite")
+    return lines.reshape(-1, 100, 10)[..., 1:]
 
 
 def _held_out(users: NDArray[np.int64], targets: NDArray[np.int64]) -> NDArray[np.bool_]:

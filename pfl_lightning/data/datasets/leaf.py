@@ -13,6 +13,7 @@ from torch import Tensor
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 
 
@@ -34,6 +35,8 @@ class LeafUser(NamedTuple):
 
 Encode = Callable[[list[Any], list[Any]], tuple[Tensor, Tensor]]
 Parsed = list[tuple[str, Tensor, Tensor]]
+REMEDY = "create it again"
+TYPES = {"inputs": torch.uint8, "targets": torch.int64, "users": torch.int64}
 
 
 def leaf_folders(root: Path, recipe: str) -> list[Path]:
@@ -83,7 +86,7 @@ def load_leaf(
     Args:
         root: See ``leaf_folders``.
         recipe: See ``leaf_folders``.
-        encode: Makes inputs and targets of a user's ``x`` and ``y``; ValueError or TypeError if it cannot.
+        encode: Makes inputs and targets of a user's ``x`` and ``y``; raises if it cannot.
         name: Name of the cache.
         version: Version of ``encode``.
 
@@ -96,7 +99,8 @@ def load_leaf(
     """
     folders = leaf_folders(root, recipe)
     files = [path for folder in folders for path in leaf_files(folder)]
-    tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
+    types = {f"{each}{split}": kind for split in range(len(folders)) for each, kind in TYPES.items()}
+    tensors = cached(lambda: _parse(folders, encode), types, files, root, name, version)
     splits = [
         LabelledData(tensors[f"inputs{split}"], tensors[f"targets{split}"], tensors[f"users{split}"])
         for split in range(len(folders))
@@ -109,24 +113,23 @@ def load_leaf(
     return train, test
 
 
-def damaged(path: Path, reason: object) -> PflError:
-    """The error about a file that is not what LEAF writes."""
-    return PflError(f"data.root: cannot read '{path}'; create it again ({' '.join(str(reason).split())})")
-
-
 def _read_file(path: Path) -> Iterator[LeafUser]:
-    try:
+    with reading(path, REMEDY):
         with path.open(encoding="utf-8") as file:
             content = json.load(file, parse_float=cache(float))  # equal pixels are one object: half the memory
-        users = [(name, content["user_data"][name]) for name in content["users"]]
-        samples = [LeafUser(name, data["x"], data["y"], path) for name, data in users]
-        counts = [(len(user.inputs), len(user.targets)) for user in samples]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise damaged(path, repr(error)) from error
-    for user, (inputs, targets) in zip(samples, counts, strict=True):
-        if inputs != targets:
-            raise damaged(path, f"{inputs} inputs and {targets} targets of {user.name}")
-        yield user
+        if not isinstance(content, dict):
+            raise ValueError(f"a {type(content).__name__} instead of users and user_data")
+        users = [_user(name, content["user_data"][name], path) for name in content["users"]]
+    yield from users
+
+
+def _user(name: str, data: dict[str, Any], path: Path) -> LeafUser:
+    inputs, targets = data["x"], data["y"]
+    if not (isinstance(inputs, list) and isinstance(targets, list)):
+        raise ValueError(f"x and y of {name} are no lists")
+    if len(inputs) != len(targets):
+        raise ValueError(f"{len(inputs)} inputs and {len(targets)} targets of {name}")
+    return LeafUser(name, inputs, targets, path)
 
 
 def _parse(folders: Sequence[Path], encode: Encode) -> dict[str, Tensor]:
@@ -145,10 +148,8 @@ def _parse(folders: Sequence[Path], encode: Encode) -> dict[str, Tensor]:
 def _encode_users(folder: Path, encode: Encode) -> Parsed:
     users: Parsed = []
     for name, inputs, targets, path in read_leaf(folder):
-        try:
+        with reading(path, REMEDY, place=name):
             users.append((name, *encode(inputs, targets)))
-        except (TypeError, ValueError) as error:
-            raise damaged(path, f"{name}: {error}") from error
     if not users:
         raise PflError(f"data.root: no users in the files of '{folder}'")
     return users

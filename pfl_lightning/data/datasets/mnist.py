@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,17 +56,17 @@ class MNIST(TorchvisionData):
         return self.path
 
     @property
-    def files(self) -> list[str]:
+    def files(self) -> tuple[list[str], list[str]]:
         """Images and labels of both splits."""
-        return [archive.name.removesuffix(".gz") for archive in self.archives]
+        names = [archive.name.removesuffix(".gz") for archive in self.archives]
+        return names[:2], names[2:]
 
-    def images(self, data: Any) -> Tensor:
+    def read(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
         """One grey channel, resized bilinearly if ``size`` is not 28."""
-        images: Tensor = data.data[:, None]
-        size = list(self.input_shape[1:])
-        if list(images.shape[2:]) != size:
-            images = resize(images, size, antialias=True)
-        return images
+        images, labels = self.read_idx(names[0], (28, 28))[:, None], self.read_idx(names[1]).long()
+        if images.shape[1:] != self.input_shape:
+            images = resize(images, list(self.input_shape[1:]), antialias=True)
+        return images, labels
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits, and compute the statistics of each pixel if they are needed.

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.datasets.leaf import damaged, leaf_files, leaf_folders, read_leaf
+from pfl_lightning.data.datasets.leaf import REMEDY, leaf_files, leaf_folders, read_leaf
 from pfl_lightning.data.download import Remote, fetch_members
-from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.labelled import LabelledData, read_labels
 from pfl_lightning.data.partitions import NaturalUsers
 from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import reading
 from pfl_lightning.data.text import (
     Texts,
     basic_english,
@@ -48,6 +49,14 @@ ARCHIVE = Remote(
     size=81_363_704,
 )
 LABELS = {"0": 0, "4": 1}
+TYPES = {  # of parsed tweets
+    "tokens": torch.int32,
+    "lengths": torch.int32,
+    "words": torch.uint8,
+    "users": torch.int64,
+    "targets": torch.int8,
+    "training": torch.bool,
+}
 
 FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # as SRPFL's code, except 48: of 40,073 real tweets 13 are longer
 LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
@@ -179,7 +188,7 @@ class Sent140(FederatedDataModule):
             files, tweets = [table], _csv_tweets(table)
         tokenize = _srpfl_tokens() if self.text == "tokens" else words_and_marks
         name = f"sent140-{self.source}-{'tokens' if self.text == 'tokens' else 'words'}"
-        return cached(lambda: _parse(tweets, tokenize), files, root, name, version=1)
+        return cached(lambda: _parse(tweets, tokenize), TYPES, files, root, name, version=1)
 
     def _table(self) -> Path | None:
         folders = (Path(self.root), Path(self.root) / "data" / "raw_data")
@@ -243,12 +252,18 @@ def _leaf_tweets(folders: Sequence[Path]) -> Iterator[Tweet]:
     """Tweets of LEAF's files; those in the first folder are for training."""
     for folder in folders:
         for user in read_leaf(folder):
-            for sample, target in zip(user.inputs, user.targets, strict=True):
-                if not (isinstance(sample, list) and len(sample) > 4 and isinstance(sample[4], str)):
-                    raise damaged(user.path, f"a sample of {user.name} is no tweet")
-                if target not in (0, 1):
-                    raise damaged(user.path, f"a target of {user.name} is {target}, not 0 or 1")
-                yield Tweet(user.name, sample[4], int(target), training=folder == folders[0])
+            with reading(user.path, REMEDY, place=user.name):
+                targets = read_labels(user.targets, len(LABELS)).tolist()
+                texts = [_text(sample, place) for place, sample in enumerate(user.inputs)]
+            for text, target in zip(texts, targets, strict=True):
+                yield Tweet(user.name, text, target, training=folder == folders[0])
+
+
+def _text(sample: Any, place: int) -> str:
+    """The text of one of LEAF's samples."""
+    if not (isinstance(sample, list) and len(sample) > 4 and isinstance(sample[4], str)):
+        raise ValueError(f"sample {place} is no tweet")
+    return sample[4]
 
 
 def _csv_tweets(path: Path) -> Iterator[Tweet]:
@@ -256,12 +271,9 @@ def _csv_tweets(path: Path) -> Iterator[Tweet]:
     opened = rich.progress.open(
         path, "r", encoding="iso-8859-1", newline="", description="reading tweets", **on_terminal()
     )
-    try:
-        with opened as file:
-            rows = csv.reader(file, strict=True)
-            for row in rows:
-                if len(row) != 6 or row[0] not in LABELS:
-                    raise ValueError(f"line {rows.line_num} is no tweet with the label 0 or 4")
-                yield Tweet(user=row[4], text=row[5], target=LABELS[row[0]], training=True)
-    except (ValueError, csv.Error) as error:
-        raise PflError(f"data.root: cannot read '{path}'; unzip it again ({error})") from error
+    with reading(path, "unzip it again"), opened as file:
+        rows = csv.reader(file, strict=True)
+        for row in rows:
+            if len(row) != 6 or row[0] not in LABELS:
+                raise ValueError(f"line {rows.line_num} is no tweet with the label 0 or 4")
+            yield Tweet(user=row[4], text=row[5], target=LABELS[row[0]], training=True)

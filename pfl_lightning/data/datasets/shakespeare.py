@@ -102,10 +102,7 @@ class Shakespeare(FederatedDataModule):
         if self.text == "leaf":
             return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=1)
         path = self._prepared()
-        try:
-            texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
-            raise PflError(f"data.root: cannot read '{path}' ({error.strerror})") from error
+        texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
         texts = {user: text for user, text in texts.items() if len(text) > WINDOW}
         if not texts:
             raise PflError(f"data.root: no roles in '{path}', so it is another edition; {RAW_RECIPE}")

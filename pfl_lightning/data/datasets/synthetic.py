@@ -2,17 +2,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from jsonargparse.typing import NonNegativeFloat, restricted_number_type
 from numpy.random import RandomState
 from numpy.typing import NDArray
 
+from pfl_lightning.bounds import NonNegativeFloat, Seed
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.size import check_size
 from pfl_lightning.data.transforms import Numbers
 
 Array = NDArray[np.float64]
-Seed: Any = restricted_number_type("Seed", int, [(">=", 0), ("<", 2**32)], docstring="a seed of RandomState, 32 bits")
+SMALLEST = 250  # samples of a user
 
 
 class Synthetic(FederatedDataModule):
@@ -52,8 +53,9 @@ class Synthetic(FederatedDataModule):
 
     def load(self) -> tuple[LabelledData, None]:
         """Draw the samples of all users."""
+        check_size(SMALLEST * self.input_shape[0] * self.num_clients, num_clients=self.num_clients)
         random, users = RandomState(self.generator_seed), self.num_clients
-        sizes = 5 * (50 + random.lognormal(4, 2, users).astype(np.int64))
+        sizes = SMALLEST + 5 * (random.lognormal(4, 2, users).astype(np.int64))
         model_means, input_means = random.normal(0, self.alpha, users), random.normal(0, self.beta, users)
         centres = [random.normal(mean, 1, self.input_shape) for mean in input_means]
         samples = [self._draw(random, *each) for each in zip(model_means, centres, sizes, strict=True)]

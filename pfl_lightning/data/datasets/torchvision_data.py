@@ -1,25 +1,27 @@
 import shutil
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 from torchvision.datasets import VisionDataset
 
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.official import warn_unless_official
 from pfl_lightning.data.download import Remote, fetch
+from pfl_lightning.data.idx import read_idx
 from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError, one_line
 
 
 class TorchvisionData(FederatedDataModule):
-    """A data set that torchvision unpacks and reads; it is downloaded where none of its files is there.
+    """A data set that torchvision unpacks; it is downloaded where none of its files is there.
 
-    A download is always verified. Files that are there are used as they are; one warning tells if they are not the
-    official data set.
+    A download is always verified. Files that are there are used as they are, and not read by torchvision, which runs
+    what a pickle names; one warning tells if they are not the official data set.
 
     Attributes:
         source: torchvision's class.
@@ -47,8 +49,22 @@ class TorchvisionData(FederatedDataModule):
 
     @property
     @abstractmethod
-    def files(self) -> Sequence[str]:
-        """Names of the unpacked files that are read."""
+    def files(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Names of the unpacked files that are read, of the training and of the test samples."""
+
+    @abstractmethod
+    def read(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Read a split.
+
+        Args:
+            names: Its files.
+
+        Returns:
+            Images, uint8 ``[samples, channels, height, width]``, and labels counted from 0, int64 ``[samples]``.
+
+        Raises:
+            PflError: If one of them cannot be read.
+        """
 
     @property
     def path(self) -> Path:
@@ -60,13 +76,21 @@ class TorchvisionData(FederatedDataModule):
         """Arguments of torchvision's class in addition to root and split."""
         return {}
 
-    @abstractmethod
-    def images(self, data: Any) -> Tensor:
-        """The images that torchvision read, as uint8 ``[samples, channels, height, width]``."""
+    def reading(self, name: str) -> AbstractContextManager[None]:
+        """Turn errors while a file is read into one line that names it."""
+        archives = [archive.name for archive in self.archives]
+        archive = next((own for own in archives if own.startswith(name)), archives[0])
+        remedy = f"unpack {archive} there again, or give a data.root without these files for a download"
+        return reading(self.path / name, remedy)
 
-    def labels(self, data: Any) -> Tensor:
-        """The labels that torchvision read, counted from 0, int64 ``[samples]``."""
-        return torch.as_tensor(data.targets, dtype=torch.int64)
+    def read_idx(self, name: str, shape: tuple[int, ...] = ()) -> Tensor:
+        """Read a file of samples of this shape, uint8 ``[samples, *shape]``.
+
+        Raises:
+            PflError: If it cannot be read.
+        """
+        with self.reading(name):
+            return read_idx(self.path / name, shape)
 
     def choose(self, classes: tuple[int, int] | None) -> None:
         """Use only the classes from the first (inclusive) to the second (exclusive); for constructors.
@@ -82,14 +106,15 @@ class TorchvisionData(FederatedDataModule):
         Raises:
             PflError: If that fails.
         """
-        if any((self.path / name).exists() for name in self.files):
+        files = [self.path / name for names in self.files for name in names]
+        if any(path.exists() for path in files):
             return
         try:
             for archive in self.archives:
                 fetch(archive, self.archive_folder)
         except (PflError, OSError) as error:
             raise PflError(
-                f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{self.path / self.files[0]}'), and "
+                f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{files[0]}'), and "
                 f"the download failed: {one_line(error)}; or put that file there by hand, or give the folder that "
                 "torchvision calls root"
             ) from error
@@ -102,7 +127,7 @@ class TorchvisionData(FederatedDataModule):
             PflError: If the files are missing or one of them cannot be read.
         """
         self.prepare_data()
-        train, test = self._read(train=True), self._read(train=False)
+        train, test = (self._read(names) for names in self.files)
         warn_unless_official(self, (train, test), self.official_sizes)
         return train.keep(self.classes), test.keep(self.classes)
 
@@ -120,24 +145,9 @@ class TorchvisionData(FederatedDataModule):
             where = f"{names} in '{self.archive_folder}'"
             raise PflError(f"data.root: cannot unpack {where} ({one_line(error)})") from error
 
-    def _read(self, train: bool) -> LabelledData:
-        what = f"{type(self).__name__} in '{self.path}'"
-        try:
-            data = _unverified(self.source)(str(self.root), train=train, **self.arguments)
-            images, targets = self.images(data), self.labels(data)
-        except Exception as error:
-            raise PflError(
-                f"data.root: cannot read {what}; delete it to download it again ({one_line(error)})"
-            ) from error
-        unknown = targets[(targets < 0) | (targets >= self.official_classes)]
-        if len(images) != len(targets) or len(unknown) or not len(targets):
-            raise PflError(
-                f"data.root: {what} is damaged: {len(images)} images with {len(targets)} labels, "
-                f"{len(unknown)} of them not from 0 to {self.official_classes - 1}; delete it to download it again"
-            )
-        return LabelledData(images, targets)
-
-
-def _unverified(source: type[VisionDataset]) -> type[VisionDataset]:
-    """The same reader without its checks of md5 sums, which accept the complete official files only."""
-    return type(source.__name__, (source,), {"_check_integrity": lambda self: True, "_load_meta": lambda self: None})
+    def _read(self, names: Sequence[str]) -> LabelledData:
+        """A split with all of its classes."""
+        split = LabelledData(*self.read(names))
+        with self.reading(names[-1]):
+            split.check(self.official_classes)
+        return split

@@ -5,6 +5,7 @@ The same matrix splits the training and the test samples, so a client is tested 
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.random import Generator
@@ -56,16 +57,20 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
     Returns:
         One array of sample indices per client.
     """
-    pieces: list[Parts] = [[] for _ in range(shares.shape[1])]
+    clients, samples, owners = np.arange(shares.shape[1]), [], []
     for label, row in enumerate(shares):
         members = rng.permutation(np.flatnonzero(labels == label))
         # the random offset gives the left-over samples of each class to different clients; 1e-9 absorbs float error
         ends = np.floor(row.cumsum() * len(members) + rng.random() * (1 - 1e-6) + 1e-9).astype(np.int64)
         if row.sum() > 1 - 1e-9:
             ends[-1] = len(members)
-        for client, piece in enumerate(np.split(members, np.minimum(ends, len(members)))[:-1]):
-            pieces[client].append(piece)
-    return [np.concatenate(piece) for piece in pieces]
+        ends = np.minimum(ends, len(members))
+        samples.append(members[: ends[-1]])
+        owners.append(clients.repeat(np.diff(ends, prepend=0)))
+    owner = np.concatenate(owners)
+    by_client = np.concatenate(samples)[owner.argsort(kind="stable")]
+    ends = np.bincount(owner, minlength=len(clients)).cumsum()
+    return [by_client[start:end] for start, end in pairwise([0, *ends])]
 
 
 def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
@@ -99,7 +104,9 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
 
 def _count(parts: Parts, labels: Indices, classes: int) -> Indices:
     """Samples of every class in each part, ``[classes, parts]``."""
-    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts], axis=1)
+    owner = np.arange(len(parts)).repeat([len(part) for part in parts])
+    held = labels[np.concatenate(parts)] * len(parts) + owner
+    return np.bincount(held, minlength=classes * len(parts)).reshape(classes, len(parts))
 
 
 def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:

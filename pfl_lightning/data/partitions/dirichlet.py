@@ -1,7 +1,7 @@
 import numpy as np
-from jsonargparse.typing import PositiveFloat, PositiveInt
 from numpy.random import Generator
 
+from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 

@@ -1,8 +1,9 @@
 import numpy as np
-from jsonargparse.typing import PositiveInt, lazy_instance
+from jsonargparse.typing import lazy_instance
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.sizes import EqualSizes, Sizes
@@ -65,11 +66,12 @@ class ClassShards(ClassPartition):
                 f"data.partition.classes_per_client: {self.classes_per_client} leaves classes without a client when "
                 f"there are {clients} clients; allowed: {-(-classes // clients)} to {classes}"
             )
-        holds = np.zeros((classes, clients))
+        holds, holders = np.zeros((classes, clients)), np.zeros(classes)
         for client in rng.permutation(clients):
-            chosen = np.lexsort((rng.random(classes), holds.sum(1)))[: self.classes_per_client]
+            chosen = np.lexsort((rng.random(classes), holders))[: self.classes_per_client]
             holds[chosen, client] = 1
-        shares: Shares = holds / holds.sum(1, keepdims=True)
+            holders[chosen] += 1
+        shares: Shares = holds / holders[:, None]
         return shares
 
 

@@ -1,9 +1,9 @@
 from abc import ABC, abstractmethod
 
 import numpy as np
-from jsonargparse.typing import NonNegativeFloat, NonNegativeInt, PositiveInt
 from numpy.random import Generator
 
+from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt, Real
 from pfl_lightning.data.partitions.base import Indices
 from pfl_lightning.errors import PflError
 
@@ -63,7 +63,7 @@ class LogNormalSizes(Sizes):
         sigma: Standard deviation of that logarithm.
     """
 
-    def __init__(self, least: NonNegativeInt = 100, mean: float = 4.0, sigma: NonNegativeFloat = 1.0) -> None:
+    def __init__(self, least: NonNegativeInt = 100, mean: Real = 4.0, sigma: NonNegativeFloat = 1.0) -> None:
         self.least, self.mean, self.sigma = least, mean, sigma
 
     def draw(self, num_clients: int, rng: Generator) -> Indices:

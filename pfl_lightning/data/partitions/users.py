@@ -1,9 +1,9 @@
 from collections.abc import Sequence
 
 import numpy as np
-from jsonargparse.typing import PositiveInt
 from numpy.random import Generator
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.errors import PflError
 

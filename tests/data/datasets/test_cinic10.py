@@ -91,7 +91,7 @@ def test_archive_that_is_cut_off_is_refused(tmp_path, length):
     archive = tmp_path / "CINIC-10.tar.gz"
     assert archive.stat().st_size > 20_000
     archive.write_bytes(archive.read_bytes()[:length])
-    assert f"cannot read '{archive}'; delete it" in refused(tmp_path)
+    assert refused(tmp_path).startswith(f"data.root: cannot read '{archive}' (")
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,11 @@ def test_impossible_classes_are_refused(classes):
 @pytest.mark.parametrize(
     ("pixels", "label", "reason"),
     [
-        ([1.0] * 783, 0, "reshape"),
-        ([1.0] * 783 + [1.5], 0, r"pixels outside \[0, 1\]"),
-        ([1.0] * 783 + [float("nan")], 0, r"pixels outside \[0, 1\]"),
-        ([1.0] * 784, 62, "labels outside 0 to 61"),
-        ([1.0] * 784, -1, "labels outside 0 to 61"),
+        ([1.0] * 783, 0, "sample 0 has 783 pixels instead of 784"),
+        ([1.0] * 783 + [1.5], 0, r"pixels of sample 0 are outside \[0, 1\]"),
+        ([1.0] * 783 + [float("nan")], 0, r"pixels of sample 0 are outside \[0, 1\]"),
+        ([1.0] * 784, 62, "label 62 of sample 0 .* from 0 to 61"),
+        ([1.0] * 784, -1, "label -1 of sample 0 .* from 0 to 61"),
     ],
 )
 def test_samples_that_are_no_characters_are_refused(tmp_path, pixels, label, reason):

@@ -106,7 +106,9 @@ GOOD = {"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [1], "y": [
 def test_damaged_file_is_named_in_one_line(root, text):
     path = root / "data/train/b.json"
     path.write_text(text)
-    with pytest.raises(PflError, match=rf"^data\.root: cannot read '{re.escape(str(path))}'.*\)$") as caught:
+    with pytest.raises(
+        PflError, match=rf"^data\.root: cannot read '{re.escape(str(path))}'.*\); create it again$"
+    ) as caught:
         load(root)
     assert "\n" not in str(caught.value)
 

@@ -1,0 +1,123 @@
+"""Checks of what the parser's types cannot say, before anything is built or written."""
+
+import warnings
+from typing import Any
+
+import lightning.pytorch as pl
+from jsonargparse import Namespace
+
+from pfl_lightning.bounds import Seed
+from pfl_lightning.data.rounds import check_rounds
+from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.settings import is_doubling, named_callbacks
+
+# trainer options whose other values make no sense with communication rounds
+POSSIBLE: dict[str, tuple[Any, ...]] = {
+    "devices": (1, "1"),
+    "num_nodes": (1,),
+    "max_epochs": (-1,),
+    "limit_train_batches": (None,),
+    "limit_val_batches": (None,),
+    "limit_test_batches": (None,),
+    "overfit_batches": (0.0,),
+    "check_val_every_n_epoch": (None,),
+    "num_sanity_val_steps": (0,),
+    "accumulate_grad_batches": (1,),
+    "gradient_clip_val": (None,),
+    "enable_checkpointing": (None, True),
+    "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
+}
+PLAIN = (str, int, float, dict)  # values of trainer options that are no classes, which check themselves
+
+
+def check_settings(settings: Namespace) -> None:
+    """Refuse settings that make no sense with communication rounds, or that the trainer does not take.
+
+    Args:
+        settings: All settings of a run.
+
+    Raises:
+        PflError: If there is one.
+    """
+    for section in ("trainer", "checkpoint", "percentile_errors"):
+        if settings[section] is None:  # in a file; the parser refuses it on the command line
+            raise PflError(f"{section}: null is not possible; allowed: the options below this key")
+    check_sparsity(settings.model.get("init_args", {}))
+    check_rounds(settings.trainer.max_steps)
+    check_trainer(settings.trainer)
+
+
+def check_trainer(trainer: Namespace) -> None:
+    """Refuse trainer options that make no sense with communication rounds, and what the trainer itself refuses.
+
+    Raises:
+        PflError: If there is one.
+    """
+    for option, possible in POSSIBLE.items():
+        if trainer[option] not in possible:
+            allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
+            raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
+    check_interval(trainer.val_check_interval)
+    if trainer.default_root_dir is None:
+        raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
+    names = [name for name, _ in named_callbacks(trainer.callbacks)]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
+    if len(doublings := [name for name in names if is_doubling(name)]) > 1:
+        raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")
+    plain = {key: value for key, value in vars(trainer).items() if isinstance(value, PLAIN)}
+    if refusal(plain):
+        for option, value in plain.items():
+            if message := refusal({option: value}):
+                raise PflError(f"trainer.{option}: {value} is not possible: {message}")
+        raise PflError(f"trainer: {refusal(plain)}")
+
+
+def check_interval(interval: Any) -> None:
+    """Refuse what is no number of rounds between two evaluations.
+
+    Raises:
+        PflError: If it is none.
+    """
+    if interval is not None and (type(interval) is not int or interval < 1):
+        raise PflError(
+            f"trainer.val_check_interval: {interval} is not possible; allowed: a number of rounds, at least 1, or null "
+            "to evaluate only before the first round and after the last"
+        )
+
+
+def refusal(options: dict[str, Any]) -> str:
+    """What the trainer says against options; empty if it takes them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the real trainer will say the same
+        try:
+            pl.Trainer(**{"accelerator": "cpu", **options, "logger": False, "enable_progress_bar": False})
+        except Exception as error:
+            return one_line(error)
+    return ""
+
+
+def check_sparsity(model: Any) -> None:
+    """Refuse a single value for ``model.sparsity``, which has options of its own; the parser lets it pass.
+
+    Raises:
+        PflError: If there is one.
+    """
+    sparsity = model.get("sparsity", Namespace())
+    if not isinstance(sparsity, Namespace):
+        value = "null" if sparsity is None else sparsity
+        raise PflError(f"model.sparsity: {value} is not possible; allowed: the options below this key")
+
+
+def one_seed(seed: bool | int) -> int:
+    """The seed of the data set: that of ``seed_everything``, which Lightning also lets be true or false.
+
+    Raises:
+        ValueError: If it is not a number, or numpy could not take it.
+    """
+    if isinstance(seed, bool):
+        raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
+    try:
+        return int(Seed(seed))
+    except ValueError as error:
+        raise ValueError(f"seed_everything: {error}") from None

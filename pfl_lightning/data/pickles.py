@@ -1,0 +1,98 @@
+"""Pickles of arrays and plain values, read without running any code that they name."""
+
+import pickle
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Read a pickled dictionary, such as a batch of CIFAR-10, also one that Python 2 wrote.
+
+    Numpy's own functions are not called either: they believe what a pickle says about the layout of memory.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its entries: numbers, strings, containers of them, and arrays of numbers.
+
+    Raises:
+        pickle.UnpicklingError: If it names anything but arrays of numbers.
+        ValueError: If it is no dictionary, or an array is damaged.
+    """
+    with path.open("rb") as file:
+        content = _Unpickler(file, encoding="latin1").load()
+    if not isinstance(content, dict):
+        raise ValueError(f"a {type(content).__name__} instead of a dictionary")
+    return {key: value.values if isinstance(value, _Array) else value for key, value in content.items()}
+
+
+class _Type:
+    """Stands in for a type of numbers."""
+
+    def __init__(self, name: str, *_: bool) -> None:
+        self.dtype = np.dtype(name)
+        if self.dtype.kind not in "biuf":
+            raise pickle.UnpicklingError(f"an array of {self.dtype}; allowed: numbers")
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    """Stands in for an array, which pickles create empty and then fill."""
+
+    values: NDArray[Any] = np.empty(0)
+
+    def __init__(self, *_: object) -> None:
+        """Ignore numpy's class, which stands in for itself."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        _, shape, kind, columns_first, content = state
+        self.values = _from_buffer(content, kind, shape, "F" if columns_first else "C")
+
+
+def _from_buffer(content: bytes | str, kind: _Type, shape: tuple[int, ...], order: Any) -> NDArray[Any]:
+    """The array; Python 2 wrote bytes as strings."""
+    stored = content.encode("latin1") if isinstance(content, str) else content
+    return np.frombuffer(stored, kind.dtype).reshape(shape, order=order)
+
+
+def _scalar(kind: _Type, content: bytes | str) -> Any:
+    return _from_buffer(content, kind, (), "C").item()
+
+
+def _to_bytes(text: str, _: str) -> bytes:
+    return text.encode("latin1")
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows the names by which pickles call for arrays, and refuses all others."""
+
+    known: ClassVar[dict[str, Any]] = {
+        "numpy.ndarray": _Array,
+        "numpy.dtype": _Type,
+        "_codecs.encode": _to_bytes,  # bytes in old protocols
+    } | {
+        f"numpy.{core}.{name}": made
+        for core in ("core", "_core")  # before and since numpy 2
+        for name, made in (
+            ("multiarray._reconstruct", _Array),
+            ("multiarray.scalar", _scalar),
+            ("numeric._frombuffer", _from_buffer),
+        )
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The stand-in.
+
+        Raises:
+            pickle.UnpicklingError: If there is none.
+        """
+        called = f"{module}.{name}"
+        if called not in self.known:
+            raise pickle.UnpicklingError(f"it calls {called}; allowed: arrays of numbers and plain values")
+        return self.known[called]

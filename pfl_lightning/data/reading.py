@@ -1,0 +1,33 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pfl_lightning.errors import PflError, one_line
+
+
+@contextmanager
+def reading(path: Path, remedy: str, place: str = "", key: str = "data.root") -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into one line that names the file.
+
+    Args:
+        path: The file.
+        remedy: What the user can do; ends the line.
+        place: Which part of the file is read, such as a user.
+        key: The option that led to the file.
+
+    Raises:
+        PflError: For every other exception.
+    """
+    try:
+        yield
+    except PflError:
+        raise
+    except Exception as error:  # parsers of damaged files raise almost everything
+        where = f"{place}: " if place else ""
+        raise PflError(f"{key}: cannot read '{path}' ({where}{_reason(error)}); {remedy}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
