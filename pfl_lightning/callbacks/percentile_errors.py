@@ -45,8 +45,9 @@ class PercentileErrors(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the table in the run's folder."""
-        table = RoundCsv(folder_of(trainer) / CLIENTS)
-        self.csv = table if self.table and trainer.is_global_zero and trainer.logger is not None else None
+        table, is_trial = RoundCsv(folder_of(trainer) / CLIENTS), trainer.fast_dev_run  # type: ignore[attr-defined]
+        writes = self.table and trainer.is_global_zero and trainer.logger is not None and not is_trial
+        self.csv = table if writes else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Continue the table of a run that resumes."""

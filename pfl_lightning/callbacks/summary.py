@@ -1,7 +1,9 @@
 import lightning.pytorch as pl
+from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import density
@@ -18,6 +20,7 @@ class RunSummary(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores after the last round."""
+        folder = folder_of(trainer)
         if not trainer.is_global_zero:
             return
         console = Console()
@@ -30,9 +33,10 @@ class RunSummary(pl.Callback):
         if method.sparsity.is_on and (shared := method.shared_parameters):
             share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
             console.print(f"Density:        {share:.2%} of the shared parameters (those above {threshold:g})")
-        if trainer.log_dir is not None:
-            console.print(f"Run folder:     {trainer.log_dir}", soft_wrap=True)
-            console.print(f"Watch it:       tensorboard --logdir {trainer.log_dir}", soft_wrap=True)
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            console.print(f"Run folder:     {folder}", soft_wrap=True)
+        for board in (logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)):
+            console.print(f"Watch it:       tensorboard --logdir {board.log_dir}", soft_wrap=True)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""

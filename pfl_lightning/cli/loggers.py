@@ -49,5 +49,6 @@ def _logger(setting: Namespace, folder: Path) -> Logger:
     try:
         logger: Logger = parser.instantiate(Namespace(logger=setting)).logger
     except Exception as error:  # whatever the class raises, such as for a package that is not installed
-        raise PflError(f"trainer.logger: {setting.class_path} cannot be made: {one_line(error)}") from error
+        reason = one_line(error.__cause__ or error)
+        raise PflError(f"trainer.logger: {setting.class_path} cannot be made: {reason}") from error
     return logger

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -51,6 +52,9 @@ def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
     assert len(cells(RUN / "metrics.csv")) > 2
     assert shown(RUN) == shown(STRAIGHT)
     assert "test/stored/accuracy/mean" in shown(RUN)
+    stopped, straight = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (RUN, STRAIGHT))
+    assert stopped["callbacks"]["SparsityTracker"] == straight["callbacks"]["SparsityTracker"]
+    assert stopped["tables"] == straight["tables"] == {"metrics.csv": rounds, "clients.csv": rounds}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""The run folder is where the run says, whatever loggers the settings name."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pfl_lightning.cli import main
+
+RUN = Path("runs/FedAvg-Digits/version_0")
+TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
+QUICK = ["--trainer.enable_progress_bar=false", "--trainer.max_steps=2", "--trainer.val_check_interval=2"]
+OURS = {"checkpoints", "clients.csv", "config.yaml", "metrics.csv"}
+MINE = '''
+from pathlib import Path
+from lightning.pytorch.loggers import Logger
+
+class Remote(Logger):
+    """Has a folder and a name as wandb's logger does."""
+
+    name = version = None
+
+    def __init__(self, save_dir: str = ".", level: int = 0) -> None:
+        super().__init__()
+        self.place = Path(save_dir)
+
+    @property
+    def save_dir(self):
+        return str(self.place)
+
+    def log_hyperparams(self, *args, **kwargs):
+        pass
+
+    def log_metrics(self, metrics, step):
+        self.place.mkdir(exist_ok=True)
+        with (self.place / "remote.txt").open("a") as file:
+            file.write(f"{step}\\n")
+
+class Broken(Remote):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise ModuleNotFoundError("pip install\\nbroken")
+'''
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_files_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("mine.py").write_text(MINE)
+    for name in ("config.yaml", "clients.csv", "metrics.csv"):
+        Path(name).write_text("mine")
+
+
+def fit(*options: str) -> None:
+    main(["fit", *TINY, *QUICK, *options])
+
+
+def names(folder: str | Path = ".") -> set[str]:
+    return {path.name for path in Path(folder).iterdir()} - {".lock", "__pycache__"}
+
+
+def assert_the_files_of_the_user_are_theirs() -> None:
+    assert {Path(name).read_text() for name in ("config.yaml", "clients.csv", "metrics.csv")} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("loggers", "in_run", "beside"),
+    [
+        ([], {"events", "hparams.yaml"}, set()),
+        (["--trainer.logger=mine.Remote"], {"remote.txt"}, set()),
+        (["--trainer.logger=mine.Remote", "--trainer.logger.save_dir=kept"], set(), {"kept"}),
+        (["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=kept"], set(), {"kept"}),
+        (["--trainer.logger=TensorBoardLogger", "--trainer.logger.save_dir=kept"], set(), {"kept"}),
+        (
+            ["--trainer.logger=mine.Remote", "--trainer.logger+=CSVLogger", "--trainer.logger.save_dir=kept"],
+            {"remote.txt"},
+            {"kept"},
+        ),
+    ],
+)
+def test_a_run_has_its_files_in_its_folder_with_any_loggers(loggers, in_run, beside, capsys):
+    fit(*loggers)
+    fit(*loggers, "--trainer.max_steps=3", "--ckpt_path=last")
+    found = {name.split(".")[0] if name.startswith("events") else name for name in names(RUN)}
+    assert found == OURS | in_run
+    assert names() == {"mine.py", "config.yaml", "clients.csv", "metrics.csv", "runs"} | beside
+    assert_the_files_of_the_user_are_theirs()
+    assert names(RUN / "checkpoints") == {"last.ckpt", "previous.ckpt", "best.ckpt"}
+    with (RUN / "metrics.csv").open(newline="") as file:
+        assert [row["round"] for row in csv.DictReader(file)] == ["0", "1", "2", "3"]
+    assert f"Run folder:     {RUN}" in capsys.readouterr().out
+
+
+def test_the_saved_settings_start_another_run_with_a_folder_of_its_own(capsys):
+    fit("--trainer.logger=mine.Remote")
+    saved = yaml.safe_load((RUN / "config.yaml").read_text())["trainer"]["logger"]
+    assert saved == {"class_path": "mine.Remote", "init_args": {"save_dir": ".", "level": 0}}
+    main(["fit", f"--config={RUN / 'config.yaml'}"])
+    assert "remote.txt" in names(RUN.with_name("version_1"))
+    assert (RUN.with_name("version_1") / "config.yaml").read_text() == (RUN / "config.yaml").read_text()
+
+
+def test_without_loggers_there_are_only_settings_and_checkpoints(capsys):
+    fit("--trainer.logger=false")
+    assert names(RUN) == {"checkpoints", "config.yaml"}
+    assert_the_files_of_the_user_are_theirs()
+
+
+def test_a_logger_that_cannot_be_made_leaves_nothing(capsys):
+    with pytest.raises(SystemExit) as stop:
+        fit("--trainer.logger=mine.Broken")
+    assert stop.value.code == 1
+    assert capsys.readouterr().err == "pfl: error: trainer.logger: mine.Broken cannot be made: pip install broken\n"
+    assert not Path("runs").exists()
