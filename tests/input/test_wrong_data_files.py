@@ -479,7 +479,7 @@ SPLITS = {
     "graph line": (
         None,
         [*GRAPH, "--model.topology.path=graph.txt"],
-        "'graph.txt' is not possible: its text (line 2: 2)",
+        "'graph.txt' is not possible: its text (line 2",
     ),
     "no graph": (None, [*GRAPH, "--model.topology.path=none.txt"], "'none.txt' is not possible: No such file"),
 }
