@@ -6,8 +6,10 @@ from pfl_lightning.callbacks.tensorboard import show_figure, writers
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.gossip import Gossip
-from pfl_lightning.report import topology_figure
+from pfl_lightning.report import neighbours_figure, topology_figure
 from pfl_lightning.server import Links
+
+DRAWN = 1000  # most clients whose links are drawn
 
 
 class TopologyFigure(pl.Callback):
@@ -28,6 +30,8 @@ class TopologyFigure(pl.Callback):
 def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
     """The graph of a method's first round on a data set; None if the method has a server.
 
+    Of more than 1,000 clients, the figure shows how many neighbours they have: the spectral gap would take minutes.
+
     Args:
         method: The method; it need not be built.
         data: The data set, after its ``setup``.
@@ -39,7 +43,9 @@ def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
         return None
     clients = data.num_clients
     graph = method.topology.graph(clients, data.seed)
-    gap = Links.between(graph, list(range(clients)), method.mixing).spectral_gap
     title = f"{type(method.topology).__name__}: {clients:,} clients, {graph.number_of_edges():,} links"
+    if clients > DRAWN:
+        return neighbours_figure(graph, title)
+    gap = Links.between(graph, list(range(clients)), method.mixing).spectral_gap
     counts = data.class_counts()["train"][:clients]
     return topology_figure(graph, counts, f"{title}, spectral gap {gap:.2g} ({method.mixing})")

@@ -57,6 +57,7 @@ def prepare(args: list[str]) -> None:
     data = known[given.pop("name")](**given)
     data.prepare_data()
     train, test = data.load_checked()
+    data.pretrained()
     counts = (
         f"{len(train.targets):,} samples"
         if test is None

@@ -25,7 +25,7 @@ from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.tail_figures import choice_figure, error_rounds_figure, tail_figure
 from pfl_lightning.report.tail_tables import error_markdown, error_rows
 from pfl_lightning.report.tails import common_seeds, reference_of
-from pfl_lightning.report.topology import topology_figure
+from pfl_lightning.report.topology import neighbours_figure, topology_figure
 
 __all__ = [
     "Choice",
@@ -56,6 +56,7 @@ __all__ = [
     "final_markdown",
     "final_rows",
     "group_rows",
+    "neighbours_figure",
     "partition_figure",
     "partition_table",
     "read_run",

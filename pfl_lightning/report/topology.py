@@ -21,6 +21,7 @@ NUMBERED = 40  # most clients whose ids fit into their pies
 NAMED = 20  # most classes in a legend
 SPARSE = 5  # most neighbours of a client, on average, for links that can be followed
 SPRINGS = 100  # iterations of a layout
+BARS = 100  # most bars of a histogram
 INK, NOTHING = "#404040", "#d9d9d9"  # of text and links; of a client without training samples
 
 
@@ -48,6 +49,24 @@ def topology_figure(graph: nx.Graph, counts: Counts, title: str) -> Figure:
     axes.set_aspect("equal")
     axes.axis("off")
     _explain(figure, axes, colors)
+    return figure
+
+
+def neighbours_figure(graph: nx.Graph, title: str) -> Figure:
+    """How many neighbours the clients of a graph have, where there are too many to be drawn.
+
+    Args:
+        graph: The graph.
+        title: What is shown.
+    """
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    degrees = np.array([degree for _, degree in graph.degree()])
+    low, high = degrees.min(), degrees.max()
+    axes.hist(degrees, bins=min(high - low + 1, BARS), range=(low - 0.5, high + 0.5), color=INK)
+    axes.set_title(title, color=INK)
+    axes.set(xlabel="neighbours of a client", ylabel="clients")
+    axes.spines[["top", "right"]].set_visible(False)
     return figure
 
 

@@ -13,9 +13,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
 DRAWS = 1000  # of a random graph, until one is connected
-HOPELESS = (
-    15  # clients without a neighbour, on average: their number is nearly Poisson, so e^-15 of the graphs have none
-)
+# on average; the number of clients without a neighbour is nearly Poisson, so 0 has the probability e^-15
+HOPELESS = 15
 
 
 class Topology(ABC):

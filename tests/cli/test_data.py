@@ -64,3 +64,12 @@ def test_prepare_takes_the_options_of_the_data_set(capsys):
         main(["data", "prepare", "Sent140", "--root=files", "--sourc=csv"])
     assert stop.value.code == 2
     assert "--sourc: no such option; did you mean --source?" in capsys.readouterr().err
+
+
+def test_describe_shows_100_000_clients(capsys):
+    # of each client's 4 samples, 1 is for tests and 1 for validation
+    samples = ["--data.num_clients=100_000", "--data.samples=4", "--data.dimension=2"]
+    main(["data", "describe", "--data=LinearRepresentation", *samples, "--model=DPSGD", "--model.topology=Ring"])
+    rows = [words(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row[:3] for row in rows if row[:1] == ["train"]] == [["train", "100,000", "200,000"]]
+    assert sorted(path.name for path in Path().iterdir()) == ["partition.png", "partition_topology.png"]

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_hex, to_rgba
 
-from pfl_lightning.report import topology_figure
+from pfl_lightning.report import neighbours_figure, topology_figure
 from pfl_lightning.report.topology import NOTHING, circle, class_colors, places_of, radius_of
 
 KITE = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])
@@ -83,3 +83,10 @@ def test_any_number_of_clients_and_classes_can_be_drawn(clients, classes, tmp_pa
     counts = np.random.default_rng(0).multinomial(20, np.full(classes, 1 / classes), clients)
     topology_figure(nx.path_graph(clients), counts, "Path").savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_too_many_clients_are_counted_by_their_neighbours():
+    axes = neighbours_figure(KITE, "Kite").axes[0]
+    # client 0 has one neighbour, 2 and 3 have two, 1 has three
+    assert [bar.get_height() for bar in axes.patches] == [1, 2, 1]
+    assert [bar.get_x() + bar.get_width() / 2 for bar in axes.patches] == [1, 2, 3]
