@@ -70,6 +70,11 @@ def _is_plain(value: Any) -> bool:
     return all(map(_is_plain, value)) if isinstance(value, list) else isinstance(value, (str, int, float, type(None)))
 
 
+def _is_callbacks(value: Any) -> bool:
+    several = value if isinstance(value, list) else [value] if value else []
+    return all(isinstance(one, Mapping) and isinstance(one.get("class_path"), str) for one in several)
+
+
 def _is_named(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
@@ -138,6 +143,8 @@ TRAINING: dict[Key, Kind] = {
         (*FIT_LOOP, f"{loop}_progress"): PROGRESS
         for loop in ("epoch", "epoch_loop.batch", "epoch_loop.val_loop.batch", STEPS)
     },
+    (*FIT_LOOP, "epoch_loop.batch_progress", "is_last_batch"): FLAG,
+    (*FIT_LOOP, "epoch_loop.state_dict", "_batches_that_stepped"): COUNT,
     ("callbacks",): Kind("states by callback", lambda value: _is_named(value) and all(map(_is_named, value.values()))),
     ("optimizer_states",): Kind("a list of one state", lambda value: isinstance(value, list) and len(value) == 1),
     ("optimizer_states", 0, "state"): Kind(
@@ -155,7 +162,9 @@ ROUNDS: list[Key] = [  # all of them count the same
 RUN: dict[Key, Kind] = {
     ("fingerprint",): TEXT,
     ("config",): SETTINGS,
+    ("config", "checkpoint"): NAMED,
     ("config", "trainer"): NAMED,
+    ("config", "trainer", "callbacks"): Kind("null, a callback or a list of callbacks", _is_callbacks),
     **{("config", part, "class_path"): CLASS for part in ("model", "data")},
     **{("config", part, "init_args"): NAMED for part in ("model", "data")},
 }
@@ -276,7 +285,7 @@ def _check(content: Content, kinds: Mapping[Key, Kind]) -> None:
 
 def _check_rounds(content: Content, keys: Sequence[Key]) -> None:
     for key in keys:
-        if (rounds := _at(content, key)) != content["global_step"]:
+        if not _is_count(rounds := _at(content, key)) or rounds != content["global_step"]:
             name, step = ".".join(map(str, key)), content["global_step"]
             raise refusal(content, f"{name}: {_short(rounds)} is not possible; allowed: {step}, as global_step says")
 

@@ -1,13 +1,15 @@
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any
 
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from jsonargparse import ArgumentError
 
-from pfl_lightning.errors import one_line
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.checkpoint import Content, check_run, read_checkpoint, refusal
+from pfl_lightning.methods.classes_only import ClassesOnly
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.strict import StrictParser
 
@@ -36,10 +38,11 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
 def _from_settings(checkpoint: Content) -> Method:
     """Make the method as the command line did."""
     check_run(checkpoint)
-    parser = ArgumentParser(exit_on_error=False)
+    parser = ClassesOnly(exit_on_error=False)
     parser.add_subclass_arguments(Method, "model")
-    settings = _parsed(checkpoint, "config", parser, {"model": checkpoint["config"]["model"]})
-    method: Method = parser.instantiate(settings).model
+    with _refusing(checkpoint, "config.model"):
+        settings = parser.parse_object({"model": checkpoint["config"]["model"]})
+        method: Method = parser.instantiate(settings).model
     return method
 
 
@@ -65,14 +68,16 @@ def _method_class(checkpoint: Content) -> type[Method]:
 
 def _arguments(checkpoint: Content, entry: str, kind: type, saved: Mapping[str, Any]) -> dict[str, Any]:
     """The saved arguments that a class has, each of the type that it has there; a subclass may fix some of its base."""
-    parser = ArgumentParser(exit_on_error=False)
+    parser = ClassesOnly(exit_on_error=False)
     known = {name: saved[name] for name in parser.add_class_arguments(kind) if name in saved}
-    return dict(_parsed(checkpoint, entry, parser, known))
+    with _refusing(checkpoint, entry):
+        return dict(parser.parse_object(known, defaults=False))
 
 
-def _parsed(checkpoint: Content, entry: str, parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
+@contextmanager
+def _refusing(checkpoint: Content, entry: str) -> Iterator[None]:
+    """Say in one line what the parser, or a constructor that it calls, does not take."""
     try:
-        parsed: Namespace = parser.parse_object(values, defaults=False)
-    except (ArgumentError, TypeError, ValueError) as error:
+        yield
+    except (PflError, ArgumentError, TypeError, ValueError) as error:
         raise refusal(checkpoint, f"{entry}: {one_line(error)}") from error
-    return parsed

@@ -24,7 +24,8 @@ def content(rounds: int = 2, **changes: Any) -> dict[str, Any]:
             "fit_loop": {
                 "state_dict": {"combined_loader": [{"done": rounds}]},
                 "epoch_progress": PROGRESS,
-                "epoch_loop.batch_progress": PROGRESS,
+                "epoch_loop.state_dict": {"_batches_that_stepped": rounds},
+                "epoch_loop.batch_progress": {**PROGRESS, "is_last_batch": False},
                 "epoch_loop.val_loop.batch_progress": PROGRESS,
                 "epoch_loop.manual_optimization.optim_step_progress": steps,
             }
@@ -34,7 +35,8 @@ def content(rounds: int = 2, **changes: Any) -> dict[str, Any]:
         "lr_schedulers": [],
         "fingerprint": "",
         "config": {
-            "trainer": {},
+            "checkpoint": {},
+            "trainer": {"callbacks": None},
             "model": {"class_path": "pfl_lightning.methods.FedAvg", "init_args": {}},
             "data": {"class_path": "pfl_lightning.data.Digits", "init_args": {}},
         },
