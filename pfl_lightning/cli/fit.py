@@ -12,6 +12,7 @@ import pfl_lightning
 from pfl_lightning.callbacks import (
     ClientHistograms,
     ClientScatter,
+    CostNote,
     EvaluateStartAndEnd,
     MetricsTable,
     PartitionFigure,
@@ -181,7 +182,7 @@ class PflCLI(LightningCLI):
                 kwargs["logger"] = self.loggers(folder)
         pictures = [PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
         own = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else given.callbacks or []
-        kwargs["callbacks"] = [*own, EvaluateStartAndEnd(), *pictures, RunSummary()]
+        kwargs["callbacks"] = [*own, CostNote(), EvaluateStartAndEnd(), *pictures, RunSummary()]
         if given.enable_progress_bar is not False:
             kwargs["callbacks"].append(RoundProgressBar())
         return super().instantiate_trainer(**kwargs)

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
-from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples
+from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
@@ -56,6 +56,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         choice_fraction: Share of each test client's samples with which it may choose between models: Delta-FL trains
             one for each level of conformity, and a new device picks its own. They are the split ``choice``, which
             selects no checkpoint; the others stay ``test``, at least one. 0 for none.
+        max_samples: Maximum number of samples of a client in each split, drawn at random; the others are not used, so
+            that a round with a few huge clients stays short. Default: all samples.
         judge_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
             that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
@@ -93,6 +95,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         test_clients: ClosedUnitInterval = 0.0,
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
+        max_samples: PositiveInt | None = None,
         judge_train: bool = False,
         new_clients: NonNegativeInt = 0,
         new_head_epochs: NonNegativeInt = 10,
@@ -107,7 +110,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
-        self.judge_train, self.new_clients, self.new_head_epochs = judge_train, new_clients, new_head_epochs
+        self.max_samples, self.judge_train = max_samples, judge_train
+        self.new_clients, self.new_head_epochs = new_clients, new_head_epochs
         self.partition_seed, self.seed = partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
 
@@ -193,7 +197,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         population = Population(clients, self.speeds.mean_times(clients), new)
         dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
         parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
-        return self.held_out.assign(parts, rng, self.overlap)
+        assigned = self.held_out.assign(parts, rng, self.overlap)
+        if self.max_samples is None:
+            return assigned
+        return {split: at_most(own, self.max_samples, rng) for split, own in assigned.items()}
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.

@@ -163,6 +163,17 @@ def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts
     return kept, [part if client in clients else nothing for client, part in enumerate(parts)]
 
 
+def at_most(parts: Sequence[np.ndarray], samples: int, rng: Generator) -> Parts:
+    """Draw so many samples of each client; all of a client that has no more.
+
+    Args:
+        parts: Sample indices of each client.
+        samples: How many to draw.
+        rng: Source of randomness.
+    """
+    return [rng.choice(part, samples, replace=False) if len(part) > samples else part for part in parts]
+
+
 def held_out_size(samples: int, fraction: float) -> int:
     """Number of samples to hold out from a client: the share, at least 1, but always leaving 1.
 
