@@ -88,9 +88,7 @@ class RoundProgressBar(ProgressBar):
         console = Console(stderr=True)
         if console.is_terminal:
             # what is printed meanwhile appears above the bar; a redirected stdout stays what it is
-            self._shown = Live(
-                view, console=console, refresh_per_second=DRAWN, redirect_stdout=sys.stdout.isatty(), transient=False
-            )
+            self._shown = Live(view, console=console, refresh_per_second=DRAWN, redirect_stdout=sys.stdout.isatty())
         else:
             self._shown = Lines(view)
         self._view = view
