@@ -97,11 +97,10 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             log_every_n_steps=1,
-            enable_progress_bar=False,
             enable_model_summary=False,
             default_root_dir=tmp_path / folder,
             callbacks=[*callbacks, EvaluateStartAndEnd(), *default],
-            **{"logger": False, "val_check_interval": 2, **options},
+            **{"logger": False, "val_check_interval": 2, "enable_progress_bar": False, **options},
         )
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
         return trainer

@@ -2,6 +2,7 @@ from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
 from pfl_lightning.callbacks.client_histograms import ClientHistograms
 from pfl_lightning.callbacks.client_scatter import ClientScatter
 from pfl_lightning.callbacks.cosine_maps import CosineMaps
+from pfl_lightning.callbacks.cost_note import CostNote
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
 from pfl_lightning.callbacks.metrics_table import MetricsTable
@@ -18,6 +19,7 @@ __all__ = [
     "ClientHistograms",
     "ClientScatter",
     "CosineMaps",
+    "CostNote",
     "EvaluateStartAndEnd",
     "GradientDoubling",
     "MetricsTable",

@@ -13,6 +13,7 @@ from pfl_lightning import files
 from pfl_lightning.callbacks import (
     ClientHistograms,
     ClientScatter,
+    CostNote,
     EvaluateStartAndEnd,
     MetricsTable,
     PartitionFigure,
@@ -192,8 +193,9 @@ class PflCLI(LightningCLI):
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
-        callbacks += [EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
-        callbacks += [RunSummary()] if given.enable_progress_bar is False else [RunSummary(), RoundProgressBar()]
+        callbacks += [CostNote(), EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure()]
+        callbacks += [ClientHistograms(), ClientScatter(), RunSummary()]
+        callbacks += [] if given.enable_progress_bar is False else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
 

@@ -18,17 +18,18 @@ from pfl_lightning.bounds import (
     NonNegativeFloat,
     NonNegativeInt,
     OpenUnitInterval,
+    PositiveInt,
     Seed,
 )
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.fingerprint import fingerprint_of
-from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples
+from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
@@ -58,6 +59,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         choice_fraction: Share of each test client's samples with which it may choose between models: Delta-FL trains
             one for each level of conformity, and a new device picks its own. They are the split ``choice``, which
             selects no checkpoint; the others stay ``test``, at least one. 0 for none.
+        max_samples: Most samples of a client in each split, drawn at random, so that rounds stay short. Default: all.
         judge_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
             that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
@@ -95,6 +97,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         test_clients: ClosedUnitInterval = 0.0,
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
+        max_samples: PositiveInt | None = None,
         judge_train: bool = False,
         new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,
@@ -109,7 +112,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
-        self.judge_train, self.new_clients, self.new_head_epochs = judge_train, new_clients, new_head_epochs
+        self.max_samples, self.judge_train = max_samples, judge_train
+        self.new_clients, self.new_head_epochs = new_clients, new_head_epochs
         self.partition_seed, self.seed = partition_seed, seed
         self.tables: dict[Split, ClientTable] = {}
 
@@ -142,8 +146,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     @property
     def judged_clients(self) -> int:
         """Number of clients that are evaluated: all, or all new ones."""
-        clients: int = self.new_clients or self.num_clients
-        return clients
+        return int(self.new_clients or self.num_clients)
 
     def setup(self, stage: str | None = None) -> None:
         """Load the data and split it among the clients, once.
@@ -181,12 +184,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise PflError(f"data.root: cannot read '{error.filename or self.root}' ({error.strerror})") from error
         classes, transform = None if self.regression else self.num_classes, self.transform()
         for name, split in (("training", train), ("test", test)):
-            try:
-                if split is not None:
-                    split.check(classes)
-                    split.check_inputs(transform, self.input_shape, self.input_kind)
-            except (ValueError, RuntimeError) as error:
-                raise PflError(f"data: {name} samples of {type(self).__name__}: {one_line(error)}") from error
+            if split is not None:
+                split.check(f"{name} samples", classes, transform, self.input_shape, self.input_kind)
         return train, test
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
@@ -215,7 +214,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         population = Population(clients, self.speeds.mean_times(clients), new)
         dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
         parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
-        return self.held_out.assign(parts, rng, self.overlap)
+        return at_most(self.held_out.assign(parts, rng, self.overlap), self.max_samples, rng)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.
@@ -264,10 +263,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def fingerprint(self) -> str:
         """Hash of all samples, what transforms them and who holds which; after ``setup``."""
-        samples = self.tables["train"].samples
-        held = [each for table in self.tables.values() for each in (table.flat, table.counts)]
-        constants = [value for value in vars(self.transform()).values() if isinstance(value, Tensor)]
-        return fingerprint_of([samples.inputs, samples.targets, *held, *constants])
+        return fingerprint_of(self.tables.values(), self.transform())
 
     def class_counts(self) -> dict[str, NDArray[np.int64]]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""

@@ -1,7 +1,8 @@
 """Holding out clients, and samples of clients, for validation and testing."""
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -161,6 +162,21 @@ def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts
     nothing = np.zeros(0, dtype=np.int64)
     kept = [nothing if client in clients else part for client, part in enumerate(parts)]
     return kept, [part if client in clients else nothing for client, part in enumerate(parts)]
+
+
+def at_most(splits: Mapping[Split, Parts], samples: int | None, rng: Generator) -> dict[Split, Parts]:
+    """Draw so many samples of each client in each split; all of a client that has no more.
+
+    Args:
+        splits: Sample indices of each client, by split.
+        samples: How many to draw; None for all.
+        rng: Source of randomness.
+    """
+    most = math.inf if samples is None else samples
+    return {
+        split: [rng.choice(part, samples, replace=False) if len(part) > most else part for part in parts]
+        for split, parts in splits.items()
+    }
 
 
 def held_out_size(samples: int, fraction: float) -> int:

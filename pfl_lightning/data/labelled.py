@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.partitions import Labels
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 
 
@@ -25,14 +25,35 @@ class LabelledData(NamedTuple):
     targets: Tensor
     users: Tensor | None = None
 
-    def check(self, num_classes: int | None) -> None:
-        """Check that the samples can be learned from.
+    def check(
+        self, what: str, num_classes: int | None, transform: Transform, shape: tuple[int, ...], kind: InputKind
+    ) -> None:
+        """Check that a network can learn from the samples.
+
+        Args:
+            what: What they are, for the error.
+            num_classes: Number of classes; None for a regression.
+            transform: Turns raw inputs into network inputs.
+            shape: Shape of a network input; of tokens, their number and that of the words.
+            kind: What the inputs are.
+
+        Raises:
+            PflError: If their numbers differ, or an input, a target or a user is not possible; it names the sample.
+        """
+        try:
+            self.check_targets(num_classes)
+            self._check_inputs(transform, shape, kind)
+        except (ValueError, RuntimeError) as error:
+            raise PflError(f"data: {what}: {one_line(error)}") from error
+
+    def check_targets(self, num_classes: int | None) -> None:
+        """Check the targets, and that inputs and users are as many.
 
         Args:
             num_classes: Number of classes; None for a regression.
 
         Raises:
-            ValueError: If their numbers differ, or an input, a target or a user is not possible; it names the sample.
+            ValueError: If their numbers differ, or a target or a user is not possible; it names the sample.
         """
         for name, values in (("targets", self.targets), ("users", self.users)):
             if values is not None and len(values) != len(self.inputs):
@@ -44,22 +65,12 @@ class LabelledData(NamedTuple):
         else:
             known = (self.targets >= 0) & (self.targets < num_classes)
             _check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")
-        if self.inputs.is_floating_point():
-            _check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
         if self.users is not None:
             _check_each(self.users, self.users >= 0, "user", "numbers from 0")
 
-    def check_inputs(self, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
-        """Check that the inputs are what a network takes.
-
-        Args:
-            transform: Turns raw inputs into network inputs.
-            shape: Shape of a network input; of tokens, their number and that of the words.
-            kind: What the inputs are.
-
-        Raises:
-            ValueError: If their shape is another one, or there is no such word.
-        """
+    def _check_inputs(self, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
+        if self.inputs.is_floating_point():
+            _check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
         length = shape if kind == "numbers" else shape[:1]
         found = tuple(transform(self.inputs[:1]).shape[1:])
         if found != length:

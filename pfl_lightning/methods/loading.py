@@ -9,7 +9,6 @@ from jsonargparse import ArgumentError
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.checkpoint import Content, check_run, read_checkpoint, refusal
-from pfl_lightning.methods.classes_only import ClassesOnly
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.strict import StrictParser
 
@@ -38,7 +37,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
 def _from_settings(checkpoint: Content) -> Method:
     """Make the method as the command line did."""
     check_run(checkpoint)
-    parser = ClassesOnly(exit_on_error=False)
+    parser = StrictParser(exit_on_error=False)
     parser.add_subclass_arguments(Method, "model")
     with _refusing(checkpoint, "config.model"):
         settings = parser.parse_object({"model": checkpoint["config"]["model"]})
@@ -68,7 +67,7 @@ def _method_class(checkpoint: Content) -> type[Method]:
 
 def _arguments(checkpoint: Content, entry: str, kind: type, saved: Mapping[str, Any]) -> dict[str, Any]:
     """The saved arguments that a class has, each of the type that it has there; a subclass may fix some of its base."""
-    parser = ClassesOnly(exit_on_error=False)
+    parser = StrictParser(exit_on_error=False)
     known = {name: saved[name] for name in parser.add_class_arguments(kind) if name in saved}
     with _refusing(checkpoint, entry):
         return dict(parser.parse_object(known, defaults=False))

@@ -19,11 +19,12 @@ class Progress:
         clients: Number of clients in all.
         reached: Number of clients that are done.
         done: Samples visited.
+        total: Samples to visit.
     """
 
     def __init__(self) -> None:
         self.doing, self.since = "", 0.0
-        self.clients, self.reached, self.done = 0, 0, 0.0
+        self.clients, self.reached, self.done, self.total = 0, 0, 0.0, 0.0
         self._ends = torch.zeros(0)
 
     def begin(self, doing: str, visits: Tensor) -> None:
@@ -34,6 +35,7 @@ class Progress:
             visits: Samples that each client will visit, in the order in which clients will be done, ``[clients]``.
         """
         self._ends = visits.cumsum(0, dtype=torch.float64)
+        self.total = float(self._ends[-1]) if len(visits) else 0.0
         self.clients, self.reached, self.done = len(visits), 0, 0.0
         self.doing, self.since = doing, monotonic()
 
@@ -60,10 +62,10 @@ class Progress:
     @property
     def share(self) -> float:
         """Share of the work that is done, in [0, 1]."""
-        total = float(self._ends[-1]) if self.clients else 0.0
-        return min(self.done / total, 1.0) if total else 0.0
+        return min(self.done / self.total, 1.0) if self.total else 0.0
 
     @property
     def seconds_left(self) -> float | None:
         """Estimated seconds until the work is done; None before anything is done."""
-        return (monotonic() - self.since) * (1 - self.share) / self.share if self.share else None
+        share = self.share
+        return (monotonic() - self.since) * (1 - share) / share if share else None

@@ -149,5 +149,5 @@ class TorchvisionData(FederatedDataModule):
         """A split with all of its classes."""
         split = LabelledData(*self.read(names))
         with self.reading(names[-1]):
-            split.check(self.official_classes)
+            split.check_targets(self.official_classes)
         return split
