@@ -2,6 +2,8 @@
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, Namespace, Unset, set_parsing_settings
@@ -11,6 +13,22 @@ from jsonargparse import ArgumentParser, Namespace, Unset, set_parsing_settings
 set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
 
 
+_dumping = False
+
+
+@contextmanager
+def _plain_nulls() -> Iterator[None]:
+    """While settings are dumped, a null is nothing to convert: some types would make the word None of it."""
+    global _dumping
+    outer, _dumping = _dumping, True
+    set_parsing_settings(unset_sentinel=False)
+    try:
+        yield
+    finally:
+        _dumping = outer
+        set_parsing_settings(unset_sentinel=not outer)
+
+
 class StrictParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes."""
 
@@ -18,6 +36,15 @@ class StrictParser(ArgumentParser):
         """Parse arguments; a null for an option of an option arrives here under its Python name."""
         words = sys.argv[1:] if args is None else args
         return super().parse_args([re.sub("=None$", "=null", word) for word in words], *others, **kwargs)
+
+    def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
+        """Settings as text; an option that has no value, though it needs one, is null."""
+        given = namespace.clone()
+        for key in [key for key, value in given.items() if value is Unset]:
+            given[key] = None
+        with _plain_nulls():
+            text: str = super().dump(given, *others, **kwargs)
+        return text
 
     def add_subclass_arguments(self, *args: Any, **kwargs: Any) -> None:
         """Add the options of a class to choose, which must not be null."""
