@@ -59,8 +59,8 @@ class Rehearsal(Engine):
         return torch.zeros_like(counts), torch.zeros_like(counts, dtype=torch.get_default_dtype())
 
     def cost(self, counts: Tensor) -> Cost:
-        """What the work costs clients with so many samples, ``[clients]``; one pass if nothing was asked for."""
-        visits = counts * (self.passes if self.phases or self.passes else 1)
+        """What the work costs clients with so many samples, ``[clients]``."""
+        visits = counts * self.passes
         steps = torch.zeros_like(counts)
         for phase in self.phases:
             visited = phase.epochs * phase.visited(counts)

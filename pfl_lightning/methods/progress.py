@@ -32,9 +32,10 @@ class Progress:
 
         Args:
             doing: The work, as a participle.
-            visits: Samples that each client will visit, in the order in which clients will be done, ``[clients]``.
+            visits: Samples that each client will visit, in the order in which clients will be done, ``[clients]``; if
+                there are none, clients count the same.
         """
-        self._ends = visits.cumsum(0, dtype=torch.float64)
+        self._ends = (visits if visits.any() else torch.ones_like(visits)).cumsum(0, dtype=torch.float64)
         self.total = float(self._ends[-1]) if len(visits) else 0.0
         self.clients, self.reached, self.done = len(visits), 0, 0.0
         self.doing, self.since = doing, monotonic()

@@ -4,6 +4,7 @@ import inspect
 import math
 from functools import partial
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from torch import nn
@@ -34,6 +35,7 @@ from pfl_lightning.methods import (
     Sparsity,
     load_method,
 )
+from pfl_lightning.methods.progress import Progress
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
 from pfl_lightning.server import ErdosRenyi, SecureSums
 from pfl_lightning.system import Participation
@@ -157,6 +159,37 @@ def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_
         assert distance(reference, run(backend, chunk_size)[1]) < 1e-10 * update
     other = run("batched", lr=0.02)[1]
     assert distance(numbers(reference), numbers(other)) > 1e-3 * update, "the comparison must be able to fail"
+
+
+@every_method
+def test_a_rehearsal_foretells_the_samples_that_clients_visit(make, ragged_data, fit, monkeypatch):
+    reach, ends = Progress.reach, []
+
+    def reached(progress, clients):
+        counted = progress.done
+        reach(progress, clients)
+        ends.append((progress.doing, counted, progress.done))
+
+    monkeypatch.setattr(Progress, "reach", reached)
+    fit(make(network=NETWORKS["mlp"], batch_size=4, chunk_size=2), ragged_data(judge_train=True), 1)
+    assert {doing for doing, *_ in ends} >= {"training", "evaluating"}
+    for doing, counted, foretold in ends:
+        assert counted == pytest.approx(foretold, rel=1e-9), doing
+
+
+@every_method
+def test_a_rehearsal_changes_nothing(make, ragged_data, fit):
+    class Rehearse(pl.Callback):
+        def on_train_batch_start(self, trainer, method, batch, batch_idx):
+            before, drawn, sums = tensors(method), torch.get_rng_state(), vars(method.sums).copy()
+            method.setup("fit")  # forgets what was rehearsed
+            method.training_cost(batch.examples)
+            method.evaluation_cost()
+            assert distance(before, tensors(method)) == 0
+            assert torch.equal(drawn, torch.get_rng_state())
+            assert vars(method.sums) == sums
+
+    fit(make(network=NETWORKS["mlp"], batch_size=4), ragged_data(), 2, callbacks=[Rehearse()])
 
 
 @every_method
