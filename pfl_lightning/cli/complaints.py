@@ -103,7 +103,7 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
         if wrong := _NO_OPTION.search(text):
             owners = [class_name(owner) for owner in _CLASS.findall(" ".join(texts))]
             return _unknown_option(key, wrong[1] or wrong[2], owners[0] if owners and wrong[1] else "", known)
-    if missing := next(_found((_MISSING,), texts), ""):
+    if key and (missing := next(_found((_MISSING,), texts), "")):
         owner = class_name(next(_found((_CLASS,), texts), ""))
         return f"{key}.{missing}: a value is missing; see --{key}.help {owner}"
     if reason := _reason(texts):
