@@ -174,7 +174,9 @@ class PflCLI(LightningCLI):
         given = self.config_init[self.subcommand].trainer
         if self.subcommand != "fit":
             kwargs["logger"] = False
-        elif not given.fast_dev_run:
+        else:
+            self.config_init[self.subcommand].checkpoint.check_monitor(self.model, self.datamodule)
+        if self.subcommand == "fit" and not given.fast_dev_run:
             folder = (self.resume and self.resume.folder) or start_folder(self.runs_folder)
             kwargs["default_root_dir"] = folder
             if given.logger in (None, True):
