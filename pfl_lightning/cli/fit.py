@@ -187,6 +187,8 @@ class PflCLI(LightningCLI):
         self.config[self.subcommand].trainer.logger = self.logger
         given = self.config_init[self.subcommand].trainer
         callbacks = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else list(given.callbacks or [])
+        if self.subcommand == "fit":
+            self.config_init[self.subcommand].checkpoint.check_monitor(self.model, self.datamodule)
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.folder = self.folder or self.open.enter_context(new_folder(self.runs_folder))
             rounds = lasting_rounds(self.resume.content) if self.resume else None

@@ -13,7 +13,7 @@ from pfl_lightning.client import Cost, Engine, Examples, Rehearsal
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.checkpoint import check_method, check_tensors, refusal
+from pfl_lightning.methods.checkpoint import check_method, check_optimizer, check_shape, check_tensors, refusal
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.progress import Progress
@@ -243,7 +243,9 @@ class Lifecycle(pl.LightningModule, ABC):
         self.clock = Clock(**checkpoint["clock"])
         self.ledger = Ledger(**checkpoint.get("ledger", {}))  # older checkpoints have none, and no counts
         self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))
-        if not hasattr(self, "clients"):
+        if hasattr(self, "clients"):
+            check_shape(checkpoint, self.built_for)
+        else:
             self._build_again(checkpoint)
         self.chunks.limit = checkpoint["engine"]["limit"]
         self._unpack(checkpoint)
@@ -263,3 +265,4 @@ class Lifecycle(pl.LightningModule, ABC):
         floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
         nn.ModuleList([self.network, self.clients]).to(floats[0] if floats else None)
         check_tensors(checkpoint, self.state_dict())
+        check_optimizer(checkpoint, list(self.network.parameters()))

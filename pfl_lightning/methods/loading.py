@@ -17,7 +17,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     """Load a method from a checkpoint, with its own class, ready to be evaluated or trained further.
 
     Of the classes that a checkpoint names, only those are called that are methods, or of the types that a method's
-    arguments have. To look a class up, the module that it names is imported: see SECURITY.
+    arguments have. To look a class up, the module that it names is imported.
 
     Args:
         path: The checkpoint.

@@ -88,3 +88,147 @@ def test_a_crash_while_saving_leaves_the_checkpoints_alone(ragged_data, fit, tmp
         fit(small(), ragged_data(), 6, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
     assert rounds_in(tmp_path / "run") == before
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def same(one, other):
+    return all(torch.equal(one["state_dict"][name], tensor) for name, tensor in other["state_dict"].items())
+
+
+@pytest.mark.parametrize(
+    ("every", "last", "previous"),
+    [(1, 7, 6), (3, 7, 6), (4, 7, 4), (100, 7, 0)],  # the last round is always saved
+)
+def test_the_interval_of_saves_changes_no_result(every, last, previous, ragged_data, fit, tmp_path):
+    trainers = [
+        fit(small(), ragged_data(), 7, "every", callbacks=[RoundCheckpoint(every=every)]),
+        fit(small(), ragged_data(), 7, "usual"),
+    ]
+    assert trainers[0].callback_metrics == trainers[1].callback_metrics
+    rounds = rounds_in(tmp_path / "every")
+    assert (rounds["last"], rounds["previous"]) == (last, previous)
+    for name in ("last", "best"):
+        contents = [torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in ("every", "usual")]
+        assert same(*contents)
+        assert contents[0]["callbacks"]["RoundCheckpoint"] == contents[1]["callbacks"]["RoundCheckpoint"]
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_save_between_evaluations_resumes_exactly(every, ragged_data, fit, tmp_path):
+    class LostError(Exception):
+        pass
+
+    class Interrupted(FedAvg):
+        def on_train_batch_start(self, batch, batch_idx):
+            if batch.round_index == 5:
+                raise LostError
+
+    saving = [RoundCheckpoint(every=every)]
+    with pytest.raises(LostError):
+        fit(Interrupted(network=small().make_network), ragged_data(), 7, "lost", callbacks=saving, val_check_interval=4)
+    assert rounds_in(tmp_path / "lost")["last"] == {1: 5, 3: 3}[every]
+    resumed, straight = small(), small()
+    last = tmp_path / "lost/checkpoints/last.ckpt"
+    fit(resumed, ragged_data(), 7, "lost", last, callbacks=[RoundCheckpoint(every=every)], val_check_interval=4)
+    fit(straight, ragged_data(), 7, "straight", val_check_interval=4)
+    assert all(torch.equal(tensor, resumed.state_dict()[name]) for name, tensor in straight.state_dict().items())
+
+
+class Scored(FedAvg):
+    """Its scores are these, after rounds 0, 2, 4, ..."""
+
+    def __init__(self, *scores):
+        super().__init__(network=small().make_network)
+        self.told = iter(scores)
+
+    def on_validation_epoch_end(self):
+        super().on_validation_epoch_end()
+        self.log("score", next(self.told))
+
+
+def test_a_resumed_run_compares_with_the_best_checkpoint_that_is_there(ragged_data, fit, tmp_path):
+    def run(rounds, *scores, **kwargs):
+        checkpoint = RoundCheckpoint("score")
+        fit(Scored(*scores), ragged_data(), rounds, callbacks=[checkpoint], **kwargs)
+        return checkpoint.best_round, rounds_in(tmp_path / "run").get("best")
+
+    folder = tmp_path / "run/checkpoints"
+    assert run(4, 0.1, 0.5, 0.3) == (2, 2)
+    assert run(6, 0.4, ckpt_path=folder / "last.ckpt") == (2, 2)
+    assert run(8, 0.4, 0.6, ckpt_path=folder / "previous.ckpt") == (8, 8)
+    (folder / "best.ckpt").unlink()
+    assert run(10, 0.2, ckpt_path=folder / "last.ckpt") == (10, 10)
+    best = folder / "best.ckpt"
+    best.write_bytes(best.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match=r"best\.ckpt' is damaged .* will be replaced by the best round from now on"):
+        assert run(12, 0.1, ckpt_path=folder / "last.ckpt") == (12, 12)
+
+
+def test_scores_of_another_kind_are_not_compared(ragged_data, fit, tmp_path):
+    fit(small(), ragged_data(), 2)
+    last = tmp_path / "run/checkpoints/last.ckpt"
+    line = r"checkpoint\.monitor: val/global/accuracy/mean in '.*best\.ckpt', val/global/accuracy/std now; keep the old"
+    with pytest.raises(PflError, match=line):
+        fit(small(), ragged_data(), 4, ckpt_path=last, callbacks=[RoundCheckpoint("val/global/accuracy/std")])
+    fit(small(), ragged_data(), 4, ckpt_path=last, callbacks=[RoundCheckpoint("val/global/accuracy/mean")])
+
+
+@pytest.mark.parametrize("monitor", ["val/global/loss/mean", "val/global/error/mean"])
+def test_a_lower_loss_or_error_is_better(monitor, ragged_data, fit, tmp_path):
+    values = iter([0.5, 0.2, 0.3])
+
+    class Told(FedAvg):
+        def on_validation_epoch_end(self):
+            super().on_validation_epoch_end()
+            self.log(monitor, next(values))
+
+    fit(Told(network=small().make_network), ragged_data(), 4, callbacks=[RoundCheckpoint(monitor)])
+    assert rounds_in(tmp_path / "run")["best"] == 2
+
+
+@pytest.mark.parametrize(
+    ("monitor", "val_fraction", "line"),
+    [
+        ("test/global/accuracy/mean", 0.2, "would select on test data"),
+        (
+            "val/globl/accuracy/mean",
+            0.2,
+            "is not logged; allowed: val/global/accuracy/mean, val/refitted",
+        ),
+        ("val/global/accuracy/mean", 0.0, "needs data.val_fraction above 0; allowed: null"),
+        ("val/global/accuracy/men", 0.2, "is not logged; allowed: val/global/accuracy/"),
+    ],
+)
+def test_a_wrong_monitor_is_refused_before_the_first_round(monitor, val_fraction, line, ragged_data, fit, tmp_path):
+    class NoRound(FedAvg):
+        def training_step(self, batch, batch_idx):
+            raise AssertionError("a round")
+
+    method = NoRound(network=small().make_network)
+    with pytest.raises(PflError, match=f"checkpoint.monitor: {monitor} {line}"):
+        fit(method, ragged_data(val_fraction=val_fraction), 2, callbacks=[RoundCheckpoint(monitor)])
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+@pytest.mark.parametrize("bad", [2, 3])  # the copy for best.ckpt, or the next round
+def test_a_full_disk_leaves_the_checkpoints_before_it(bad, ragged_data, fit, tmp_path, monkeypatch):
+    calls = iter(range(1, 100))
+    fsync = os.fsync
+
+    def full(descriptor):
+        if os.path.isfile(f"/proc/self/fd/{descriptor}") and next(calls) == bad:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PflError, match=r"checkpoint: cannot write '.*\.tmp' \(No space left on device\)"):
+        fit(small(), ragged_data(), 4)
+    assert rounds_in(tmp_path / "run") == ({} if bad == 2 else {"last": 0, "best": 0})
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_checkpoint_goes_nowhere_but_to_its_folder(ragged_data, fit, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no such folder"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    fit(small(), ragged_data(), 2)
+    assert rounds_in(tmp_path / "run")["last"] == 2
