@@ -30,7 +30,7 @@ from pfl_lightning.cli.checks import check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import PflParser, plain
-from pfl_lightning.cli.runs import Resume, find_resume, place, refuse_changes
+from pfl_lightning.cli.runs import Resume, expand_path, find_resume, refuse_changes
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -170,7 +170,7 @@ class PflCLI(LightningCLI):
     def runs_folder(self) -> Path:
         """Where the runs of this method and data set are."""
         config = self.config[self.subcommand]
-        return place(config.trainer.default_root_dir, "trainer.default_root_dir") / run_name(config)
+        return expand_path(config.trainer.default_root_dir, "trainer.default_root_dir") / run_name(config)
 
     def instantiate_classes(self) -> None:
         """Build everything; loggers last, since they write into the run's folder, which is made last."""

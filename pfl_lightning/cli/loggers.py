@@ -19,7 +19,8 @@ def loggers_of(setting: Any, folder: Path, rounds: int | None) -> list[Logger]:
     Args:
         setting: ``trainer.logger``: null or true for TensorBoard, false for none, or the user's own.
         folder: The run's folder. A logger of the user's writes below it unless its ``save_dir`` says otherwise.
-        rounds: For a run that continues: the rounds of which TensorBoard keeps all that was logged.
+        rounds: For a run that continues: the rounds of which TensorBoard keeps all that was logged. Among this are the
+            pictures that were drawn at the end of the run so far.
 
     Returns:
         TensorBoard or the user's own, and the table ``metrics.csv`` beside them; nothing for false.

@@ -33,7 +33,7 @@ class Resume(NamedTuple):
     folder: Path | None
 
 
-def place(path: str | Path, key: str) -> Path:
+def expand_path(path: str | Path, key: str) -> Path:
     """A folder as the user means it: with the home folder for ``~``, and the values of environment variables.
 
     Args:

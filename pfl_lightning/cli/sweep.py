@@ -13,6 +13,7 @@ from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
+from pfl_lightning.cli.runs import expand_path
 from pfl_lightning.errors import PflError
 
 DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
@@ -75,14 +76,15 @@ def sweep_command(args: list[str]) -> None:
     split = args.index("--") if "--" in args else len(args)
     given = sweep_parser().parse_args(expanded(args[:split]))
     passed = [*given.passed, *args[split + 1 :]]
-    runs, sweep = list(plan(given.methods, given.vary, given.seeds, passed, Path(given.out))), Sweep()
+    out, sweep = expand_path(given.out, "out"), Sweep()
+    runs = list(plan(given.methods, given.vary, given.seeds, passed, out))
     before = {number: signal.signal(number, sweep.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     with ThreadPoolExecutor(given.jobs) as pool:
         folders = list(pool.map(sweep.execute, runs))
     for number, handler in before.items():
         signal.signal(number, handler)
     if finished := [str(folder) for folder in folders if folder]:
-        CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{given.out}/comparison'])}")
+        CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
     if sweep.signal or None in folders:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 

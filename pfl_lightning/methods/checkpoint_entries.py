@@ -127,6 +127,12 @@ YOUNGER: dict[Key, Kind] = {  # older checkpoints have none
     ("ledger", "paper"): AMOUNT,
     ("sums",): Kind("two whole numbers from 0", lambda value: _is_shape(value) and len(value) == 2),
     ("monitor",): TEXT,
+    ("tables",): Kind(
+        "rounds, or null, by table",
+        lambda v: _is_named(v) and all(rounds is None or _is_count(rounds) for rounds in v.values()),
+    ),
+    ("trained",): Kind("numbers by name", lambda v: _is_named(v) and all(type(x) is float for x in v.values())),
+    ("callbacks", "EvaluateStartAndEnd", "extra"): FLAG,
     ("sparsity",): _fields_of(Sparsity),
 }
 OPTIMIZER = ("optimizer_states", 0)
