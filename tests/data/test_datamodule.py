@@ -101,6 +101,16 @@ def test_validation_share_is_taken_from_every_client(fraction):
         assert len(val[client]) == held_out_size(len(own), fraction)
 
 
+def test_max_samples_limits_every_split_and_nothing_else():
+    whole, limited, again = ready(), ready(max_samples=3), ready(max_samples=3)
+    for name in whole.tables:
+        every, some = split(whole, name), split(limited, name)
+        assert {client: min(len(own), 3) for client, own in every.items()} == {c: len(own) for c, own in some.items()}
+        assert all(set(own) <= set(every[client]) for client, own in some.items())
+    assert limited.fingerprint() == again.fingerprint() != whole.fingerprint()
+    assert ready(max_samples=TRAIN).fingerprint() == whole.fingerprint()
+
+
 def test_validation_share_is_random():
     # the samples of an IID client are sorted by class before
     module = ready(partition=IID(), val_fraction=0.5, num_clients=1)

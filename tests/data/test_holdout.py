@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.holdout import HeldOut, held_out_size, hold_out, hold_out_clients
+from pfl_lightning.data.holdout import HeldOut, at_most, held_out_size, hold_out, hold_out_clients
 from pfl_lightning.errors import PflError
 
 # clients with 0 to 9 samples each, whose numbers are their places in the data
@@ -133,3 +133,16 @@ def test_choice_samples_are_taken_from_the_test_clients_alone(overlap):
 def test_options_that_contradict_each_other_are_refused_in_one_line(options, line):
     with pytest.raises(PflError, match=f"^{line}$"):
         HeldOut(**{**OPTIONS, **options}).check(8)
+
+
+@given(parts_of_clients, st.integers(1, 9), st.integers(0, 99))
+def test_at_most_so_many_samples_are_drawn_of_each_client(parts, most, seed):
+    drawn = at_most(parts, most, np.random.default_rng(seed))
+    assert [len(set(part)) for part in lists(drawn)] == [min(len(part), most) for part in parts]
+    assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
+
+
+def test_the_samples_that_a_client_may_keep_are_drawn_at_random():
+    drawn = [at_most([np.arange(10)], 3, np.random.default_rng(seed))[0] for seed in range(500)]
+    # hypergeometric: each sample with probability 0.3, so binomial(500, 0.3) with standard deviation 10
+    np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=10), 150, atol=40)
