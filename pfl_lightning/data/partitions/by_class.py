@@ -4,7 +4,9 @@ The same matrix splits the training and the test samples, so a client is tested 
 """
 
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
+from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
 import numpy as np
@@ -84,22 +86,69 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
         shares: Share of each class, ``[classes, clients]``.
         least: Minimum number of samples of a client.
     """
-    piles = [*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))]
-    counts = _count(piles, labels, len(shares))
-    sizes = np.array([*map(len, parts), 2 * len(labels)])  # unused samples go first, all of them
-    for client in np.flatnonzero(sizes < least):
-        wanted = np.argsort(-shares[:, client], kind="stable")
-        while sizes[client] < least:
-            spare = sizes * (sizes > least)
-            label = next(label for label in wanted if (counts[label] * spare).any())
-            donor = int(np.argmax((counts[label] > 0) * spare))
-            place = np.flatnonzero(labels[piles[donor]] == label)[0]
-            piles[client] = np.append(piles[client], piles[donor][place])
-            piles[donor] = np.delete(piles[donor], place)
-            for pile, change in ((client, 1), (donor, -1)):
-                sizes[pile] += change
-                counts[label, pile] += change
-    parts[:] = piles[:-1]
+    needy = [client for client, part in enumerate(parts) if len(part) < least]
+    if not needy:
+        return
+    donors = _Donors([*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))], labels, len(shares), least)
+    for client in needy:
+        wanted = np.argsort(-shares[:, client], kind="stable").tolist()
+        given = [donors.take(wanted) for _ in range(least - len(parts[client]))]
+        parts[client] = np.append(parts[client], given)
+    donors.leave(parts)
+
+
+class _Donors:
+    """Piles of samples from which the largest that has a class gives its first sample of it.
+
+    Args:
+        piles: Sample indices of each pile; the last, of unused samples, is taken for the largest.
+        labels: Label of each sample, ``[samples]``.
+        classes: Number of classes.
+        least: Number of samples of a pile that gives none.
+    """
+
+    def __init__(self, piles: Parts, labels: Indices, classes: int, least: int) -> None:
+        self.piles, self.labels, self.least = piles, labels, least
+        self.sizes = [*map(len, piles[:-1]), 2 * len(labels)]
+        self.taken: dict[int, list[int]] = defaultdict(list)  # places in each pile
+        self.left: dict[tuple[int, int], list[int]] = {}  # places of a class in a pile, the first one last
+        # the size of a pile when it was last looked at, negative, and the pile, for each class
+        held = _count(piles, labels, classes)
+        self.heaps = [[(-self.sizes[pile], pile) for pile in np.flatnonzero(row).tolist()] for row in held]
+        for heap in self.heaps:
+            heapify(heap)
+
+    def take(self, wanted: Sequence[int]) -> int:
+        """A sample of the first of these classes that a pile can give."""
+        label, donor = next((label, donor) for label in wanted if (donor := self._largest(label)) is not None)
+        place = self._left(donor, label).pop()
+        self.taken[donor].append(place)
+        self.sizes[donor] -= 1
+        return int(self.piles[donor][place])
+
+    def leave(self, parts: Parts) -> None:
+        """Remove what was taken, in place."""
+        for donor, places in self.taken.items():
+            if donor < len(parts):
+                parts[donor] = np.delete(parts[donor], places)
+
+    def _largest(self, label: int) -> int | None:
+        """The largest pile that can give a sample of a class; the first of several."""
+        heap = self.heaps[label]
+        while heap:
+            size, pile = heap[0]
+            if self.sizes[pile] <= self.least or not self._left(pile, label):
+                heappop(heap)
+            elif -size != self.sizes[pile]:
+                heapreplace(heap, (-self.sizes[pile], pile))  # sizes only fall
+            else:
+                return pile
+        return None
+
+    def _left(self, pile: int, label: int) -> list[int]:
+        if (pile, label) not in self.left:
+            self.left[pile, label] = np.flatnonzero(self.labels[self.piles[pile]] == label)[::-1].tolist()
+        return self.left[pile, label]
 
 
 def _count(parts: Parts, labels: Indices, classes: int) -> Indices:
