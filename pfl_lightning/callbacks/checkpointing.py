@@ -154,7 +154,7 @@ class RoundCheckpoint(Checkpoint):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Remove a round that was written but not saved; restore the previous signal handlers."""
-        if trainer.is_global_zero:
+        if trainer.is_global_zero and hasattr(self, "files"):  # not if the setup of another callback has failed
             self.files.discard()
         self._restore_handlers()
 

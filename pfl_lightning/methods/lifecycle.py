@@ -17,7 +17,7 @@ from pfl_lightning.methods.checkpoint import check_method, check_optimizer, chec
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.progress import Progress
-from pfl_lightning.methods.server_optimizer import ServerOptimizer, check_optimizer
+from pfl_lightning.methods.server_optimizer import ServerOptimizer, try_optimizer
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network, Part
@@ -149,7 +149,7 @@ class Lifecycle(pl.LightningModule, ABC):
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
             self.build(*shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients)
-        check_optimizer(self.make_optimizer, self.network.parameters())
+        try_optimizer(self.make_optimizer, self.network.parameters())
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
                 f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "

@@ -12,7 +12,7 @@ from pfl_lightning.errors import PflError, one_line
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
-def check_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:
+def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:
     """Make the optimizer for parameters like these, and let it take a step.
 
     Args:
