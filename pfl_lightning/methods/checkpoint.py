@@ -133,7 +133,7 @@ def check_tensors(content: Content, expected: Mapping[str, Tensor]) -> None:
             raise refusal(content, f"state_dict.{name}: {was} is not possible; allowed: {now}")
 
 
-def check_optimizer(content: Content, parameters: Sequence[Tensor]) -> None:
+def check_optimizer_state(content: Content, parameters: Sequence[Tensor]) -> None:
     """Check that what the server's optimizer keeps of each parameter has the shape of that, or is a single number.
 
     Raises:

@@ -13,7 +13,7 @@ from pfl_lightning.client import Cost, Engine, Examples, Rehearsal
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.checkpoint import check_method, check_optimizer, check_shape, check_tensors, refusal
+from pfl_lightning.methods.checkpoint import check_method, check_optimizer_state, check_shape, check_tensors, refusal
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.progress import Progress
@@ -265,4 +265,4 @@ class Lifecycle(pl.LightningModule, ABC):
         floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
         nn.ModuleList([self.network, self.clients]).to(floats[0] if floats else None)
         check_tensors(checkpoint, self.state_dict())
-        check_optimizer(checkpoint, list(self.network.parameters()))
+        check_optimizer_state(checkpoint, list(self.network.parameters()))
