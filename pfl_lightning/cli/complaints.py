@@ -21,7 +21,7 @@ _SUBTYPES = re.compile(r"^(Does not validate|Subtypes:|Errors:|Given value)")
 _MISSING = re.compile(r"the following arguments are required: (\w+)")
 _NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
 _GIVEN = (
-    re.compile(r"^(?:Not of type \w+: )?(.+?) is not possible; allowed: "),
+    re.compile(r"^Not of type \w+: (?!is not)(.+?) is not possible; allowed: "),
     re.compile(r"^Expected a path but (.+) either not accessible"),
     re.compile(r"Given value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"Got value: (?!Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
@@ -103,7 +103,7 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
         if wrong := _NO_OPTION.search(text):
             owners = [class_name(owner) for owner in _CLASS.findall(" ".join(texts))]
             return _unknown_option(key, wrong[1] or wrong[2], owners[0] if owners and wrong[1] else "", known)
-    if missing := next(_found((_MISSING,), texts), ""):
+    if key and (missing := next(_found((_MISSING,), texts), "")):
         owner = class_name(next(_found((_CLASS,), texts), ""))
         return f"{key}.{missing}: a value is missing; see --{key}.help {owner}"
     if reason := _reason(texts):
