@@ -21,7 +21,7 @@ _SUBTYPES = re.compile(r"^(Does not validate|Subtypes:|Errors:|Given value)")
 _MISSING = re.compile(r"the following arguments are required: (\w+)")
 _NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
 _GIVEN = (
-    re.compile(r"^(?:Not of type \w+: )?(.+?) is not possible; allowed: "),
+    re.compile(r"^Not of type \w+: (?!is not)(.+?) is not possible; allowed: "),
     re.compile(r"^Expected a path but (.+) either not accessible"),
     re.compile(r"Given value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"Got value: (?!Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),

@@ -135,6 +135,7 @@ def test_an_option_takes_what_its_type_admits_and_refuses_the_rest_in_a_line(opt
             assert line == "", f"{value} is possible by design"
         else:
             assert line.startswith(f"pfl: error: {option.key}"), f"{value} is not possible: {line}"
+            assert f" {value}" in line.replace("'", "") or "missing" in line, line
             assert "allowed: " in line or "no such option" in line or "missing" in line, line
             assert "<class" not in line
             assert "Namespace" not in line
