@@ -1,0 +1,86 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data.labelled import LabelledData, read_labels
+from pfl_lightning.data.transforms import Numbers, Tokens
+from pfl_lightning.errors import PflError
+
+INPUTS, LABELS, USERS = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0]), torch.tensor([0, 0, 1, 1])
+
+
+class Given(FederatedDataModule):
+    """A user's own data set, whose samples are given."""
+
+    num_classes = 3
+    input_shape = (2,)
+
+    def __init__(self, train, test=None, **kinds):
+        super().__init__()
+        self.splits = LabelledData(*train), None if test is None else LabelledData(*test)
+        vars(self).update(kinds)
+
+    def load(self):
+        return self.splits
+
+    def transform(self):
+        return Numbers() if self.input_kind == "numbers" else Tokens()
+
+
+def put(tensor, place, value):
+    changed = tensor.clone()
+    changed[place] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("samples", "kinds", "words"),
+    [
+        ((INPUTS, LABELS[:3]), {}, "4 inputs with 3 targets"),
+        ((INPUTS, LABELS, USERS[:1]), {}, "4 inputs with 1 users"),
+        (
+            (INPUTS, put(LABELS, 2, 3)),
+            {},
+            "the label 3 of sample 2 .*; allowed: whole numbers from 0 to 2",
+        ),
+        ((INPUTS, put(LABELS, 3, -1)), {}, "the label -1 of sample 3"),
+        ((INPUTS, LABELS.float()), {}, r"targets of the type torch\.float32; allowed: whole numbers"),
+        ((INPUTS, put(LABELS.float(), 1, torch.nan)), {"regression": True}, "the target nan of sample 1"),
+        ((put(INPUTS, (1, 1), torch.inf), LABELS), {}, "the input inf of sample 1 .*; allowed: finite numbers"),
+        ((INPUTS, LABELS, put(USERS, 2, -1)), {}, "the user -1 of sample 2"),
+        ((torch.zeros(4, 3), LABELS), {}, r"inputs of the shape \[3\] are not possible; allowed: \[2\]"),
+        ((torch.zeros(4, 2, 1), LABELS), {}, r"inputs of the shape \[2, 1\]"),
+        (
+            (torch.full((4, 2), 9), LABELS),
+            {"input_kind": "tokens", "input_shape": (2, 9)},
+            "the token 9 of sample 0 is not possible; allowed: 0 to 8",
+        ),
+    ],
+)
+@pytest.mark.parametrize("split", ["training", "test"])
+def test_samples_that_nothing_can_be_learned_from_are_refused(samples, kinds, words, split):
+    tokens = torch.zeros(4, 2, dtype=torch.int64)
+    good = tokens if "input_kind" in kinds else INPUTS, LABELS.float() if "regression" in kinds else LABELS
+    splits = [samples, good] if split == "training" else [good, samples]
+    with pytest.raises(PflError, match=rf"^data: {split} samples of Given: {words}"):
+        Given(*splits, **kinds).setup()
+
+
+def test_good_samples_pass():
+    assert Given((INPUTS, LABELS, USERS)).load_checked()[0].inputs is INPUTS
+
+
+def test_a_file_that_cannot_be_read_is_named():
+    data = Given((INPUTS, LABELS))
+    data.load = lambda: Path("missing.npy").read_bytes()
+    with pytest.raises(PflError, match=r"^data\.root: cannot read 'missing\.npy' \(No such file or directory\)$"):
+        data.setup()
+
+
+@pytest.mark.parametrize("values", [[0, 2, 1], [0.0, 2.0, 1.0], torch.tensor([0, 2, 1]).numpy()])
+def test_whole_numbers_are_labels(values):
+    labels = read_labels(values, 3)
+    assert labels.tolist() == [0, 2, 1]
+    assert labels.dtype == torch.int64
