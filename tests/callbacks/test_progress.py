@@ -140,3 +140,12 @@ def test_a_note_says_what_a_large_round_costs(above, appears, ragged_data, fit, 
 def test_a_small_round_costs_no_line(ragged_data, fit, capsys):
     fit(small(), ragged_data(), 1, callbacks=[CostNote()])
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("max_samples", [None, 2, 1000])
+def test_a_note_says_how_many_samples_a_limit_leaves_out(max_samples, ragged_data, fit, capsys):
+    data = ragged_data(max_samples=max_samples)
+    fit(small(), data, 1, callbacks=[CostNote()])
+    kept, there = sum(table.counts.sum() for table in data.tables.values()), len(data.tables["train"].samples.targets)
+    line = f"pfl: note: data.max_samples: 2 keeps {kept} of {there} samples; null keeps all\n"
+    assert capsys.readouterr().err == (line if max_samples == 2 else "")

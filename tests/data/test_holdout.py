@@ -137,12 +137,12 @@ def test_options_that_contradict_each_other_are_refused_in_one_line(options, lin
 
 @given(parts_of_clients, st.integers(1, 9), st.integers(0, 99))
 def test_at_most_so_many_samples_are_drawn_of_each_client(parts, most, seed):
-    drawn = at_most(parts, most, np.random.default_rng(seed))
+    drawn = at_most({"train": parts}, most, np.random.default_rng(seed))["train"]
     assert [len(set(part)) for part in lists(drawn)] == [min(len(part), most) for part in parts]
     assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
 
 
 def test_the_samples_that_a_client_may_keep_are_drawn_at_random():
-    drawn = [at_most([np.arange(10)], 3, np.random.default_rng(seed))[0] for seed in range(500)]
+    drawn = [at_most({"val": [np.arange(10)]}, 3, np.random.default_rng(seed))["val"][0] for seed in range(500)]
     # hypergeometric: each sample with probability 0.3, so binomial(500, 0.3) with standard deviation 10
     np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=10), 150, atol=40)
