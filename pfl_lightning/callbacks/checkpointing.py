@@ -9,10 +9,10 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from jsonargparse.typing import PositiveInt
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.checkpoint_files import BEST, CheckpointFiles, WholeFiles
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import FederatedDataModule, federated
