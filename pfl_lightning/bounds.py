@@ -10,7 +10,7 @@ from jsonargparse.typing import register_type
 
 MOST_CLIENTS = 10**7  # their times, sizes and ids fit in memory
 MOST = 10**9  # of what is counted: the product of two counts fits in 64 bits
-LARGEST = 1e30  # of what is measured: a 32-bit float holds it, and so it can multiply tensors
+LARGEST = 1e9  # of what is measured: a 32-bit float holds products of several
 _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
@@ -25,7 +25,8 @@ def bounded(name: str, kind: type[int] | type[float], *limits: tuple[str, float]
     Returns:
         A subclass of ``kind``. Its constructor raises a ValueError for other values, and for what is no number.
     """
-    allowed = f"a {'whole ' * (kind is int)}number v with {' and '.join(f'v{sign}{at}' for sign, at in limits)}"
+    ranges = " and ".join(f"v{sign}{at if kind is int else format(at, 'g')}" for sign, at in limits)
+    allowed = f"a {'whole ' * (kind is int)}number v with {ranges}"
 
     def new(cls: Any, value: Any) -> Any:
         number = _number(value, kind)
@@ -64,6 +65,7 @@ Percentile: Any = bounded("Percentile", int, (">=", 0), ("<=", 100))
 Real: Any = bounded("Real", float, (">=", -LARGEST), ("<=", LARGEST))
 PositiveFloat: Any = bounded("PositiveFloat", float, (">", 0), ("<=", LARGEST))
 NonNegativeFloat: Any = bounded("NonNegativeFloat", float, (">=", 0), ("<=", LARGEST))
+Limit: Any = bounded("Limit", float, (">=", 1), ("<=", 2**40))
 Share: Any = bounded("Share", float, (">", 0), ("<=", 1))
 ClosedUnitInterval: Any = bounded("ClosedUnitInterval", float, (">=", 0), ("<=", 1))
 OpenUnitInterval: Any = bounded("OpenUnitInterval", float, (">", 0), ("<", 1))

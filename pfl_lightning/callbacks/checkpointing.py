@@ -234,7 +234,7 @@ class RoundCheckpoint(Checkpoint):
         )
 
     def _stop_after_signal(self, trainer: pl.Trainer) -> None:
-        if self._signal is not None:
+        if self._signal is not None and trainer.global_step < trainer.max_steps:
             sys.stderr.write(
                 f"pfl: saved round {trainer.global_step}; add --ckpt_path last to the command to continue\n"
             )

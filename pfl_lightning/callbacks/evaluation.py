@@ -24,13 +24,19 @@ class EvaluateStartAndEnd(pl.Callback):
         self.extra = state_dict["extra"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Run the validation loop in the same way as the training loop does, unless the run is resumed."""
+        """Count the round of an extra evaluation: Lightning has saved before, and makes up for that at the interval."""
+        if self.extra:
+            trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Run the validation loop in the same way as the training loop does, unless the run is resumed.
+
+        All rounds are one epoch. Before it begins, ``RoundCheckpoint`` has taken over signals.
+        """
         if is_new(trainer):
             trainer.validating = True
             trainer.fit_loop.epoch_loop.val_loop.run()
             trainer.training = True
-        if self.extra:  # Lightning had saved before it counted this round, and makes up for that at the interval only
-            trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin a round, which is not evaluated yet."""
@@ -43,7 +49,8 @@ class EvaluateStartAndEnd(pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Tell an evaluation at the interval from one that only the end of the run has brought."""
-        self.extra = trainer.global_step % (trainer.val_check_batch or 1) != 0
+        interval: int | float | None = trainer.val_check_interval
+        self.extra = trainer.global_step > 0 and (not isinstance(interval, int) or trainer.global_step % interval != 0)
 
 
 def is_new(trainer: pl.Trainer) -> bool:

@@ -1,5 +1,6 @@
 """``pfl fit``, ``pfl validate`` and ``pfl test``."""
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,15 @@ class PflCLI(LightningCLI):
         parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
         parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
         parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
+        words = sys.argv[1:] if args is None else args
+        if own := [word for word in words if str(word).partition("=")[0] in ("--data.seed", "--data.init_args.seed")]:
+            raise PflError(
+                f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
+            )
+        super().parse_arguments(parser, args)
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint's settings beat the command line, silently."""

@@ -6,7 +6,7 @@ from pydoc import locate
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pfl_lightning.callbacks import MetricsTable
 from pfl_lightning.cli.parser import PflParser
@@ -52,4 +52,8 @@ def _logger(setting: Namespace, folder: Path) -> Logger:
     except Exception as error:  # whatever the class raises, such as for a package that is not installed
         reason = one_line(error.__cause__ or error)
         raise PflError(f"trainer.logger: {setting.class_path} cannot be made: {reason}") from error
+    if isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve():
+        raise PflError(
+            f"trainer.logger: its file would be metrics.csv of the run in '{folder}'; allowed: another save_dir"
+        )
     return logger

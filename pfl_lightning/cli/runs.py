@@ -80,8 +80,9 @@ def _find(ckpt_path: str, parent: Path) -> Resume:
     if not path.is_file():
         raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint file, or last")
     content = read_checkpoint(path)
-    newest = path.name == LAST and path.parent.name == CHECKPOINTS
-    return Resume(path, content, path.parent.parent if newest else None)
+    at = path if path.parent.name == CHECKPOINTS and not path.is_symlink() else path.resolve()
+    newest = at.name == LAST and at.parent.name == CHECKPOINTS
+    return Resume(path, content, at.parent.parent if newest else None)
 
 
 def refuse_changes(old: Settings, new: Settings) -> list[str]:

@@ -13,7 +13,7 @@ from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
-from pfl_lightning.cli.runs import expand_path
+from pfl_lightning.cli.runs import Resume, expand_path
 from pfl_lightning.errors import PflError
 
 DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
@@ -42,11 +42,13 @@ class Sweep:
             return None
         rounds = run.settings["trainer"]["max_steps"]
         try:
-            done = resume.content["global_step"] if (resume := run.resume()) else 0
-            if done < rounds:
+            resume = run.resume()
+            if (done := rounds_done(resume)) < rounds:
                 CONSOLE.print(f"{run.name}: starts round {done + 1} of {rounds}")
                 self.fit(run, ["--ckpt_path=last"] if resume else [])
                 resume = run.resume()
+                if (done := rounds_done(resume)) < rounds:
+                    raise PflError(f"it ended after round {done} of {rounds}")
         except (PflError, OSError) as error:
             CONSOLE.print(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
             return None
@@ -65,6 +67,11 @@ class Sweep:
             if code := process.wait():
                 said.seek(0)
                 raise PflError([f"exit code {code}", *filter(str.strip, said)][-1].strip().removeprefix("pfl: error: "))
+
+
+def rounds_done(resume: Resume | None) -> int:
+    """Rounds of the newest checkpoint of a run; 0 if it has none."""
+    return resume.content["global_step"] if resume else 0
 
 
 def sweep_command(args: list[str]) -> None:

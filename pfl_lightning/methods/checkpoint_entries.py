@@ -100,7 +100,9 @@ STORED = Kind("a tensor, or a packed one", lambda value: _is_tensor(value) or _i
 PROGRESS = Kind("Lightning's progress: total and current counts", _is_progress)
 
 METHOD: dict[Key, Kind] = {
-    ("pytorch-lightning_version",): Kind("a version", lambda v: isinstance(v, str) and bool(re.match(r"\d+\.\d+", v))),
+    ("pytorch-lightning_version",): Kind(
+        "a version from 2.0 on", lambda v: isinstance(v, str) and bool(re.match(r"([2-9]|\d\d+)\.\d+", v))
+    ),
     ("method",): CLASS,
     ("global_step",): COUNT,
     ("state_dict",): Kind("tensors with names", lambda value: _is_named(value) and len(value) > 0),

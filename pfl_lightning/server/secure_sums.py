@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor
 
-from pfl_lightning.bounds import PositiveFloat
+from pfl_lightning.bounds import Limit
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.fixed_point import FixedPoint
@@ -40,7 +40,7 @@ class SecureSums(Sums):
         masks: Whether uploads are masked; the results are the same without, and faster.
     """
 
-    def __init__(self, limit: PositiveFloat = 2.0**20, masks: bool = True) -> None:
+    def __init__(self, limit: Limit = 2.0**20, masks: bool = True) -> None:
         super().__init__()
         self.code, self.masks = FixedPoint(limit), masks
 

@@ -51,6 +51,26 @@ def test_without_a_validation_share_there_is_no_best(ragged_data, fit, tmp_path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("round_index", [0, 2])
+def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
+    number, round_index, ragged_data, fit, tmp_path
+):
+    class Interrupted(FedAvg):
+        def on_validation_start(self):
+            if self.clock.rounds == round_index:
+                os.kill(os.getpid(), number)
+
+    method = Interrupted(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
+    if round_index == 0:
+        with pytest.raises(Stopped) as stopped:
+            fit(method, ragged_data(), 2)
+        assert stopped.value.code == 128 + number
+    else:
+        fit(method, ragged_data(), 2)
+    assert rounds_in(tmp_path / "run")["last"] == round_index
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stop_at", [3, 4])  # an evaluation follows round 4 only
 def test_a_signal_lets_the_round_finish_and_resumes_exactly(number, stop_at, ragged_data, fit, tmp_path, capsys):
     class Interrupted(FedAvg):

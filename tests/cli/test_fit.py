@@ -320,6 +320,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             2,
             "model.epoch_steps: 0 is not possible; allowed: a whole number",
         ),
+        (["fit", "--data.seed=7"], 1, "--data.seed=7 is not possible: the data's seed follows seed_everything"),
         (["fit", "--model.lr_decay", "0"], 2, "model.lr_decay: 0 is not possible; allowed: a number v with v>0"),
         (["fit", "--model.lr", "fast"], 2, "model.lr: 'fast' is not possible; allowed: a number"),
         (["fit", "--model.lr", "-1"], 2, "model.lr: -1 is not possible; allowed: a number v with v>0"),

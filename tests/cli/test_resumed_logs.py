@@ -63,6 +63,7 @@ def assert_logs_are_those_of_a_straight_run(rounds: int, *options: str) -> None:
         (4, 2, 1),  # the last round is evaluated in any run
         (3, 2, 1),  # it is only evaluated because it is the last
         (3, 2, 2),  # it is not even logged otherwise
+        (4, "null", 1),  # only the first and the last round are evaluated
     ],
 )
 def test_of_a_run_that_is_extended(before, interval, logged, capsys):

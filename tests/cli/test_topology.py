@@ -75,7 +75,7 @@ def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
         ),
         (
             ["--model.topology=null"],
-            1,
+            2,
             "model.topology: null is not possible; allowed: Complete, ErdosRenyi, Exponenti",
         ),
         (
@@ -96,14 +96,18 @@ def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
         (
             ["--model.topology=ErdosRenyi", "--model.topology.redraw_every=0"],
             2,
-            "model.topology.redraw_every: 0 is not possible; allowed: a number v with v>0, or null",
+            "model.topology.redraw_every: 0 is not possible; allowed: a whole number v with v>0",
         ),
         (
             ["--model.topology=Torus", "--data.num_clients=7"],
             1,
             "model.topology: Torus is not possible with 7 clients, ",
         ),
-        (["--model.topology=GraphFile"], 2, "model.topology: the following arguments are required: path"),
+        (
+            ["--model.topology=GraphFile"],
+            2,
+            "model.topology.path: a value is missing; see --model.topology.help GraphFile",
+        ),
         (
             ["--model.topology=GraphFile", "--model.topology.path=none.txt"],
             1,
