@@ -5,7 +5,6 @@ import os
 import sys
 import warnings
 
-from lightning.pytorch.callbacks.progress.tqdm_progress import Tqdm
 from rich.console import Console
 
 CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
@@ -27,8 +26,5 @@ def keep_quiet() -> None:
 
 
 def complain(message: str, kind: str = "error") -> None:
-    """Print one line on stderr, a line of its own: bars step aside for it, and an error ends them."""
-    if kind == "error":
-        for bar in list(Tqdm._instances):
-            bar.close()
-    Tqdm.write(f"pfl: {kind}: {message}", file=sys.stderr)
+    """Print one line on stderr."""
+    sys.stderr.write(f"pfl: {kind}: {message}\n")

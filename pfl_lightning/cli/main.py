@@ -49,7 +49,7 @@ def reason(error: BaseException) -> str:
         return str(known)
     more = "(PFL_DEBUG=1 shows the traceback)"
     if is_exhausted(error):
-        return f"the memory does not suffice: {one_line(error)}; less take fewer clients or a smaller network {more}"
+        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {more}"
     return f"{explain(str(error), (), CHOICES)} {more}"
 
 
