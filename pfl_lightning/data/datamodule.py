@@ -182,10 +182,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             train, test = self.load()
         except OSError as error:
             raise PflError(f"data.root: cannot read '{error.filename or self.root}' ({error.strerror})") from error
-        classes, transform = None if self.regression else self.num_classes, self.transform()
+        needs = None if self.regression else self.num_classes, self.transform(), self.input_shape, self.input_kind
         for name, split in (("training", train), ("test", test)):
             if split is not None:
-                split.check(f"{name} samples", classes, transform, self.input_shape, self.input_kind)
+                split.check(f"{name} samples of {type(self).__name__}", *needs)
         return train, test
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:

@@ -300,7 +300,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ),
         (["fit", "--model=DisPFL", "--model.density=0"], 2, "model.density: 0 is not possible; allowed: a number v"),
         (["fit", "--model=DisPFL", "--model.drop=1.1"], 2, "model.drop: 1.1 is not possible; allowed: a number v with"),
-        (["fit", "--model.sums=SecureSums", "--model.sums.limit=0.5"], 1, "model.sums.limit: 0.5 is not possible"),
+        (["fit", "--model.sums=SecureSums", "--model.sums.limit=0.5"], 2, "model.sums.limit: 0.5 is not possible"),
         *(
             (["fit", f"--model.sparsity{option}"], code, f"model.sparsity{option.partition('=')[0]}: {line}")
             for option, code, line in (
