@@ -9,10 +9,10 @@ quickstart: install  ## set up and run the main job
 	$(BIN)/pfl fit --config configs/quickstart.yaml
 
 test: lint  ## set up and run all checks, the slow ones too if CI is set
-	$(BIN)/pytest $(if $(CI),,-m "not slow")
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(if $(CI),,-m "not slow")
 
 test-lowest: .venv-lowest/installed  ## run the fast tests with the lowest versions that pyproject.toml allows
-	$(LOWEST)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 -m "not slow"
 
 lint: install
 	$(BIN)/ruff check .
