@@ -57,10 +57,8 @@ def replace(source: Path, target: Path) -> None:
 def write_text(text: str, path: Path) -> None:
     """Write a whole text file, on disk when this returns; before that, the file is what it was."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    with new_file(temporary) as file:
+        file.write(text.encode())
     replace(temporary, path)
 
 

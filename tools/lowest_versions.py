@@ -15,10 +15,15 @@ PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
 
 def requirements(*extras: str) -> list[Requirement]:
-    """The dependencies that pyproject.toml declares, with those of some extras."""
+    """The dependencies that pyproject.toml declares, with those of some extras and of the extras that these name."""
     project = tomllib.loads(PYPROJECT.read_text())["project"]
-    lines = project["dependencies"] + [line for extra in extras for line in project["optional-dependencies"][extra]]
-    return [Requirement(line) for line in lines]
+    found = [Requirement(line) for line in project["dependencies"]]
+    waiting = list(extras)
+    while waiting:
+        some = [Requirement(line) for line in project["optional-dependencies"][waiting.pop()]]
+        waiting += [name for requirement in some if requirement.name == project["name"] for name in requirement.extras]
+        found += [requirement for requirement in some if requirement.name != project["name"]]
+    return found
 
 
 def lowest(requirement: Requirement) -> Version:

@@ -103,8 +103,7 @@ class RoundCsv:
         """Copy the file up to a byte, or begin it, with these columns; return the number of bytes."""
         blank = b"," * (len(columns) - len(self.columns))
         temporary = self.path.with_name(f".{self.path.name}.tmp")
-        files.make_folder(self.path.parent)
-        with temporary.open("wb") as new:
+        with files.new_file(temporary) as new:
             new.write(_text(columns))
             if end:
                 with self.path.open("rb") as old:
@@ -112,8 +111,6 @@ class RoundCsv:
                     while end > 0:
                         end -= len(line := old.readline())
                         new.write(line.rstrip(b"\r\n") + blank + b"\r\n")
-            new.flush()
-            os.fsync(new.fileno())
             size = new.tell()
         files.replace(temporary, self.path)
         self.columns = columns
