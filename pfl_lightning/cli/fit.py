@@ -215,7 +215,8 @@ class PflCLI(LightningCLI):
         """Refuse to resume on other data with the same settings."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
+            option = self.datamodule.files_option
             raise PflError(
-                f"data.root: '{self.datamodule.root}' holds other data than the checkpoint was trained on; "
-                "allowed: the same files"
+                f"data.{option}: '{getattr(self.datamodule, option)}' holds other data than the checkpoint was trained "
+                "on; allowed: the same files"
             )

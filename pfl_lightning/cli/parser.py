@@ -1,3 +1,4 @@
+from inspect import isabstract
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
@@ -17,7 +18,7 @@ from pfl_lightning.system import Speeds
 
 
 def _is_choice(member: object, base: type) -> bool:
-    return isinstance(member, type) and issubclass(member, base) and member is not base
+    return isinstance(member, type) and issubclass(member, base) and member is not base and not isabstract(member)
 
 
 CHOICES: dict[str, dict[str, type]] = {

@@ -1,4 +1,4 @@
-from pfl_lightning.data.datamodule import FederatedDataModule, federated
+from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets import (
     CIFAR10,
     CIFAR100,
@@ -14,6 +14,9 @@ from pfl_lightning.data.datasets import (
     Shakespeare,
     Synthetic,
 )
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.narrowing import federated
+from pfl_lightning.data.own import Arrays, HuggingFace, ImageFolders, OwnData, RawData, Table
 from pfl_lightning.data.partitions import (
     IID,
     ClassShards,
@@ -31,6 +34,7 @@ from pfl_lightning.data.partitions import (
     UniformSizes,
 )
 from pfl_lightning.data.rounds import Judgement, Round
+from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 
 __all__ = [
     "CIFAR10",
@@ -40,6 +44,7 @@ __all__ = [
     "FEMNIST",
     "IID",
     "MNIST",
+    "Arrays",
     "ClassShards",
     "ConsecutiveClasses",
     "Digits",
@@ -50,17 +55,26 @@ __all__ = [
     "FederatedDataModule",
     "GroupedDirichlet",
     "HARBox",
+    "HuggingFace",
+    "ImageFolders",
+    "ImageTransform",
     "Judgement",
+    "LabelledData",
     "LinearRepresentation",
     "LogNormalSizes",
     "NaturalUsers",
+    "Numbers",
+    "OwnData",
     "Partition",
+    "RawData",
     "Round",
     "Sent140",
     "Shakespeare",
     "Sizes",
     "SpeedGroups",
     "Synthetic",
+    "Table",
+    "Tokens",
     "UnequalClassShards",
     "UniformSizes",
     "federated",
