@@ -255,6 +255,9 @@ class Method(Evaluated):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
+        if len(batch.lost) and len(batch.examples) < self.sums.fewest:
+            self.give_up(batch)
+            return
         uploaded = self.sums.bytes
         batch = self.choose(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         mean, loss = self.train_clients(batch)
@@ -262,13 +265,7 @@ class Method(Evaluated):
         self.server_step(mean, batch)
         self.prune_shared(mean)
         self.elapse(batch)
-        self.log_round(loss, len(batch.examples))
-
-    def record(self, batch: Round, uploaded: int) -> None:
-        """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
-        up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
-        self.messages(batch, up, down)
-        self.ledger.record(8 * uploaded + up.bits, down.bits, (up.paper + down.paper) / len(batch.participants))
+        self.log_round(batch, loss)
 
     def train_clients(self, batch: Round) -> tuple[Tree, Tensor]:
         """Train the participants of a round, and store what they keep in ``clients``.
@@ -281,6 +278,7 @@ class Method(Evaluated):
         sums = self.sums if self.shared else Sums()  # where nothing is shared, the losses are for the log alone
         total, paper = sums.start(batch.participants, key, packed=self.sparsity.prune), 0
         total.abstain(batch.left_out)
+        total.lose(batch.lost)
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
             trained, losses = self.local(cohort, self.received(cohort.ids), key)

@@ -85,10 +85,10 @@ class MessagePassing(Method):
         super().server_step(self.clients.mean(self.parts["all"]), batch)
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Every participant receives its mix, and sends its model."""
-        links = dict.fromkeys(batch.participants.tolist(), 1)
-        up.add(self.clients.stacks(self.parts["all"]), links)
-        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), links)
+        """Every participant receives its mix, and sends its model unless that is lost."""
+        senders, receivers = (dict.fromkeys(ids.tolist(), 1) for ids in (batch.examples.host_ids, batch.participants))
+        up.add(self.clients.stacks(self.parts["all"]), senders)
+        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), receivers)
 
     def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """Each client's own model."""
