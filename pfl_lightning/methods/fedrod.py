@@ -40,7 +40,7 @@ class FedRoD(Method):
     judged_models = ("personal", "global")
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head_layers=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.personal_epochs = personal_epochs
 
     def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:

@@ -47,7 +47,7 @@ class LinearFedRep(Method):
 
     def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:
         super().__init__(
-            head_layers=1,
+            head=1,
             epochs=1,
             epoch_steps=None,
             batch_size=1,

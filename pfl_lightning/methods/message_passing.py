@@ -46,7 +46,7 @@ class MessagePassing(Method):
 
     def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
         super().__init__(
-            head_layers=None,
+            head=None,
             eval_epochs=0,
             eval_momentum=0.0,
             batch_norm="average",

@@ -48,7 +48,7 @@ class MovingCopy(Method):
     def __init__(
         self, inner_steps: PositiveInt = 1, inner_tolerance: PositiveFloat | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_steps, self.inner_tolerance = inner_steps, inner_tolerance
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

@@ -37,7 +37,7 @@ class PerFedAvg(Method):
     judged_models = ("adapted", "global")
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_lr = inner_lr
 
     @property

@@ -361,7 +361,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             "data.participation.pool_size: 21 is not possible; allowed: 1",
         ),
         (["fit", "--model.network", "LeNet5"], 1, "model.network: LeNet5 takes images of at least 16 x 16"),
-        (["fit", "--model.head_layers", "4"], 1, "model.head_layers: 4 is not possible; allowed: 1 to 3"),
+        (["fit", "--model.head", "4"], 1, "model.head: 4 is not possible; allowed: 1 to 3"),
         (
             ["fit", "--model", "FedRep", "--model.network", "LogisticRegression"],
             1,
@@ -456,7 +456,7 @@ def test_a_wrong_file_gets_one_clear_line(text, line, capsys):
 def test_a_traceback_is_there_for_who_asks(monkeypatch):
     monkeypatch.setenv("PFL_DEBUG", "1")
     process = subprocess.run(
-        [sys.executable, "-m", "pfl_lightning", "fit", "--model.head_layers", "4"], capture_output=True, text=True
+        [sys.executable, "-m", "pfl_lightning", "fit", "--model.head", "4"], capture_output=True, text=True
     )
     assert "Traceback" in process.stderr
 
