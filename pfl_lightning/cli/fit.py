@@ -26,12 +26,13 @@ from pfl_lightning.callbacks import (
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, folder_of, new_folder
+from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, folder_of, new_folder
 from pfl_lightning.cli.checks import check_settings, one_seed
 from pfl_lightning.cli.console import complain
-from pfl_lightning.cli.loggers import loggers_of
+from pfl_lightning.cli.loggers import loggers_of, tell_settings
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, expand_path, find_resume, refuse_changes
+from pfl_lightning.cli.trackers import libraries_within
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -66,8 +67,10 @@ class SavedConfig(SaveConfigCallback):
             self._write(trainer)
 
     def _write(self, trainer: pl.Trainer) -> None:
+        folder, is_new = folder_of(trainer), not continues(trainer)
         if trainer.is_global_zero:
-            files.write_text(self.parser.dump(self.config, skip_unset=False), folder_of(trainer) / "config.yaml")
+            files.write_text(self.parser.dump(self.config, skip_unset=False), folder / "config.yaml")
+            tell_settings(trainer.loggers, plain(self.parser, self.config), folder, is_new)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -202,6 +205,7 @@ class PflCLI(LightningCLI):
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.folder = self.folder or self.open.enter_context(new_folder(self.runs_folder))
             rounds = lasting_rounds(self.resume.content) if self.resume else None
+            self.open.enter_context(libraries_within(self.folder.path))
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
