@@ -7,26 +7,22 @@ from typing import Any
 
 import lightning.pytorch as pl
 from jsonargparse import Namespace
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 import pfl_lightning
 from pfl_lightning import files
 from pfl_lightning.callbacks import (
-    ClientHistograms,
-    ClientScatter,
-    CostNote,
-    EvaluateStartAndEnd,
     MetricsTable,
-    PartitionFigure,
     PercentileErrors,
     RoundCheckpoint,
-    RunSummary,
-    TopologyFigure,
 )
 from pfl_lightning.callbacks.evaluation import lasting_rounds
+from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, folder_of, new_folder
+from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of, tell_settings
@@ -178,6 +174,8 @@ class PflCLI(LightningCLI):
                 RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
+        if self.subcommand == "fit":
+            refuse_stopped(self.resume.content, settings)
 
     @property
     def runs_folder(self) -> Path:
@@ -201,7 +199,8 @@ class PflCLI(LightningCLI):
         given = self.config_init[self.subcommand].trainer
         callbacks = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else list(given.callbacks or [])
         if self.subcommand == "fit":
-            self.config_init[self.subcommand].checkpoint.check_monitor(self.model, self.datamodule)
+            self._check_monitors(callbacks)
+            callbacks = [Monitors(), *callbacks]
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.folder = self.folder or self.open.enter_context(new_folder(self.runs_folder))
             rounds = lasting_rounds(self.resume.content) if self.resume else None
@@ -209,11 +208,18 @@ class PflCLI(LightningCLI):
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
-        callbacks += [CostNote(), EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure()]
-        callbacks += [ClientHistograms(), ClientScatter(), RunSummary()]
-        callbacks += [] if given.enable_progress_bar is False else [RoundProgressBar()]
+        has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
+        callbacks += [kind() for kind in BESIDE] + ([] if has_bar else [RoundProgressBar()])
         kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
+
+    def _check_monitors(self, callbacks: list[pl.Callback]) -> None:
+        """Refuse callbacks that would select on test data; say which hooks are never called."""
+        names = {"checkpoint.monitor": self.config_init[self.subcommand].checkpoint.monitor or ""}
+        for key, name in [*names.items(), *(("trainer.callbacks.monitor", name) for name in monitored(callbacks))]:
+            check_monitor(key, name, self.model, self.datamodule)
+        for line in idle_hooks(callbacks):
+            complain(line, "warning")
 
     def _check_data(self) -> None:
         """Refuse to resume on other data with the same settings."""

@@ -78,7 +78,7 @@ def _find(ckpt_path: str, parent: Path) -> Resume:
         )
     path = Path(ckpt_path)
     if not path.is_file():
-        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint file, or last")
+        raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a checkpoint file, or last")
     content = read_checkpoint(path)
     at = path if path.parent.name == CHECKPOINTS and not path.is_symlink() else path.resolve()
     newest = at.name == LAST and at.parent.name == CHECKPOINTS
