@@ -7,6 +7,7 @@ import lightning.pytorch as pl
 from jsonargparse import Namespace
 
 from pfl_lightning.bounds import Seed
+from pfl_lightning.cli.callbacks import check_callbacks
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.settings import is_doubling, named_callbacks
@@ -58,6 +59,8 @@ def check_trainer(trainer: Namespace) -> None:
             allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
     check_interval(trainer.val_check_interval)
+    if (every := trainer.log_every_n_steps) is not None and every < 0:
+        raise PflError(f"trainer.log_every_n_steps: {every} is not possible; allowed: a number of rounds, from 0")
     if trainer.default_root_dir is None:
         raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
@@ -65,6 +68,7 @@ def check_trainer(trainer: Namespace) -> None:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
     if len(doublings := [name for name in names if is_doubling(name)]) > 1:
         raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")
+    check_callbacks(trainer)
     plain = {key: value for key, value in vars(trainer).items() if isinstance(value, PLAIN)}
     if refusal(plain):
         for option, value in plain.items():
