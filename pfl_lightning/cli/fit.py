@@ -148,7 +148,7 @@ class PflCLI(LightningCLI):
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
             )
         super().parse_arguments(parser, args)
-        given = self.config[self.subcommand] if self.subcommand else self.config
+        given = self.config.get(self.config.get("subcommand") or "", self.config)
         for file in given.get("config") or ():
             check_file_seed(str(file), given.seed_everything)
 
