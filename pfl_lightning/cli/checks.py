@@ -1,9 +1,11 @@
 """Checks of what the parser's types cannot say, before anything is built or written."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import yaml
 from jsonargparse import Namespace
 
 from pfl_lightning.bounds import Seed
@@ -111,6 +113,26 @@ def check_sparsity(model: Any) -> None:
     if not isinstance(sparsity, Namespace):
         value = "null" if sparsity is None else sparsity
         raise PflError(f"model.sparsity: {value} is not possible; allowed: the options below this key")
+
+
+def check_file_seed(file: str, seed: int) -> None:
+    """Refuse a settings file with another seed of the data than this run's, which would be lost.
+
+    Args:
+        file: The file, which the parser has read.
+        seed: The seed of the run.
+
+    Raises:
+        PflError: If it has one.
+    """
+    settings = yaml.safe_load(Path(file).read_text())
+    data = settings.get("data")
+    options = data.get("init_args", data) if isinstance(data, dict) else {}
+    if isinstance(options, dict) and options.get("seed", seed) != seed:
+        raise PflError(
+            f"data.seed: {options['seed']} is not possible in '{file}': the data's seed follows seed_everything; "
+            f"allowed: {seed}, or seed_everything"
+        )
 
 
 def one_seed(seed: bool | int) -> int:

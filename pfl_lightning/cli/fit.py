@@ -25,7 +25,7 @@ from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, folder_of, new_folder
 from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
-from pfl_lightning.cli.checks import check_settings, one_seed
+from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of, tell_settings
 from pfl_lightning.cli.parser import PflParser, plain
@@ -158,6 +158,9 @@ class PflCLI(LightningCLI):
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
             )
         super().parse_arguments(parser, self._with_run(words) if names_run(words) else args)
+        given = self.config.get(self.config.get("subcommand") or "", self.config)
+        for file in given.get("config") or ():
+            check_file_seed(str(file), given.seed_everything)
 
     def _with_run(self, words: list[str]) -> list[str]:
         """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""

@@ -77,7 +77,7 @@ def cells_after(table: Path, rounds: int) -> Cells:
         return set()
     with table.open(newline="") as file:
         later = [row for row in csv.DictReader(file) if row["round"].isdecimal() and int(row["round"]) > rounds]
-    return {(int(row["round"]), name) for row in later for name, value in row.items() if value}
+    return {(int(row["round"]), name) for row in later for name, value in row.items() if value and name != "round"}
 
 
 def log_once(logger: Logger, known: Cells) -> None:
