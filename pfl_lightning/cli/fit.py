@@ -95,6 +95,8 @@ class PflCLI(LightningCLI):
     resume: Resume | None = None
     folder: RunFolder | None = None
     logger: Any = None
+    parser_kind: type[PflParser] = PflParser
+    speaks = True  # whether it says what it does, and what came of it
 
     def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
         with ExitStack() as self.open:
@@ -103,7 +105,7 @@ class PflCLI(LightningCLI):
                 FederatedDataModule,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
-                parser_class=PflParser,
+                parser_class=self.parser_kind,
                 parser_kwargs={
                     "version": pfl_lightning.__version__,
                     "description": DESCRIPTION,
@@ -185,7 +187,7 @@ class PflCLI(LightningCLI):
             return
         self.resume = self.resume or find_resume(config.ckpt_path, self.runs_folder, self.subcommand == "fit")
         config.ckpt_path = str(self.resume.checkpoint)
-        settings = plain(self._parser(self.subcommand), config)
+        settings = plain(self._parser(self.subcommand), self.written(config))
         done = self.resume.content["global_step"]
         if self.subcommand == "fit" and (rounds := config.trainer.max_steps) <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
@@ -194,7 +196,12 @@ class PflCLI(LightningCLI):
             for table in (METRICS, CLIENTS):
                 RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
-            complain(line, "note")
+            if self.speaks:
+                complain(line, "note")
+
+    def written(self, config: Namespace) -> Namespace:
+        """The settings as files and checkpoints have them."""
+        return config
 
     @property
     def runs_folder(self) -> Path:
@@ -212,7 +219,7 @@ class PflCLI(LightningCLI):
         """Build data and network first, so that a run that cannot start leaves no folder; add the usual callbacks."""
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
-        self._check_data()
+        self.check_data()
         self.model.build_for(self.datamodule)
         self.config[self.subcommand].trainer.logger = self.logger
         given = self.config_init[self.subcommand].trainer
@@ -225,16 +232,16 @@ class PflCLI(LightningCLI):
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
-        callbacks += [CostNote(), EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure()]
-        callbacks += [ClientHistograms(), ClientScatter(), RunSummary()]
-        if self.subcommand != "fit" and self.resume and self.resume.run:
+        callbacks += [EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
+        if self.subcommand != "fit" and self.resume:
             callbacks.append(EvaluationTable(self.resume.run))
+        callbacks += [CostNote(), RunSummary()] if self.speaks else []
         callbacks += [] if given.enable_progress_bar is False else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
 
-    def _check_data(self) -> None:
-        """Refuse to resume on other data with the same settings."""
+    def check_data(self) -> None:
+        """Refuse other data than those of the checkpoint."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
             raise PflError(

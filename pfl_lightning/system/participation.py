@@ -5,11 +5,12 @@ from numpy.typing import NDArray
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.errors import PflError
+from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system.speeds import Times
 
 
-class Participation:
+class Participation(Recorded):
     """Which clients take part in a round: a random pool of all clients, or only the fastest clients of the pool.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078,
