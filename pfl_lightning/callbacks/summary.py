@@ -3,6 +3,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
@@ -56,6 +57,9 @@ class RunSummary(pl.Callback):
         console.print(self._table(trainer, pl_module, split))
         if trainer.ckpt_path:
             console.print(f"Checkpoint:     {trainer.ckpt_path}", soft_wrap=True)
+        for table in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(table, EvaluationTable) and table.path:
+                console.print(f"Each client:    {table.path}", soft_wrap=True)
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
         method = method_of(pl_module)

@@ -25,11 +25,12 @@ from pfl_lightning.callbacks.run_folder import RunFolder
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, named_callbacks
 
-BESIDE = (CostNote, EvaluateStartAndEnd, PartitionFigure, TopologyFigure, ClientHistograms, ClientScatter, RunSummary)
+BESIDE = (EvaluateStartAndEnd, PartitionFigure, TopologyFigure, ClientHistograms, ClientScatter)  # in every run
+SPEAKING = (CostNote, RunSummary)  # in every run that is not quiet
 OPTIONS: dict[type[pl.Callback], str] = {  # callbacks of every run, and where their options are
     RoundCheckpoint: "its options below checkpoint",
     PercentileErrors: "its options below percentile_errors",
-    **dict.fromkeys((*BESIDE, MetricsTable, Monitors, RunFolder), "other callbacks"),
+    **dict.fromkeys((*BESIDE, *SPEAKING, MetricsTable, Monitors, RunFolder), "other callbacks"),
 }
 INSTEAD: dict[type[pl.Callback], tuple[str, str]] = {  # why a callback cannot work with rounds, and what does
     theirs.BaseFinetuning: ("the method says what clients train", "such a method, e.g. --model FedBABU"),

@@ -24,7 +24,7 @@ from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, folder_of, new_folder
-from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
+from pfl_lightning.cli.callbacks import BESIDE, SPEAKING, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of, tell_settings
@@ -94,6 +94,8 @@ class PflCLI(LightningCLI):
     resume: Resume | None = None
     folder: RunFolder | None = None
     logger: Any = None
+    parser_kind: type[PflParser] = PflParser
+    speaks = True  # whether it says what it does, and what came of it
 
     def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
         with ExitStack() as self.open:
@@ -102,7 +104,7 @@ class PflCLI(LightningCLI):
                 FederatedDataModule,
                 subclass_mode_model=True,
                 subclass_mode_data=True,
-                parser_class=PflParser,
+                parser_class=self.parser_kind,
                 parser_kwargs={
                     "version": pfl_lightning.__version__,
                     "description": DESCRIPTION,
@@ -187,7 +189,7 @@ class PflCLI(LightningCLI):
             return
         self.resume = self.resume or find_resume(config.ckpt_path, self.runs_folder, self.subcommand == "fit")
         config.ckpt_path = str(self.resume.checkpoint)
-        settings = plain(self._parser(self.subcommand), config)
+        settings = plain(self._parser(self.subcommand), self.written(config))
         done = self.resume.content["global_step"]
         if self.subcommand == "fit" and (rounds := config.trainer.max_steps) <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
@@ -196,9 +198,14 @@ class PflCLI(LightningCLI):
             for table in (METRICS, CLIENTS):
                 RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
-            complain(line, "note")
+            if self.speaks:
+                complain(line, "note")
         if self.subcommand == "fit":
             refuse_stopped(self.resume.content, settings)
+
+    def written(self, config: Namespace) -> Namespace:
+        """The settings as files and checkpoints have them."""
+        return config
 
     @property
     def runs_folder(self) -> Path:
@@ -216,7 +223,7 @@ class PflCLI(LightningCLI):
         """Build data and network first, so that a run that cannot start leaves no folder; add the usual callbacks."""
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
-        self._check_data()
+        self.check_data()
         self.model.build_for(self.datamodule)
         self.config[self.subcommand].trainer.logger = self.logger
         given = self.config_init[self.subcommand].trainer
@@ -231,10 +238,11 @@ class PflCLI(LightningCLI):
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
-        if self.subcommand != "fit" and self.resume and self.resume.run:
+        if self.subcommand != "fit" and self.resume:
             callbacks.append(EvaluationTable(self.resume.run))
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
-        callbacks += [kind() for kind in BESIDE] + ([] if has_bar else [RoundProgressBar()])
+        callbacks += [kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ()))]
+        callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
 
@@ -246,8 +254,8 @@ class PflCLI(LightningCLI):
         for line in idle_hooks(callbacks):
             complain(line, "warning")
 
-    def _check_data(self) -> None:
-        """Refuse to resume on other data with the same settings."""
+    def check_data(self) -> None:
+        """Refuse other data than those of the checkpoint."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
             option = self.datamodule.files_option

@@ -79,16 +79,34 @@ def names_run(words: Sequence[str]) -> bool:
     return words[:1] in (["test"], ["validate"]) and not [*words[1:2], "-"][0].startswith("-")
 
 
-def settings_along(resume: Resume) -> dict[str, Any]:
+def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
     """The settings that a checkpoint brings along to be evaluated, but for its loggers, which are for training.
 
+    Args:
+        resume: The checkpoint.
+        parts: What replaces a part of them, such as ``data``.
+
     Raises:
-        PflError: If it has none, because it was not saved by ``pfl fit``.
+        PflError: If it has none, because it was not saved by ``pfl fit``, or they lack an object of a program.
     """
     check_run(resume.content)
     config = resume.content["config"]
     known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
-    return {**known, "checkpoint": config["checkpoint"], "trainer": {**config["trainer"], "logger": False}}
+    for key, value in flat({name: part for name, part in known.items() if name not in parts}):
+        if is_word(value):
+            raise PflError(f"{key}: {value} is not in the checkpoint; allowed: Run(folder, method=..., data=...)")
+    rest = {"checkpoint": config["checkpoint"], "trainer": {**config["trainer"], "logger": False}}
+    return {**known, **rest, **parts}
+
+
+def word_for(made: Any) -> str:
+    """What stands in settings for an object that they cannot hold, such as an array."""
+    return f"<{type(made).__name__} of a program>"
+
+
+def is_word(value: Any) -> bool:
+    """Whether a setting stands for such an object."""
+    return isinstance(value, str) and value.endswith(" of a program>")
 
 
 def _find(ckpt_path: str, parent: Path) -> Resume:

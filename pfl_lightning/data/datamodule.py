@@ -31,6 +31,7 @@ from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partitio
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
+from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import FixedExponential, Participation, Speeds
@@ -38,7 +39,7 @@ from pfl_lightning.system import FixedExponential, Participation, Speeds
 USUAL_CLIENTS = 20
 
 
-class FederatedDataModule(pl.LightningDataModule, ABC):
+class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     """A data set split among clients, with the clients' participation and speeds.
 
     Args:
@@ -116,9 +117,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
-        self.max_samples, self.judge_train = max_samples, judge_train
-        self.new_clients, self.new_head_epochs = new_clients, new_head_epochs
-        self.partition_seed, self.seed = partition_seed, seed
+        self.max_samples, self.judge_train, self.seed = max_samples, judge_train, seed
+        self.new_clients, self.new_head_epochs, self.partition_seed = new_clients, new_head_epochs, partition_seed
         self.tables: dict[Split, ClientTable] = {}
 
     @abstractmethod

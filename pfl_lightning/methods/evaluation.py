@@ -103,7 +103,7 @@ class Evaluated(Lifecycle):
             data: The data set of the run; for models that are trained on the client's samples, such as ``refitted``.
 
         Raises:
-            PflError: If there is no such client or model, or its samples are needed.
+            PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
         """
         if not hasattr(self, "clients"):
             raise PflError(f"client: {type(self).__name__} has no clients yet; allowed: after training, or load_method")
@@ -115,7 +115,7 @@ class Evaluated(Lifecycle):
         for name in self.judged_models if model is None else (model,):
             with suppress(NeedsSamplesError):
                 return module_of(self.network, self.judged_model(name, train, received, key))
-        raise PflError(f"model: {model or name} is trained on the samples of client {client}; allowed: with data")
+        raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
     @property
     def refitting(self) -> Phase:
