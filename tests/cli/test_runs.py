@@ -103,7 +103,7 @@ def told(*path, value, old=FULL):
         (("model", "init_args", "head_epochs"), 10, 3),
         (("model", "init_args", "chunk_size"), None, 5),
         (("model", "init_args", "network", "init_args", "dropouts"), [], [0.5]),
-        (("data", "init_args", "num_clients"), 20, 10),
+        (("data", "init_args", "num_clients"), None, 10),
         (("data", "init_args", "participation"), None, {"pool_size": 5}),
         (("trainer", "callbacks", 0, "init_args", "rounds_per_stage"), 10, 4),
     ],
