@@ -164,9 +164,10 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
                 "with its global model alone, such as FedAvg"
             )
         if self.network.takes != data.input_kind:
+            fitting = sorted(kind.__name__ for kind in Network.__subclasses__() if kind.takes == data.input_kind)
             raise PflError(
                 f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
-                f"{data.input_kind}; see configs/data for a network that fits"
+                f"{data.input_kind}; allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
             )
         if data.new_clients and data.new_head_epochs and not self.parts["body"]:
             raise PflError(

@@ -406,7 +406,7 @@ def test_a_wrong_command_gets_one_clear_line(args, code, line, capsys):
 def test_a_network_for_other_inputs_is_refused_and_leaves_no_folder(capsys):
     fakes.WRITERS["shakespeare"](Path("files"))
     for args, line in (
-        (["--data=Shakespeare"], "MLP takes numbers, Shakespeare has tokens"),
+        (["--data=Shakespeare"], "MLP takes numbers, Shakespeare has tokens; allowed: CharGRU, or your own"),
         (["--data=Shakespeare", "--model.network=TweetLSTM"], "TweetLSTM takes padded tokens, Shakespeare has tokens"),
         (["--data=Synthetic", "--model.network=CharGRU"], "CharGRU takes sequences"),
     ):

@@ -69,14 +69,16 @@ class OwnData(FederatedDataModule):
             inputs, self.input_kind, self._transform = encode_inputs([each.inputs for each in splits], self.standardize)
             targets, self.class_names = encode_targets([each.targets for each in splits], splits[0].class_names)
             clients, self._names = encode_clients([each.clients for each in splits])
+            self.regression, self.num_classes = not self.class_names, len(self.class_names) or 1
+            data = [LabelledData(*each) for each in zip(inputs, targets, clients, strict=True)]
+            for each in data:
+                each.check_targets(None if self.regression else self.num_classes)
         except (ValueError, TypeError) as error:
             raise PflError(f"{self.where}: {one_line(error)}") from error
-        self.regression, self.num_classes = not self.class_names, len(self.class_names) or 1
         self.input_shape = tuple(inputs[0].shape[1:])
         if self.input_kind == "tokens":
             self.input_shape += (1 + max(int(split.max()) for split in inputs),)
-        train, test = ([LabelledData(*each) for each in zip(inputs, targets, clients, strict=True)] + [None])[:2]
-        assert train is not None
+        train, test = data[0], data[1] if len(data) > 1 else None
         if clients[0] is not None:
             self._choose_clients(train, test)
         return train, test

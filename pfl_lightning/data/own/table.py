@@ -84,5 +84,4 @@ def _numbers(features: "DataFrame") -> Any:
     for name in texts:
         if (count := features[name].nunique()) > MOST_VALUES:
             raise ValueError(f"column '{name}' of text has {count:,} values; allowed: up to {MOST_VALUES:,}")
-    numbers = features.drop(columns=texts)
-    return pd.concat([numbers, pd.get_dummies(features[texts])], axis=1).to_numpy(np.float64)
+    return pd.get_dummies(features, columns=texts).to_numpy(np.float64)

@@ -1,0 +1,294 @@
+"""Arrays, folders of pictures, tables and Hugging Face's data sets: the same samples from each, at the same clients."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from pfl_lightning.data import (
+    Arrays,
+    Dirichlet,
+    HuggingFace,
+    ImageFolders,
+    NaturalUsers,
+    OwnData,
+    RawData,
+    Table,
+)
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import load_method
+from pfl_lightning.methods.fedrep import FedRep
+
+RANDOM = np.random.default_rng(0)
+N = 60
+IMAGES = RANDOM.integers(0, 256, (N, 6, 5, 3), np.uint8)
+LABELS = np.arange(N) % 3
+WARDS = np.array([f"ward {number % 4}" for number in range(N)])
+
+
+def ready(data):
+    data.setup()
+    return data
+
+
+def held(data):
+    """The samples of each client, by the client's name: targets and inputs as networks see them."""
+    found = {}
+    for client, name in enumerate(data.client_names):
+        rows = [table.examples(torch.tensor([client])) for table in data.tables.values()]
+        inputs = torch.cat([each.gather(each.positions)[0] for each in rows if each.longest])
+        targets = torch.cat([each.targets(each.positions)[0] for each in rows if each.longest])
+        order = np.lexsort(np.column_stack([targets, inputs.flatten(1)]).T)
+        found[name] = (targets[order], inputs[order])
+    return found
+
+
+def assert_same(data, other):
+    assert data.num_clients == other.num_clients
+    ours, theirs = held(ready(data)), held(ready(other))
+    assert ours.keys() == theirs.keys()
+    for name, (targets, inputs) in ours.items():
+        torch.testing.assert_close(targets, theirs[name][0])
+        torch.testing.assert_close(inputs, theirs[name][1])
+
+
+@settings(deadline=None, max_examples=25)
+@given(clients=st.lists(st.integers(0, 6) | st.just(10**12), min_size=14, max_size=40), seed=st.integers(0, 3))
+def test_every_sample_ends_with_its_client(clients, seed):
+    clients = [*clients, *np.repeat(sorted(set(clients)), 2)]  # at least two, one of which is for testing
+    numbers = np.arange(len(clients), dtype=np.float32)[:, None]
+    data = Arrays(numbers, numbers[:, 0], clients, partition_seed=seed, standardize=False)
+    found = held(ready(data))
+    assert set(found) == {str(client) for client in clients}
+    for name, (targets, inputs) in found.items():
+        assert targets.tolist() == inputs[:, 0].tolist()
+        assert targets.tolist() == [place for place, client in enumerate(clients) if str(client) == name]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(0, 255), min_size=2, max_size=30), st.booleans())
+def test_standardised_inputs_have_mean_0_and_deviation_1(values, are_pixels):
+    values = np.array(values, np.uint8 if are_pixels else np.float64)[:, None]
+    targets = np.arange(len(values)) / 7
+    data = Arrays(values, targets, partition=Dirichlet(min_size=1), num_clients=1)
+    train, _ = data.load()
+    inputs = data.transform()(train.inputs)
+    if len(np.unique(values)) == 1 and (are_pixels or values[0] not in (0, 1)):
+        expected = torch.zeros(len(values), 1)
+    elif not are_pixels and set(np.unique(values)) <= {0, 1}:
+        expected = torch.from_numpy(values).float()
+    else:
+        expected = torch.from_numpy((values - values.mean()) / values.std()).float()
+    torch.testing.assert_close(inputs, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("images", [IMAGES.transpose(0, 3, 1, 2), torch.from_numpy(IMAGES), IMAGES[::-1].copy()[::-1]])
+def test_the_order_of_axes_and_the_kind_of_array_do_not_matter(images):
+    assert_same(Arrays(images, LABELS, WARDS), Arrays(IMAGES, LABELS, WARDS))
+    assert Arrays(images, LABELS).load()[0].inputs.shape == (N, 3, 6, 5)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt"])
+def test_a_file_holds_the_same_as_the_arrays(suffix, tmp_path):
+    path = tmp_path / f"mine{suffix}"
+    if suffix == ".npz":
+        np.savez(path, inputs=IMAGES, targets=LABELS, clients=WARDS)
+    else:
+        content = {"inputs": torch.from_numpy(IMAGES), "targets": torch.from_numpy(LABELS), "clients": WARDS.tolist()}
+        torch.save(content, path)
+    assert ready(Arrays(file=str(path))).fingerprint() == ready(Arrays(IMAGES, LABELS, WARDS)).fingerprint()
+
+
+def write_pictures(root, numbers, by_client=True, kind="RGB"):
+    for number in numbers:
+        place = root / (WARDS[number] if by_client else "") / f"kind {LABELS[number]}" / f"{number:03}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(IMAGES[number]).convert(kind).save(place)
+
+
+def test_a_folder_holds_the_same_as_the_arrays_also_from_its_cache(tmp_path):
+    write_pictures(tmp_path, range(N))
+    for _ in range(2):
+        data = ImageFolders(root=str(tmp_path))
+        assert_same(data, Arrays(IMAGES, LABELS, WARDS))
+        assert data.class_names == ("kind 0", "kind 1", "kind 2")
+    assert len(list((tmp_path / ".pfl_cache").iterdir())) == 1
+
+
+def test_train_and_test_folders_are_the_splits(tmp_path):
+    write_pictures(tmp_path / "train", range(40), by_client=False, kind="L")
+    write_pictures(tmp_path / "test", range(40, N), by_client=False, kind="L")
+    write_pictures(tmp_path / "other", range(N), by_client=False, kind="L")
+    (tmp_path / "train" / "kind 0" / ".DS_Store").write_text("not a picture")
+    train, test = ImageFolders(root=str(tmp_path)).load()
+    assert train.inputs.shape == (40, 1, 6, 5)
+    assert test.inputs.shape == (20, 1, 6, 5)
+    assert sorted(test.targets.tolist()) == sorted(LABELS[40:].tolist())
+
+
+def test_pictures_are_grey_if_all_are_or_if_asked_and_resized(tmp_path):
+    write_pictures(tmp_path, range(5), kind="L")
+    write_pictures(tmp_path, range(5, 10))
+    for options, shape in (({}, (3, 6, 5)), ({"grey": True}, (1, 6, 5)), ({"size": 4}, (3, 4, 4))):
+        data = ImageFolders(root=str(tmp_path), **options)
+        data.load()
+        assert data.input_shape == shape
+    assert len(list((tmp_path / ".pfl_cache").iterdir())) == 3
+
+
+TABLE = pd.DataFrame(
+    {
+        "age": RANDOM.normal(50, 10, N),
+        "pulse": RANDOM.integers(50, 90, N),
+        "smokes": RANDOM.random(N) < 0.5,
+        "blood": RANDOM.choice(["A", "B", "AB"], N),
+        "ward": WARDS,
+        "ill": np.where(LABELS == 1, "yes", "no"),
+    }
+)
+FEATURES = np.column_stack(
+    [TABLE.age, TABLE.pulse, TABLE.smokes, *((TABLE.blood == kind) for kind in ("A", "AB", "B"))]
+).astype(np.float64)
+
+
+def test_a_table_holds_the_same_as_the_arrays(tmp_path):
+    TABLE.to_csv(tmp_path / "ill.csv", index=False)
+    data = Table(str(tmp_path / "ill.csv"), "ill", client="ward")
+    assert_same(data, Arrays(FEATURES, TABLE.ill, WARDS))
+    assert data.class_names == ("no", "yes")
+    chosen = Table(str(tmp_path / "ill.csv"), "ill", client="ward", features=["pulse", "age"])
+    assert_same(chosen, Arrays(FEATURES[:, 1::-1], TABLE.ill, WARDS))
+
+
+def test_a_target_with_a_decimal_point_is_a_regression(tmp_path):
+    TABLE.to_csv(tmp_path / "ill.csv", index=False)
+    data = Table(str(tmp_path / "ill.csv"), "age", client="ward")
+    train, _ = data.load()
+    assert (data.regression, data.num_classes, data.class_names) == (True, 1, ())
+    np.testing.assert_allclose(train.targets, TABLE.age, rtol=1e-6)
+
+
+def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
+    datasets = pytest.importorskip("datasets")
+    columns = {"picture": [Image.fromarray(image) for image in IMAGES], "kind": LABELS, "ward": WARDS}
+    dataset = datasets.Dataset.from_dict(columns).cast_column("kind", datasets.ClassLabel(names=["c", "b", "a"]))
+    options = {"input": "picture", "target": "kind", "client": "ward"}
+    data = HuggingFace(dataset, **options)
+    assert_same(data, Arrays(IMAGES, LABELS, WARDS))
+    assert data.class_names == ("c", "b", "a"), "the order of the labels, not of the alphabet"
+    datasets.DatasetDict({"train": dataset, "test": dataset}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "hub" / "data").mkdir(parents=True)
+    for split in ("train-00000-of-00002", "train-00001-of-00002", "test", "validation"):
+        half = dataset.select(range(30)) if split.startswith("train-00000") else dataset.select(range(30, 60))
+        (half if split.startswith("train") else dataset).to_parquet(tmp_path / "hub" / "data" / f"{split}.parquet")
+    expected = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS))).fingerprint()
+    for folder in ("saved", "hub"):
+        assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
+
+
+def test_the_datas_own_clients_are_taken_unless_options_say_otherwise():
+    assert ready(Arrays(IMAGES, LABELS, WARDS)).num_clients == 4
+    assert ready(Arrays(IMAGES, LABELS, WARDS, num_clients=2)).num_clients == 2
+    few = ready(Arrays(IMAGES, LABELS, np.minimum(np.arange(N), 3), partition=NaturalUsers(min_samples=2)))
+    assert few.client_names == ("3",)
+    dealt = ready(Arrays(IMAGES, LABELS, WARDS, partition=Dirichlet(10.0, min_size=2)))
+    assert (dealt.num_clients, dealt.client_names) == (20, ())
+    assert isinstance(ready(Arrays(IMAGES, LABELS, num_clients=3)).partition, Dirichlet)
+
+
+def test_clients_without_test_samples_are_left_out():
+    test = IMAGES[:30], LABELS[:30], ["ward 1", "ward 3"] * 15
+    data = ready(Arrays(IMAGES, LABELS, WARDS, test=test))
+    assert sorted(data.client_names) == ["ward 1", "ward 3"]
+    assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test, test_clients=0.5)).client_names) == sorted(set(WARDS))
+
+
+def test_the_options_of_every_data_set_hold():
+    data = ready(Arrays(IMAGES, LABELS, WARDS, test_clients=0.25, val_clients=0.3, max_samples=5))
+    assert (data.training_clients, data.num_clients) == (2, 4)
+    assert data.tables["train"].counts.tolist() == [5, 5, 0, 0]
+    new = Arrays(IMAGES, LABELS, WARDS, num_clients=3, new_clients=1)
+    new.setup("test")
+    assert len(new.client_names) == 1
+    assert set(new.client_names).isdisjoint(ready(Arrays(IMAGES, LABELS, WARDS, num_clients=3)).client_names)
+
+
+def test_whole_numbers_are_tokens_and_bytes_are_pixels():
+    data = Arrays(IMAGES.reshape(N, -1).astype(np.int16), LABELS)
+    data.load()
+    assert (data.input_kind, data.input_shape) == ("tokens", (90, int(IMAGES.max()) + 1))
+    data = Arrays(IMAGES.reshape(N, -1), LABELS)
+    data.load()
+    assert (data.input_kind, data.input_shape) == ("numbers", (90,))
+
+
+class Twice(OwnData):
+    """A class of the user's own."""
+
+    def read(self):
+        return RawData(FEATURES, LABELS, WARDS), RawData(FEATURES + 1, LABELS, WARDS)
+
+
+def test_test_samples_are_standardised_like_the_training_samples():
+    train, test = Twice().load()
+    deviation = np.where(np.isin(FEATURES, (0, 1)).all(0), 1, FEATURES.std(0))
+    np.testing.assert_allclose(test.inputs - train.inputs, np.broadcast_to(1 / deviation, FEATURES.shape), rtol=1e-4)
+
+
+def test_a_stored_run_holds_no_samples(tmp_path):
+    pl = pytest.importorskip("lightning.pytorch")
+    options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "max_epochs": -1}
+    trainer = pl.Trainer(default_root_dir=tmp_path, max_steps=1, enable_checkpointing=False, **options)
+    method, data = FedRep(eval_epochs=0), Arrays(IMAGES, LABELS, WARDS)
+    trainer.fit(method, data)
+    trainer.save_checkpoint(tmp_path / "one.ckpt")
+    weights = sum(tensor.nbytes for tensor in method.state_dict().values())
+    assert (tmp_path / "one.ckpt").stat().st_size < weights + 100_000
+    assert load_method(tmp_path / "one.ckpt").built_for["input_shape"] == (3, 6, 5)
+
+
+WRONG = {
+    "lengths": ({"targets": LABELS[:-1]}, "60 inputs with 59 targets"),
+    "clients": ({"clients": WARDS[:-1]}, "60 inputs with 59 users"),
+    "no targets": ({"targets": None}, "data.targets: None is not possible with inputs"),
+    "floats": ({"clients": np.arange(N) / 2}, "clients that are floats; allowed: whole numbers or text"),
+    "objects": ({"inputs": np.array([{}] * N)}, "inputs of the type object; allowed: numbers, all of one shape"),
+    "text": ({"inputs": WARDS}, "inputs of the type <U6; allowed: numbers"),
+    "flat": ({"inputs": np.arange(N) / 2}, "inputs of the shape [60]; allowed: [samples, features]"),
+    "words": ({"inputs": IMAGES.astype(np.int64)}, "inputs of the type int64 and the shape [60, 6, 5, 3]"),
+    "nothing": ({"inputs": IMAGES[:0], "targets": LABELS[:0]}, "inputs of the shape [0, 6, 5, 3]; allowed: at least"),
+    "one-hot": ({"targets": np.eye(3)[LABELS]}, "targets of the shape [60, 3]; allowed: [samples]"),
+    "minus": ({"targets": LABELS - 1}, "the label -1 of sample 0 is not possible; allowed: classes counted from 0"),
+    "amount": ({"targets": LABELS * 10**9}, "the label 1000000000 of sample 1 is not possible"),
+    "one class": ({"targets": LABELS * 0}, "all targets are 0; allowed: two classes or more"),
+    "nan": ({"inputs": np.full((N, 2), np.nan)}, "the input nan of sample 0 is not possible; allowed: finite"),
+    "nan target": ({"targets": np.full(N, np.nan)}, "the target nan of sample 0 is not possible"),
+    "token": ({"inputs": np.full((N, 4), -1)}, "the token -1 of sample 0 is not possible"),
+    "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "uint8 [3, 5, 5] and uint8 [3, 6, 5]; allowed: of one"),
+    "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets of two types"),
+    "test clients": ({"test": (IMAGES, LABELS)}, "clients of training or test samples alone"),
+    "file": ({"file": "mine.npz"}, "data.file: mine.npz is not possible"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arrays_get_one_line(name):
+    changes, line = WRONG[name]
+    with pytest.raises(PflError) as raised:
+        Arrays(**{"inputs": IMAGES, "targets": LABELS, "clients": WARDS, **changes}).load_checked()
+    assert line in str(raised.value)
+    assert str(raised.value).startswith("data")
+    assert "\n" not in str(raised.value)
+
+
+def test_arrays_are_neither_changed_nor_shared():
+    inputs, targets = FEATURES.copy(), LABELS.astype(np.float32)
+    data = Arrays(inputs, targets, standardize=False)
+    train, _ = data.load()
+    before = train.inputs.clone(), train.targets.clone()
+    inputs += 1
+    targets += 1
+    torch.testing.assert_close((train.inputs, train.targets), before)

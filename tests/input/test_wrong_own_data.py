@@ -1,0 +1,151 @@
+"""Wrong files of the user's own: each gets one line that names the file, before anything is written.
+
+A row has the data set with its options, what is written, and words of the line.
+"""
+
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from pfl_lightning.cli import main
+
+N = 40
+IMAGES, LABELS = np.zeros((N, 4, 4), np.uint8), np.arange(N) % 2
+ARRAYS = "Arrays --data.file=my.npz"
+TABLE = "Table --data.file=my.csv --data.target=ill --data.client=ward"
+FOLDERS = "ImageFolders --data.root=pictures"
+SAVED = "HuggingFace --data.root=saved"
+
+
+def arrays(**changes):
+    given = {"inputs": IMAGES, "targets": LABELS, **changes}
+    return lambda: np.savez("my.npz", **{name: values for name, values in given.items() if values is not None})
+
+
+def file(name, content):
+    def write():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(content)
+
+    return write
+
+
+def csv(*lines, header="age,ward,ill"):
+    rows = [f"{30 + number},{number % 4},{number % 2}" for number in range(N)]
+    return file("my.csv", "\n".join([header, *rows, *lines]).encode())
+
+
+def pictures(*others, kind="L"):
+    """Two good pictures, and others: a name, and bytes or the size of a picture."""
+
+    def write():
+        for name, content in (("a/1.png", (4, 4)), ("b/1.png", (4, 4)), *others):
+            path = Path("pictures") / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                path.write_bytes(content)
+            else:
+                Image.new(kind if name == others[-1][0] else "L", content).save(path)
+
+    return write
+
+
+def saved(**columns):
+    datasets = pytest.importorskip("datasets")
+    splits = {columns.pop("split", "train"): datasets.Dataset.from_dict({"label": [0, 1] * 10, **columns})}
+    return lambda: datasets.DatasetDict(splits).save_to_disk("saved")
+
+
+class Run:
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+ROWS = {
+    "none": (ARRAYS, lambda: None, "data.file: cannot read 'my.npz' (No such file or directory)"),
+    "no file": ("Arrays", lambda: None, "data.file: None is not possible; allowed: a file"),
+    "extension": ("Arrays --data.file=my.npy", file("my.npy", b""), "the extension '.npy'; allowed: .npz, .pt"),
+    "no npz": (ARRAYS, file("my.npz", b"text"), "cannot read 'my.npz'"),
+    "empty npz": (ARRAYS, file("my.npz", b""), "cannot read 'my.npz'"),
+    "missing": (ARRAYS, arrays(targets=None), "'targets' is missing"),
+    "other": (ARRAYS, arrays(x=IMAGES), "'x' is no array of these; allowed: inputs, targets, clients, test_inputs"),
+    "half a test": (ARRAYS, arrays(test_inputs=IMAGES), "'test_targets' is missing"),
+    "pickled": (ARRAYS, arrays(targets=np.array([Run()] * N)), "allow_pickle=False"),
+    "lengths": (ARRAYS, arrays(targets=LABELS[1:]), "data.file: Arrays in 'my.npz': 40 inputs with 39 targets"),
+    "nan": (ARRAYS, arrays(inputs=np.full((N, 3), np.inf)), "'my.npz': the input inf of sample 0 is not possible"),
+    "one class": (ARRAYS, arrays(targets=0 * LABELS), "all targets are 0; allowed: two classes or more"),
+    "minus": (ARRAYS, arrays(targets=LABELS - 1), "the label -1 of sample 0 is not possible"),
+    "many": (
+        f"{ARRAYS} --data.num_clients=5",
+        arrays(clients=LABELS),
+        "num_clients: 5 is not possible; allowed: 1",
+    ),
+    "alone": (ARRAYS, arrays(clients=np.arange(N)), "data.test_fraction: no client has a test sample"),
+    "tokens": (
+        f"{ARRAYS} --data.num_clients=4",
+        arrays(inputs=IMAGES[:, 0].astype(int)),
+        "MLP takes numbers, Arrays has tokens; allowed: CharGRU",
+    ),
+    "pool": (f"{ARRAYS} --data.participation.pool_size=3", arrays(clients=LABELS), "pool_size: 3 is not possible"),
+    "pt of code": (
+        "Arrays --data.file=my.pt",
+        lambda: torch.save({"inputs": Run()}, "my.pt"),
+        "cannot read 'my.pt' (Weights only load failed",
+    ),
+    "pt of a list": ("Arrays --data.file=my.pt", lambda: torch.save([1], "my.pt"), "a list instead of a dictionary"),
+    "no pt": ("Arrays --data.file=my.pt", file("my.pt", pickle.dumps({})), "not what torch.save writes, or damaged"),
+    "no folder": (FOLDERS, lambda: None, "data.root: no pictures in 'pictures'; allowed: class/picture"),
+    "empty folder": (FOLDERS, file("pictures/a/readme.txt", b""), "data.root: no pictures in 'pictures'"),
+    "flat": (FOLDERS, file("pictures/1.png", b""), "'pictures/1.png' is not in its place"),
+    "deep": (FOLDERS, file("pictures/a/b/c/1.png", b""), "'pictures/a/b/c/1.png' is not in its place"),
+    "two layouts": (FOLDERS, pictures(("a/b/1.png", (4, 4))), "pictures of both layouts in 'pictures'"),
+    "sizes": (FOLDERS, pictures(("b/2.png", (5, 4))), "'pictures/b/2.png' (5 x 4 pixels instead of 4 x 4"),
+    "broken": (FOLDERS, pictures(("b/2.png", b"\x89PNG broken")), "'pictures/b/2.png' (cannot identify image file"),
+    "mode": (FOLDERS, pictures(("b/2.png", (4, 4)), kind="I;16"), "pixels of the mode I;16; allowed: 1, L"),
+    "no table": (TABLE, lambda: None, "data.file: cannot read 'my.csv' (No such file or directory)"),
+    "empty table": (TABLE, file("my.csv", b""), "cannot read 'my.csv' (No columns to parse"),
+    "no target": (TABLE, csv(header="age,ward,healthy"), "data.target: no column 'ill'; allowed: age, ward, healthy"),
+    "no client": (TABLE, csv(header="age,room,ill"), "data.client: no column 'ward'; allowed: age, room, ill"),
+    "no feature": (f"{TABLE} --data.features=[size]", csv(), "data.features: no column 'size'; allowed: age"),
+    "index": (TABLE, csv(header=",ward,ill"), "a column without a name, 'Unnamed: 0', perhaps the index"),
+    "gap": (TABLE, csv(",3,1"), "column 'age' has no value in line 42"),
+    "no place": (TABLE, csv("3,,1"), "column 'ward' has no value in line 42"),
+    "longer": (TABLE, csv("3,1,1,1"), "cannot read 'my.csv' (Error tokenizing data"),
+    "latin": (TABLE, file("my.csv", "ill\nZoë".encode("latin-1")), "utf-8"),
+    "no data set": (SAVED, lambda: None, "data.root: cannot read 'saved' (no split 'train' among none); allowed"),
+    "no train": (SAVED, saved(image=[[0.5]] * 20, split="valid"), "no split 'train' among valid"),
+    "no column": (SAVED, saved(picture=[[0.5]] * 20), "data.input: no column 'image'; allowed: label, picture"),
+    "strings": (SAVED, saved(image=["a"] * 20), "inputs of the type <U1; allowed: numbers"),
+    "ragged": (SAVED, saved(image=[[0.5] * (1 + number % 2) for number in range(20)]), "allowed: numbers, all of one"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_wrong_file_gets_one_line_and_leaves_nothing(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    given, write, words = ROWS[name]
+    write()
+    before = sorted(Path().rglob("*"))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", "--trainer.max_steps=1", *f"--data={given}".split()])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(("pfl: error: data", "pfl: error: model.network"))
+    assert words in line
+    assert stop.value.code in (1, 2)
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("given", [ARRAYS, TABLE])
+def test_the_intact_files_pass(given, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    arrays(clients=LABELS)()
+    csv()()
+    main(["data", "describe", *f"--data={given}".split()])
+    assert not capsys.readouterr().err
