@@ -44,12 +44,18 @@ class RunSummary(pl.Callback):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""
-        Console().print(self._table(trainer, pl_module, "test"))
+        self._print_judged(trainer, pl_module, "test")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the validation scores of a checkpoint."""
         if trainer.state.fn == "validate":
-            Console().print(self._table(trainer, pl_module, "val"))
+            self._print_judged(trainer, pl_module, "val")
+
+    def _print_judged(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
+        console = Console()
+        console.print(self._table(trainer, pl_module, split))
+        if trainer.ckpt_path:
+            console.print(f"Checkpoint:     {trainer.ckpt_path}", soft_wrap=True)
 
     def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
         method = method_of(pl_module)

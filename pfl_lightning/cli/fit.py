@@ -1,9 +1,10 @@
 """``pfl fit``, ``pfl validate`` and ``pfl test``."""
 
+import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 from jsonargparse import Namespace
@@ -13,6 +14,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 import pfl_lightning
 from pfl_lightning import files
 from pfl_lightning.callbacks import (
+    EvaluationTable,
     MetricsTable,
     PercentileErrors,
     RoundCheckpoint,
@@ -27,7 +29,7 @@ from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.loggers import loggers_of, tell_settings
 from pfl_lightning.cli.parser import PflParser, plain
-from pfl_lightning.cli.runs import Resume, expand_path, find_resume, refuse_changes
+from pfl_lightning.cli.runs import Resume, expand_path, find_resume, names_run, refuse_changes, settings_along
 from pfl_lightning.cli.trackers import libraries_within
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
@@ -36,7 +38,11 @@ from pfl_lightning.settings import run_name
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
-To inspect or download data: pfl data. To run many experiments: pfl sweep. To compare their results: pfl compare."""
+To evaluate a run again: pfl test RUN. To inspect or download data: pfl data. To run many experiments: pfl sweep.
+To compare their results: pfl compare."""
+
+EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a checkpoint; its settings come along, and
+options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
 
 
 class SavedConfig(SaveConfigCallback):
@@ -97,7 +103,11 @@ class PflCLI(LightningCLI):
                 subclass_mode_model=True,
                 subclass_mode_data=True,
                 parser_class=PflParser,
-                parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
+                parser_kwargs={
+                    "version": pfl_lightning.__version__,
+                    "description": DESCRIPTION,
+                    **{name: {"description": EVALUATE.format(name)} for name in ("validate", "test")},
+                },
                 auto_configure_optimizers=False,
                 seed_everything_default=1,
                 save_config_callback=SavedConfig,
@@ -147,10 +157,20 @@ class PflCLI(LightningCLI):
             raise PflError(
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
             )
-        super().parse_arguments(parser, args)
+        super().parse_arguments(parser, self._with_run(words) if names_run(words) else args)
         given = self.config.get(self.config.get("subcommand") or "", self.config)
-        for file in given.get("config") or ():
+        for file in filter(None, given.get("config") or ()):  # null for settings that are in no file
             check_file_seed(str(file), given.seed_everything)
+
+    def _with_run(self, words: list[str]) -> list[str]:
+        """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""
+        command, run, *options = words
+        if any(word.partition("=")[0] == "--ckpt_path" for word in options):
+            raise PflError(f"ckpt_path: not possible beside '{run}'; allowed: one of them")
+        self.resume = find_resume(run, Path(), training=False)
+        cast(PflParser, self._parser(command)).source = run
+        settings = json.dumps(settings_along(self.resume))
+        return [command, f"--config={settings}", *options, f"--ckpt_path={self.resume.checkpoint}"]
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint's settings beat the command line, silently."""
@@ -163,9 +183,9 @@ class PflCLI(LightningCLI):
             return
         if config.ckpt_path is None:
             if self.subcommand != "fit":
-                raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
+                raise PflError(f"pfl {self.subcommand}: a run is missing; allowed: its folder, or a checkpoint of it")
             return
-        self.resume = find_resume(config.ckpt_path, self.runs_folder, training=self.subcommand == "fit")
+        self.resume = self.resume or find_resume(config.ckpt_path, self.runs_folder, self.subcommand == "fit")
         config.ckpt_path = str(self.resume.checkpoint)
         settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]
@@ -211,6 +231,8 @@ class PflCLI(LightningCLI):
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
+        if self.subcommand != "fit" and self.resume and self.resume.run:
+            callbacks.append(EvaluationTable(self.resume.run))
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
         callbacks += [kind() for kind in BESIDE] + ([] if has_bar else [RoundProgressBar()])
         kwargs["callbacks"] = callbacks

@@ -234,14 +234,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         times = self.speeds.times(index, self.num_clients)[: self.training_clients]
-        if self.time_per == "sample":
-            times = times * self.training_counts
+        times = times * self.training_counts if self.time_per == "sample" else times
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])
         examples = self.tables["train"].examples(ids[order])
+        lost, times = self.participation.losses(self.seed, index, examples.ids, times[order.numpy()])
         weights = client_weights(examples.counts, "samples")
-        return Round(index, self.seed, examples, weights, times[order.numpy()], self.communication_time)
+        return Round(index, self.seed, examples, weights, times, self.communication_time).lose(lost)
 
     def make_judgement(self, positions: slice) -> Judgement:
         """The clients at these positions when sorted by size, largest first."""
