@@ -122,7 +122,7 @@ def test_a_wrong_callback_gets_one_clear_line(words, line, capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--ckpt_path=", "ckpt_path: no such file: ''; allowed: a checkpoint file, or last"),
+        ("--ckpt_path=", "ckpt_path: no such file: ''; allowed: a run folder, a ch"),
         (
             "--trainer.log_every_n_steps=-1",
             "trainer.log_every_n_steps: -1 is not possible; allowed: a number of rounds",
