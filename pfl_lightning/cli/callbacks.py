@@ -94,17 +94,20 @@ def refuse_stopped(before: Mapping[str, Any], settings: Settings) -> None:
     Raises:
         PflError: If training would go on as if nothing had been.
     """
-    stopped = [state for key, state in before["callbacks"].items() if key.startswith("EarlyStopping")]
-    if not any(state.get("stopping_reason") for state in stopped):
-        return
-    then, now = (_early_stopping(each) for each in (before["config"], settings))
-    if then == now:
+    then, now = (_early_stopping(each) for each in (before.get("config", {}), settings))
+    if has_stopped(before) and then == now:
         raise PflError(
             f"ckpt_path: EarlyStopping has ended this run after round {before['global_step']}; allowed: a larger "
             "trainer.callbacks.patience, or trainer.callbacks without it"
         )
 
 
+def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether ``EarlyStopping`` has ended a run with this checkpoint."""
+    states = checkpoint["callbacks"]
+    return any(states[key].get("stopping_reason") for key in states if key.startswith("EarlyStopping"))
+
+
 def _early_stopping(settings: Settings) -> list[Any]:
-    callbacks = named_callbacks(settings["trainer"].get("callbacks"))
+    callbacks = named_callbacks(settings.get("trainer", {}).get("callbacks"))
     return [callback.get("init_args") for name, callback in callbacks if name == "EarlyStopping"]

@@ -161,7 +161,7 @@ class PflCLI(LightningCLI):
             )
         super().parse_arguments(parser, self._with_run(words) if names_run(words) else args)
         given = self.config.get(self.config.get("subcommand") or "", self.config)
-        for file in filter(None, given.get("config") or ()):  # what pfl test RUN brings along is no file
+        for file in filter(None, given.get("config") or ()):  # null for settings that are in no file
             check_file_seed(str(file), given.seed_everything)
 
     def _with_run(self, words: list[str]) -> list[str]:

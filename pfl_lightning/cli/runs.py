@@ -118,7 +118,7 @@ def _find(ckpt_path: str, parent: Path) -> Resume:
             f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path"
         )
     path = Path(ckpt_path)
-    if path.is_dir():
+    if ckpt_path and path.is_dir():
         if resume := _newest(path):
             return resume
         raise PflError(f"ckpt_path: '{path}' has no readable checkpoint; allowed: a run folder, a checkpoint, or last")

@@ -1,0 +1,62 @@
+"""Lightning's ``EarlyStopping`` counts evaluations, and ends a run as its last round would."""
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pfl_lightning.cli import main
+
+RUN = Path("runs/FedAvg-Digits/version_0")
+TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
+QUICK = ["--trainer.enable_progress_bar=false", "--trainer.max_steps=20", "--trainer.val_check_interval=2"]
+STOP = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/global/accuracy/mean"]
+NEVER_BETTER = ["--trainer.callbacks.mode=max", "--trainer.callbacks.min_delta=2"]  # than the first evaluation
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def fit(patience: int, *options: str) -> None:
+    main(["fit", *TINY, *QUICK, *STOP, *NEVER_BETTER, f"--trainer.callbacks.patience={patience}", *options])
+
+
+def evaluated() -> list[int]:
+    with (RUN / "clients.csv").open(newline="") as file:
+        return sorted({int(row["round"]) for row in csv.DictReader(file)})
+
+
+def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
+    fit(2)
+    out = capsys.readouterr().out
+    assert "Stopped early:  after round 4 of 20: val/global/accuracy/mean is " in out
+    assert ", no better than " in out
+    assert " in 2 evaluations" in out
+    assert evaluated() == [0, 2, 4]
+    assert torch.load(RUN / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 4
+
+    with pytest.raises(SystemExit):
+        fit(2, "--ckpt_path=last")
+    line = "pfl: error: ckpt_path: EarlyStopping has ended this run after round 4; allowed: a larger trainer.callbacks."
+    assert capsys.readouterr().err.startswith(line)
+    assert evaluated() == [0, 2, 4]
+
+    fit(3, "--ckpt_path=last")
+    assert "Stopped early:  after round 6 of 20: " in capsys.readouterr().out
+    assert evaluated() == [0, 2, 4, 6]
+
+
+def test_a_run_that_reaches_its_threshold_says_so(capsys):
+    fit(9, "--trainer.callbacks.stopping_threshold=0")
+    assert "Stopped early:  after round 0 of 20: val/global/accuracy/mean is " in (out := capsys.readouterr().out)
+    assert "past the stopping_threshold 0" in out
+
+
+def test_a_run_that_is_out_of_time_says_so(capsys):
+    main(["fit", *TINY, *QUICK, "--trainer.max_time=00:00:00:00"])
+    assert "Stopped early:  after round 0 of 20: trainer.max_time is over\n" in capsys.readouterr().out

@@ -1,0 +1,155 @@
+"""Every callback of Lightning works with rounds, or is refused in a line that says why, before anything is written."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from lightning.pytorch import callbacks as theirs
+
+from pfl_lightning import callbacks as ours
+from pfl_lightning.cli import main
+from pfl_lightning.cli.callbacks import INSTEAD, OPTIONS
+
+TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
+QUIET = "--trainer.enable_progress_bar=false"
+STOP = "EarlyStopping --trainer.callbacks.mode=max --trainer.callbacks.monitor"
+WORK = {
+    "DeviceStatsMonitor --trainer.callbacks.cpu_stats=false",
+    "EarlyStopping --trainer.callbacks.monitor=val/global/accuracy/mean",
+    "LearningRateMonitor",
+    "ModelSummary",
+    "RichModelSummary",
+    "RichProgressBar",
+    "TQDMProgressBar",
+}
+ABSTRACT = {"Callback", "Checkpoint", "ProgressBar"}
+CODE_ONLY = {"ThroughputMonitor"}  # it needs a function, which settings cannot name
+MINE = """
+from lightning.pytorch import Callback
+
+class Idle(Callback):
+    def on_after_backward(self, trainer, pl_module):
+        raise AssertionError
+"""
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def fit(words: str) -> None:
+    main(["fit", *TINY, "--trainer.max_steps=1", *words.split()])
+
+
+def refused(words: str, capsys) -> str:
+    """The only line about a command that leaves nothing behind."""
+    with pytest.raises(SystemExit):
+        fit(words)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert not Path("runs").exists()
+    return line.removeprefix("pfl: error: ")
+
+
+def test_each_callback_of_lightning_works_or_is_refused():
+    known = {words.split()[0] for words in WORK} | {kind.__name__ for kind in INSTEAD} | ABSTRACT | CODE_ONLY
+    heirs = {name for name in theirs.__all__ if any(issubclass(vars(theirs)[name], kind) for kind in INSTEAD)}
+    assert set(theirs.__all__) == known | heirs
+
+
+@pytest.mark.parametrize("words", sorted(WORK))
+def test_what_works_runs_to_the_last_round(words, capsys):
+    bar = "" if "ProgressBar" in words else QUIET
+    fit(f"--trainer.callbacks+={words} {bar}")
+    assert "after round 1" in capsys.readouterr().out
+
+
+NEEDS = {
+    "GradientAccumulationScheduler": "--trainer.callbacks.scheduling.1=2",
+    "ModelPruning": "--trainer.callbacks.pruning_fn=l1_unstructured",
+    "OnExceptionCheckpoint": "--trainer.callbacks.dirpath=x",
+    "StochasticWeightAveraging": "--trainer.callbacks.swa_lrs=0.1",
+    "MetricsTable": "--trainer.callbacks.folder=x",
+}
+
+
+@pytest.mark.parametrize("name", sorted(kind.__name__ for kind in INSTEAD))
+@pytest.mark.filterwarnings("ignore:(?s).*Unable to serialize")
+def test_what_cannot_work_is_refused_with_what_does(name, capsys):
+    line = refused(f"--trainer.callbacks+={name} {NEEDS.get(name, '')}", capsys)
+    assert line.startswith(f"trainer.callbacks: {name} is not possible, ")
+    assert "; allowed: " in line
+
+
+@pytest.mark.parametrize("name", sorted(kind.__name__ for kind in OPTIONS if kind.__name__ in ours.__all__))
+def test_what_every_run_has_is_refused(name, capsys):
+    line = refused(f"--trainer.callbacks+={name} {NEEDS.get(name, '')}", capsys)
+    assert line.startswith(f"trainer.callbacks: {name} is in every run; allowed: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (f"{STOP}=x", "trainer.callbacks.monitor: x is not logged; allowed: val/global/accuracy/p5, "),
+        (
+            f"{STOP}=val/global/accuracy/men",
+            "trainer.callbacks.monitor: val/global/accuracy/men is not logged; allowed",
+        ),
+        (f"{STOP}=train/loss", "trainer.callbacks.monitor: train/loss is not logged; allowed: val/"),
+        (f"{STOP}=val/stored/accuracy/mean", "trainer.callbacks.monitor: val/stored/accuracy/mean is not logged; all"),
+        (f"{STOP}=test/global/accuracy/mean", "trainer.callbacks.monitor: test/global/accuracy/mean would select on"),
+        (
+            f"{STOP}=val/global/accuracy/mean --data.val_fraction=0",
+            "trainer.callbacks.monitor: val/global/accuracy/mean is not there without validation samples; allowed: da",
+        ),
+        ("LearningRateMonitor --trainer.logger=false", "Cannot use `LearningRateMonitor` callback with `Trainer` that"),
+        ("ThroughputMonitor", "trainer.callbacks.batch_size_fn: a value is missing"),
+        (
+            "RichProgressBar --trainer.callbacks+=TQDMProgressBar",
+            "trainer.callbacks: RichProgressBar with TQDMProgressBar is not possible; allowed: one of them",
+        ),
+        (
+            f"TQDMProgressBar {QUIET}",
+            "trainer.callbacks: TQDMProgressBar with trainer.enable_progress_bar: false is not possible; allowed: one",
+        ),
+    ],
+)
+def test_a_wrong_callback_gets_one_clear_line(words, line, capsys):
+    assert refused(f"--trainer.callbacks+={words}", capsys).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--ckpt_path=", "ckpt_path: no such file: ''; allowed: a run folder, a ch"),
+        (
+            "--trainer.log_every_n_steps=-1",
+            "trainer.log_every_n_steps: -1 is not possible; allowed: a number of rounds",
+        ),
+        (
+            "--config=seed.yaml",
+            "data.seed: 7 is not possible in 'seed.yaml': the data's seed follows seed_everything; ",
+        ),
+        ("--config=short.yaml", "data.seed: 7 is not possible in 'short.yaml': the data's seed follows seed_everyth"),
+    ],
+)
+def test_what_would_be_lost_in_silence_is_refused(words, line, capsys):
+    Path("seed.yaml").write_text("data: {class_path: Digits, init_args: {seed: 7}}\n")
+    Path("short.yaml").write_text("data: {seed: 7}\n")
+    assert refused(words, capsys).startswith(line)
+
+
+def test_the_seed_of_the_run_may_stand_at_the_data_too(capsys):
+    Path("seed.yaml").write_text("seed_everything: 7\ndata: {class_path: Digits, init_args: {seed: 7}}\n")
+    fit("--config=seed.yaml --trainer.fast_dev_run=true")
+    assert "after round 1" in capsys.readouterr().out
+
+
+def test_a_hook_that_is_never_called_gets_a_warning(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    Path("mine.py").write_text(MINE)
+    fit(f"--trainer.callbacks+=mine.Idle {QUIET}")
+    warning = "pfl: warning: Idle.on_after_backward is never called: clients train inside a round"
+    assert warning in capsys.readouterr().err.splitlines()
