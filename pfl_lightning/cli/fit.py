@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +43,7 @@ from pfl_lightning.settings import run_name
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
 To evaluate a run again: pfl test RUN. To inspect or download data: pfl data. To run many experiments: pfl sweep.
-To compare their results: pfl compare."""
+To compare their results: pfl compare. To use a client's model elsewhere: pfl export."""
 
 EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a checkpoint; its settings come along, and
 options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
@@ -95,6 +96,7 @@ class PflCLI(LightningCLI):
     resume: Resume | None = None
     folder: RunFolder | None = None
     logger: Any = None
+    added: Sequence[pl.Callback] = ()  # callbacks that no settings name
     parser_kind: type[PflParser] = PflParser
     speaks = True  # whether it says what it does, and what came of it
 
@@ -232,7 +234,14 @@ class PflCLI(LightningCLI):
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
-        callbacks += [EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure(), ClientHistograms(), ClientScatter()]
+        callbacks += [
+            *self.added,
+            EvaluateStartAndEnd(),
+            PartitionFigure(),
+            TopologyFigure(),
+            ClientHistograms(),
+            ClientScatter(),
+        ]
         if self.subcommand != "fit" and self.resume:
             callbacks.append(EvaluationTable(self.resume.run))
         callbacks += [CostNote(), RunSummary()] if self.speaks else []
