@@ -5,6 +5,13 @@ class PflError(Exception):
     """An error that the user can fix; the message names the option, its value and what is allowed."""
 
 
+def cause_of(error: BaseException | None) -> PflError | None:
+    """The ``PflError`` that an error is or was caused by; the parser wraps what constructors raise."""
+    while error is not None and not isinstance(error, PflError):
+        error = error.__cause__ or error.__context__
+    return error
+
+
 def one_line(error: BaseException) -> str:
     """Message of an exception on one line; its class name if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -11,12 +11,12 @@ from torch import nn
 from pfl_lightning import report
 from pfl_lightning.callbacks.checkpoint_files import BEST
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
-from pfl_lightning.cli.quiet import built_from, run_quietly, settings_from
+from pfl_lightning.cli.quiet import built_from, client_module, run_quietly, settings_from
 from pfl_lightning.cli.runs import Resume, find_resume, settings_along
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method, NeedsSamplesError, load_method
-from pfl_lightning.recipes import given, recipe
+from pfl_lightning.methods import Method, load_method
+from pfl_lightning.recipes import Recorded, given, recipe
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,8 @@ class Experiment:
         data: The data set.
         rounds: Communication rounds.
         seed: ``seed_everything``, which the data set's own seed follows.
-        callbacks: Callbacks beside the usual ones, such as ``StageDoubling(n0=2)``.
+        callbacks: Callbacks beside the usual ones, such as ``StageDoubling(n0=2)``, which settings can name; others
+            are used as they are.
         folder: Where run folders are: ``<folder>/<Method>-<Data>/version_N``.
         trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=True``.
 
@@ -50,6 +51,7 @@ class Experiment:
 
     method: Method | None
     data: FederatedDataModule | None
+    callbacks: list[pl.Callback]
     settings: dict[str, Any]
 
     def __init__(
@@ -66,7 +68,9 @@ class Experiment:
         if "seed" in given(data):
             raise PflError("data.seed: not possible here, it follows the experiment's; allowed: Experiment(seed=...)")
         self.method, self.data = method, data
-        own = {"max_steps": rounds, "default_root_dir": str(folder), "callbacks": recipe(callbacks) or None}
+        self.callbacks = [callback for callback in callbacks if not isinstance(callback, Recorded)]
+        named = [recipe(callback) for callback in callbacks if isinstance(callback, Recorded)]
+        own = {"max_steps": rounds, "default_root_dir": str(folder), "callbacks": named or None}
         self.settings = {
             "seed_everything": seed,
             "model": recipe(method),
@@ -87,7 +91,7 @@ class Experiment:
         args = ["--trainer.enable_progress_bar=false"]
         args += [word if word.startswith("-") else f"--config={word}" for word in words]
         experiment = cls.__new__(cls)
-        experiment.method = experiment.data = None
+        experiment.method, experiment.data, experiment.callbacks = None, None, []
         experiment.settings = settings_from(args)
         return experiment
 
@@ -101,7 +105,7 @@ class Experiment:
             PflError: If the settings are wrong, or there is nothing to continue.
             KeyboardInterrupt: After the current round was saved, if the process is interrupted.
         """
-        session = run_quietly("fit", {**self.settings, **({"ckpt_path": "last"} if resume else {})})
+        session = run_quietly("fit", {**self.settings, **({"ckpt_path": "last"} if resume else {})}, self.callbacks)
         return Run(session.run_folder, self.method, self.data)
 
 
@@ -156,6 +160,7 @@ class Run:
         """
         found = self._find(checkpoint)
         if "model" not in self.recipes:
+            settings_along(found, data=None)  # refuses a method that only a program can make
             return load_method(found.checkpoint)
         method: Method = built_from(self._settings(found)).model
         method.on_load_checkpoint(found.content)
@@ -174,11 +179,8 @@ class Run:
         Raises:
             PflError: If there is no such client, model or checkpoint, or the data are others.
         """
-        found, method = self._find(checkpoint), self.method(checkpoint)
-        try:
-            return method.client(client, model)
-        except NeedsSamplesError:
-            return method.client(client, model, built_from(self._settings(found, data), found).datamodule)
+        found = self._find(checkpoint)
+        return client_module(self.method(checkpoint), client, model, self._settings(found, data), found)
 
     def _find(self, checkpoint: Checkpoint) -> Resume:
         best = self.folder / CHECKPOINTS / BEST

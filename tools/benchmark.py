@@ -32,10 +32,9 @@ from peers.environments import PEERS
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import keep_quiet
-from pfl_lightning.cli.main import cause_of
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.client import BackendName
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, cause_of
 from pfl_lightning.memory import keep_freed_memory
 
 Name = TypeVar("Name", bound=str)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -39,7 +40,7 @@ from pfl_lightning.settings import run_name
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
 To evaluate a run again: pfl test RUN. To inspect or download data: pfl data. To run many experiments: pfl sweep.
-To compare their results: pfl compare."""
+To compare their results: pfl compare. To use a client's model elsewhere: pfl export."""
 
 EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a checkpoint; its settings come along, and
 options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
@@ -94,6 +95,7 @@ class PflCLI(LightningCLI):
     resume: Resume | None = None
     folder: RunFolder | None = None
     logger: Any = None
+    added: Sequence[pl.Callback] = ()  # callbacks that no settings name
     parser_kind: type[PflParser] = PflParser
     speaks = True  # whether it says what it does, and what came of it
 
@@ -241,7 +243,7 @@ class PflCLI(LightningCLI):
         if self.subcommand != "fit" and self.resume:
             callbacks.append(EvaluationTable(self.resume.run))
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
-        callbacks += [kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ()))]
+        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ())))]
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)

@@ -7,14 +7,20 @@ from pfl_lightning.cli.compare import compare_command
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging, keep_quiet
 from pfl_lightning.cli.data import data_command
+from pfl_lightning.cli.export import export_command
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError, cause_of, one_line
 from pfl_lightning.memory import is_exhausted, keep_freed_memory
 
 EXPECTED = PflError, ValueError, MisconfigurationException, OSError, ModuleNotFoundError, MemoryError, RuntimeError
-COMMANDS = {"compare": compare_command, "data": data_command, "sweep": sweep_command}  # PflCLI has the others
+COMMANDS = {  # PflCLI has the others
+    "compare": compare_command,
+    "data": data_command,
+    "export": export_command,
+    "sweep": sweep_command,
+}
 
 
 def main(args: list[str] | None = None) -> None:
@@ -52,10 +58,3 @@ def reason(error: BaseException) -> str:
     if is_exhausted(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {more}"
     return f"{explain(str(error), (), CHOICES)} {more}"
-
-
-def cause_of(error: BaseException | None) -> PflError | None:
-    """The ``PflError`` that an error is or was caused by; the parser wraps what constructors raise."""
-    while error is not None and not isinstance(error, PflError):
-        error = error.__cause__ or error.__context__
-    return error

@@ -3,7 +3,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -12,16 +12,17 @@ from typing import Any, NoReturn, cast
 import lightning.pytorch as pl
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
+from torch import nn
 
 from pfl_lightning.callbacks import EvaluationTable
 from pfl_lightning.callbacks.checkpointing import Stopped
 from pfl_lightning.callbacks.run_folder import RunFolder
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.main import cause_of
 from pfl_lightning.cli.parser import CHOICES, PflParser, plain
 from pfl_lightning.cli.runs import Resume, word_for
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, cause_of
+from pfl_lightning.methods import Method, NeedsSamplesError
 
 LOGGERS = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed")
 
@@ -32,7 +33,9 @@ class QuietParser(PflParser):
     takes_functions = True
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise what is wrong, in one line."""
+        """Raise what is wrong, in one line; the parser of an option's class leaves the words to that of all options."""
+        if not self.exit_on_error:
+            super().error(message, ex)
         raise cause_of(ex) or PflError(explain(message, self.options(), CHOICES)) from None
 
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
@@ -47,13 +50,14 @@ class Session(PflCLI):
     Args:
         settings: The subcommand with all settings as nested mappings, or the words of a command line.
         run: Whether there is a subcommand.
+        callbacks: Callbacks beside those of the settings.
     """
 
     parser_kind = QuietParser
     speaks = False
 
-    def __init__(self, settings: Any, run: bool = True) -> None:
-        self.objects = list(objects_in(settings))
+    def __init__(self, settings: Any, run: bool = True, callbacks: Sequence[pl.Callback] = ()) -> None:
+        self.objects, self.added = list(objects_in(settings)), callbacks
         super().__init__(settings, run)
 
     @property
@@ -75,13 +79,11 @@ class Session(PflCLI):
             super().parse_arguments(parser, args)
 
     def written(self, config: Namespace) -> Namespace:
-        """The settings with words in place of objects, and without callbacks that are objects."""
+        """The settings with words in place of objects."""
         words = config.clone()
         for key, value in config.items():
             if any(is_same(value, made) for made in self.objects):
                 words[key] = word_for(value)
-        if isinstance(config.trainer.callbacks, list):
-            words.trainer.callbacks = [each for each in config.trainer.callbacks if isinstance(each, Namespace)] or None
         return words
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
@@ -117,8 +119,8 @@ def settings_from(words: list[str]) -> dict[str, Any]:
         return plain(session.parser, session.config)
 
 
-def run_quietly(command: str, settings: Mapping[str, Any]) -> Session:
-    """Run a subcommand.
+def run_quietly(command: str, settings: Mapping[str, Any], callbacks: Sequence[pl.Callback] = ()) -> Session:
+    """Run a subcommand, with callbacks beside those of the settings.
 
     Raises:
         PflError: If the settings are wrong.
@@ -126,7 +128,7 @@ def run_quietly(command: str, settings: Mapping[str, Any]) -> Session:
     """
     try:
         with quiet():
-            return Session({"subcommand": command, command: settings})
+            return Session({"subcommand": command, command: settings}, callbacks=callbacks)
     except Stopped:
         raise KeyboardInterrupt("the round is saved; fit(resume=True) continues") from None
 
@@ -149,6 +151,27 @@ def built_from(settings: Mapping[str, Any], found: Resume | None = None) -> Part
             parts.datamodule.setup()
             parts.check_data()
     return parts
+
+
+def client_module(
+    method: Method, client: int, model: str | None, settings: Mapping[str, Any], found: Resume
+) -> nn.Module:
+    """One client's model; the data set is loaded if the model is trained on the client's samples.
+
+    Args:
+        method: The trained method.
+        client: The client's id.
+        model: Name of the model; see ``Method.client``.
+        settings: All settings of the run.
+        found: The checkpoint.
+
+    Raises:
+        PflError: If there is no such client or model, or the data are others.
+    """
+    try:
+        return method.client(client, model)
+    except NeedsSamplesError:
+        return method.client(client, model, built_from(settings, found).datamodule)
 
 
 def objects_in(settings: Any) -> Iterator[Any]:

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from pfl_lightning import Experiment, Run, clients, load_method, results
 from pfl_lightning.cli import main
+from pfl_lightning.data import Digits
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg
 
 TINY = [
     *("--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4", "--data.val_fraction=0"),
@@ -80,6 +84,58 @@ def refusal(capsys, *words: str) -> str:
 )
 def test_what_cannot_be_evaluated(words, line, capsys):
     assert refusal(capsys, *words).startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["nowhere", "m.pt", "--client=0"], "ckpt_path: no such file: 'nowhere'"),
+        ([RUN, "m.pt", "--client=4"], "client: 4 is not possible; allowed: 0 to 3"),
+        ([RUN, "m.pt", "--client=-1"], "client: -1 is not possible; allowed: "),
+        ([RUN, "m.pt"], "the following arguments are required: client"),
+        ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, refitted"),
+        ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2, .onnx"),
+        ([RUN, "file.pt", "--client=0"], "file: 'file.pt' exists; allowed: a new file"),
+        ([RUN, "file.pt/m.pt", "--client=0"], "[Errno 17] File exists: 'file.pt'"),
+    ],
+)
+def test_what_cannot_be_exported(words, line, capsys):
+    Path("file.pt").write_text("mine")
+    assert refusal(capsys, "export", *words).startswith(line)
+
+
+def test_a_missing_library_is_named(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    line = refusal(capsys, "export", RUN, "m.onnx", "--client=0")
+    assert line == 'file: .onnx needs other libraries; pip install "pfl_lightning[onnx]"'
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (lambda: Experiment(FedAvg(lr=-1), Digits()).fit(), "model.lr: -1 is not possible; allowed: "),
+        (lambda: Experiment(FedAvg(), Digits(), rounds=0).fit(), "trainer.max_steps: 0 is not possible"),
+        (lambda: Experiment(FedAvg(), Digits(), nonsense=1).fit(), "trainer.nonsense: no such option"),
+        (lambda: Experiment(FedAvg(), Digits(), devices=2).fit(), "trainer.devices: 2 is not possible; allowed: 1"),
+        (lambda: Experiment(FedAvg(), Digits(seed=2)), "data.seed: not possible here"),
+        (lambda: Experiment(FedAvg(), Digits(), folder="empty").fit(resume=True), "ckpt_path: last, but no run"),
+        (lambda: Experiment.from_settings("nowhere.yaml"), "config: File does not exist"),
+        (lambda: Run("nowhere").test(), "ckpt_path: no such file: 'nowhere'; allowed: a run folder"),
+        (lambda: Run(RUN).test("best"), f"ckpt_path: no such file: '{RUN}/checkpoints/best.ckpt'"),
+        (lambda: Run(RUN).test(num_clients=3), "data.num_clients: 4 in the checkpoint, 3 now; keep the old value"),
+        (lambda: Run(RUN).client(9), "client: 9 is not possible; allowed: 0 to 3"),
+        (lambda: load_method(f"{RUN}/checkpoints/last.ckpt").client(1, "refitted"), "model: refitted is trained on"),
+        (lambda: FedAvg().client(0), "client: FedAvg has no clients yet; allowed: after training, or load_method"),
+        (lambda: results("empty"), "folders: 'empty' is no run folder; allowed: folders such as"),
+        (lambda: clients(RUN, "test.csv"), f"runs: cannot read '{RUN}/test.csv'"),
+    ],
+)
+def test_what_python_cannot_do(wrong, line):
+    before = content()
+    with pytest.raises(PflError) as refused:
+        wrong()
+    assert str(refused.value).startswith(line)
+    assert content() == before
 
 
 def test_an_error_in_the_settings_of_a_run_names_it(capsys):

@@ -1,0 +1,94 @@
+"""Files of a trained network for use elsewhere."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pfl_lightning import files
+from pfl_lightning.errors import PflError
+from pfl_lightning.models.network import InputKind
+
+
+def export(network: nn.Module, example: Tensor, path: Path) -> None:
+    """Write a network to a new file; its ending says in which format, see ``FORMATS``.
+
+    Args:
+        network: The network, in evaluation mode.
+        example: Inputs, ``[batch, ...]`` with at least two samples; the exported program takes any number.
+        path: The file.
+
+    Raises:
+        PflError: If the ending is unknown, the file exists, or a library is missing.
+        OSError: If the file cannot be written.
+    """
+    check_file(path)
+    if example.is_floating_point():
+        example = example.to(next(network.parameters()).dtype)
+    with files.new_file(path):  # it can be written
+        pass
+    try:
+        FORMATS[path.suffix](network, example, path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that cannot be the export.
+
+    Raises:
+        PflError: If its ending is of no format, or it exists.
+    """
+    if path.suffix not in FORMATS:
+        raise PflError(f"file: '{path}' is not possible; allowed endings: {', '.join(FORMATS)}")
+    if path.exists():
+        raise PflError(f"file: '{path}' exists; allowed: a new file")
+
+
+def example_inputs(kind: InputKind, shape: tuple[int, ...]) -> Tensor:
+    """Two blank inputs: zeros ``[2, *shape]``, or for tokens, whose shape is (length, vocabulary), ``[2, length]``."""
+    return torch.zeros(2, *shape) if kind == "numbers" else torch.zeros(2, shape[0], dtype=torch.int64)
+
+
+def write_tensors(network: nn.Module, example: Tensor, path: Path) -> None:
+    """The tensors alone: ``network.load_state_dict(torch.load(path))``."""
+    torch.save(network.state_dict(), path)
+
+
+def write_program(network: nn.Module, example: Tensor, path: Path) -> None:
+    """A program of torch: ``torch.export.load(path).module()``."""
+    torch.export.save(_program(network, example), path)
+
+
+def write_onnx(network: nn.Module, example: Tensor, path: Path) -> None:
+    """An ONNX model, with the input ``inputs`` and the output ``outputs``."""
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise PflError('file: .onnx needs other libraries; pip install "pfl_lightning[onnx]"') from None
+    torch.onnx.export(
+        _program(network, example),
+        (),
+        path,
+        input_names=["inputs"],
+        output_names=["outputs"],
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
+    try:
+        return torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    except Exception as error:  # whatever torch does not know how to trace
+        name = type(network).__name__
+        raise PflError(f"file: torch cannot export {name} for batches of any size; allowed: .pt") from error
+
+
+FORMATS: dict[str, Callable[[nn.Module, Tensor, Path], None]] = {
+    ".pt": write_tensors,
+    ".pt2": write_program,
+    ".onnx": write_onnx,
+}

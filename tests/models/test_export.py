@@ -1,0 +1,41 @@
+"""Exported files are loaded back, and give what the network gives for other batches than the one they were made with."""
+
+import onnx.reference
+import pytest
+import torch
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import MLP, CharGRU, LeNet5
+from pfl_lightning.models.export import example_inputs, export
+
+NETWORKS = {"mlp": (MLP, (1, 8, 8)), "lenet": (LeNet5, (3, 32, 32))}
+
+
+def outputs_of(path, make, inputs: torch.Tensor) -> torch.Tensor:
+    """What the file gives, in its own way."""
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()(inputs)
+    if path.suffix == ".onnx":
+        return torch.tensor(onnx.reference.ReferenceEvaluator(str(path)).run(None, {"inputs": inputs.numpy()})[0])
+    network = make().eval()
+    network.load_state_dict(torch.load(path, weights_only=True))
+    return network(inputs)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pt2", ".onnx"])
+@pytest.mark.parametrize(("kind", "shape"), NETWORKS.values(), ids=NETWORKS)
+def test_a_file_gives_what_the_network_gives(kind, shape, suffix, tmp_path):
+    network, path = kind(shape, 10).eval(), tmp_path / f"model{suffix}"
+    export(network, example_inputs(network.takes, shape), path)
+    for batch in (1, 5):
+        inputs = torch.randn(batch, *shape)
+        found = outputs_of(path, lambda: kind(shape, 10), inputs)
+        torch.testing.assert_close(found, network(inputs), rtol=1e-5, atol=1e-6)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_network_that_torch_cannot_trace_gets_a_line_and_leaves_no_file(tmp_path):
+    network = CharGRU((20, 53), 53).eval()
+    with pytest.raises(PflError, match=r"torch cannot export CharGRU for batches of any size; allowed: \.pt"):
+        export(network, example_inputs(network.takes, (20, 53)), tmp_path / "model.pt2")
+    assert not list(tmp_path.iterdir())

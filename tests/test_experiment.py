@@ -1,0 +1,177 @@
+"""Runs from Python: the same folder and the same numbers as those of the command line."""
+
+import asyncio
+import os
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from threading import Thread
+
+import lightning.pytorch as pl
+import pandas as pd
+import pytest
+import torch
+import yaml
+
+from pfl_lightning import Experiment, Run, clients, load_method, results
+from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.cli import main
+from pfl_lightning.data import Digits, Dirichlet
+from pfl_lightning.methods import FedAvg, FedRep
+from pfl_lightning.models import MLP
+from pfl_lightning.system import Participation
+
+WORDS = [
+    *("--model=FedRep", "--model.lr=0.05", "--model.network=MLP", "--model.network.hidden=[8]"),
+    *("--data=Digits", "--data.num_clients=5", "--data.partition=Dirichlet", "--data.partition.alpha=0.5"),
+    *("--data.participation.pool_size=4", "--trainer.callbacks=StageDoubling", "--trainer.callbacks.n0=2"),
+    *("--trainer.callbacks.rounds_per_stage=2", "--trainer.val_check_interval=2", "--seed_everything=3"),
+]
+TABLES = ("metrics.csv", "clients.csv")
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def experiment(rounds: int, folder: str = "python", **options) -> Experiment:
+    data = Digits(num_clients=5, partition=Dirichlet(0.5), participation=Participation(4))
+    doubling = [StageDoubling(n0=2, rounds_per_stage=2)]
+    method = FedRep(lr=0.05, network=partial(MLP, hidden=(8,)))
+    usual = {"seed": 3, "callbacks": doubling, "folder": folder, "val_check_interval": 2}
+    return Experiment(method, data, rounds, **{**usual, **options})
+
+
+def small(**options) -> Experiment:
+    return Experiment(FedAvg(network=partial(MLP, hidden=[4])), Digits(num_clients=4), rounds=1, **options)
+
+
+def state(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
+
+
+def settings(folder: Path) -> dict[str, object]:
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["trainer"].pop("default_root_dir")
+    config["trainer"].pop("enable_progress_bar")
+    return config
+
+
+def test_a_run_from_python_is_that_of_the_command_line_bit_for_bit(capsys):
+    run = experiment(rounds=4).fit()
+    assert capsys.readouterr() == ("", ""), "it is quiet"
+    main(["fit", *WORDS, "--trainer.max_steps=4", "--trainer.default_root_dir=words"])
+    other = Path("words/FedRep-Digits/version_0")
+    assert all(torch.equal(tensor, state(other)[name]) for name, tensor in state(run.folder).items())
+    assert all((run.folder / table).read_bytes() == (other / table).read_bytes() for table in TABLES)
+    assert settings(run.folder) == settings(other)
+    same = Experiment.from_settings(*WORDS, "--trainer.max_steps=4", "--trainer.default_root_dir=again").fit()
+    assert (same.folder / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
+
+
+def test_the_command_line_compares_tests_and_continues_a_run_from_python(capsys):
+    run = experiment(rounds=2).fit().folder
+    main(["fit", *WORDS, "--trainer.max_steps=3", f"--ckpt_path={run}", "--trainer.default_root_dir=python"])
+    straight = experiment(rounds=3, folder="straight").fit().folder
+    assert (run / "metrics.csv").read_bytes() == (straight / "metrics.csv").read_bytes()
+    main(["test", str(run)])
+    assert (run / "test.csv").is_file()
+    main(["fit", *WORDS, "--trainer.max_steps=3", "--seed_everything=4"])
+    main(["compare", str(run), "runs/FedRep-Digits/version_0", "--out=figures"])
+    final = pd.read_csv("figures/final.csv")
+    assert final.filter(like="seed_std").notna().all(axis=None), "they are two seeds of one curve"
+
+
+def test_a_resumed_experiment_equals_one_that_was_not_interrupted():
+    straight = experiment(rounds=4, folder="straight").fit()
+    experiment(rounds=2).fit()
+    resumed = experiment(rounds=4).fit(resume=True)
+    assert resumed.folder == Path("python/FedRep-Digits/version_0")
+    assert all(torch.equal(tensor, state(straight.folder)[name]) for name, tensor in state(resumed.folder).items())
+    assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
+
+
+def test_the_same_cell_again_is_a_new_run_with_the_same_numbers():
+    cell = small()
+    first, second = cell.fit(), cell.fit()
+    assert [run.folder.name for run in (first, second)] == ["version_0", "version_1"]
+    pd.testing.assert_frame_equal(first.results().drop(columns="run"), second.results().drop(columns="run"))
+
+
+def test_results_are_those_of_the_tables_with_what_varies_as_a_column():
+    run = small().fit()
+    other = Experiment(FedAvg(network=partial(MLP, hidden=[4]), lr=0.5), Digits(num_clients=4), rounds=1).fit()
+    table = results([run.folder, other.folder])
+    assert set(table.columns[:5]) == {"run", "method", "data", "seed", "model.lr"}
+    assert len(table) == 2 * 2 * 2 * 2  # runs x evaluations x splits x models
+    raw = pd.read_csv(other.folder / "metrics.csv").set_index("round")
+    picked = table.query("run == @other.folder.__str__() and split == 'test' and model == 'global'").set_index("round")
+    assert picked["p10"].to_dict() == raw["test/global/accuracy/p10"].to_dict()
+    assert set(picked["model.lr"]) == {0.5}
+    each = clients(run.folder).query("round == 1 and split == 'test'").groupby("model")["accuracy"].mean()
+    means = run.results().query("round == 1 and split == 'test'").set_index("model")["mean"]
+    assert each.to_dict() == pytest.approx(means.to_dict())
+
+
+def test_a_run_is_evaluated_again_and_gives_its_models():
+    run = experiment(rounds=2).fit()
+    told = run.test()
+    trained = run.clients().query("round == 2 and split == 'test'").reset_index()
+    assert told["correct"].tolist() == trained["correct"].tolist()
+    assert set(run.validate("best")["split"]) == {"val"}
+    assert sorted(set(run.test(new_clients=7)["client"])) == list(range(7))
+    data = Digits(num_clients=5, partition=Dirichlet(0.5), seed=3)
+    data.setup()
+    ((inputs, targets),) = data.client_dataloader(4, "test", batch_size=999)
+    for model in ("stored", "refitted"):
+        hits = (run.client(4, model)(inputs).argmax(1) == targets).sum()
+        assert int(hits) == told.query("client == 4 and model == @model")["correct"].item()
+    loaded = load_method(run.folder / "checkpoints/last.ckpt").client(4)
+    assert torch.equal(loaded(inputs), run.client(4)(inputs))
+
+
+def network(shape: tuple[int, ...], classes: int) -> MLP:
+    return MLP(shape, classes, hidden=(4,))
+
+
+def test_what_a_file_cannot_hold_is_used_as_it_is():
+    experiment = Experiment(FedRep(network=network), Digits(num_clients=4), rounds=1, callbacks=[pl.Callback()])
+    run = experiment.fit()
+    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    assert config["model"]["init_args"]["network"] == "<function of a program>"
+    assert len(run.test()) == 4 * 2
+    assert run.client(1, "refitted")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+    again = Run(run.folder, method=FedRep(network=network))
+    assert again.test()["loss"].tolist() == run.test()["loss"].tolist()
+    experiment.settings["trainer"]["max_steps"] = 2
+    assert experiment.fit(resume=True).results()["round"].max() == 2
+
+
+def test_a_notebook_with_a_running_loop_and_a_thread_can_train():
+    async def cell() -> Run:
+        return small().fit()
+
+    runs = [asyncio.run(cell())]
+    thread = Thread(target=lambda: runs.append(small().fit()))
+    thread.start()
+    thread.join()
+    assert [run.results()["round"].max() for run in runs] == [1, 1]
+
+
+class Interrupt(pl.Callback):
+    """Interrupts the process in the second round."""
+
+    def on_train_batch_start(self, trainer, method, batch, batch_idx):
+        if batch_idx == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupted_cell_has_saved_its_round(capsys):
+    with pytest.raises(KeyboardInterrupt):
+        experiment(rounds=4, callbacks=[StageDoubling(n0=2, rounds_per_stage=2), Interrupt()]).fit()
+    resumed = experiment(rounds=4).fit(resume=True)
+    straight = experiment(rounds=4, folder="straight").fit()
+    assert (resumed.folder / "clients.csv").read_bytes() == (straight.folder / "clients.csv").read_bytes()
