@@ -1,5 +1,26 @@
 """Personalized federated learning research on PyTorch Lightning."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pfl_lightning.experiment import Experiment, Run
+    from pfl_lightning.methods import load_method
+    from pfl_lightning.report import clients, results
 
 __version__ = version("pfl_lightning")
+__all__ = ["Experiment", "Run", "__version__", "clients", "load_method", "results"]
+
+_PLACES = {
+    **dict.fromkeys(("Experiment", "Run"), "experiment"),
+    **dict.fromkeys(("clients", "results"), "report"),
+    "load_method": "methods",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: the whole package takes seconds."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)

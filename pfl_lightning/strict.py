@@ -32,6 +32,8 @@ def _plain_nulls() -> Iterator[None]:
 class StrictParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes."""
 
+    takes_functions = False  # those of the program itself, which no file can name
+
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a null for an option of an option arrives here under its Python name."""
         words = sys.argv[1:] if args is None else args
@@ -57,6 +59,8 @@ class StrictParser(ArgumentParser):
             TypeError: If a value is not possible.
         """
         super().validate(namespace, *others, **kwargs)
+        if self.takes_functions:
+            return
         for key, value in namespace.items():
             if callable(value) and not isinstance(value, type) and value != self.get_defaults().get(key):
                 raise TypeError(f'Parser key "{key}": Import path {_named(value)} is not a subclass')

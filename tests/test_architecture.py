@@ -10,12 +10,13 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "strict", "tree"},
+    {"bounds", "errors", "files", "memory", "quantity", "recipes", "seeding", "settings", "strict", "tree"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"methods"},
     {"callbacks"},
     {"cli"},
+    {"experiment"},
     {"__main__"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))

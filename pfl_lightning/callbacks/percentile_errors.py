@@ -75,7 +75,7 @@ class PercentileErrors(pl.Callback):
                 errors = quantity.errors(values)
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
                 _log(method, f"{name}/{quantity.error_name}", summary)
-            rows += _rows(name, scores)
+            rows += client_rows(name, scores)
         if self.csv is not None:
             self.csv.write(method.clock.rounds, rows)
 
@@ -93,8 +93,8 @@ def _log(method: Method, tag: str, summary: dict[str, Tensor]) -> None:
     method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
 
 
-def _rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
-    """The rows of ``clients.csv``."""
+def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
+    """What each client got with a model on a split, ``split/model``, as rows of ``clients.csv``."""
     split, model = name.split("/")
     columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
     return [

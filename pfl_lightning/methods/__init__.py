@@ -6,6 +6,7 @@ from pfl_lightning.methods.checkpoint import (
     check_training,
     read_checkpoint,
 )
+from pfl_lightning.methods.client_models import NeedsSamplesError
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.dispfl import DisPFL
@@ -49,6 +50,7 @@ __all__ = [
     "LinearFedRep",
     "Local",
     "Method",
+    "NeedsSamplesError",
     "PFedMe",
     "PerFedAvg",
     "Sparsity",

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -77,11 +76,9 @@ class FedRoD(Method):
         own = {name: both.own[name] - generic.own[name] for name in head.moves}
         return generic.beside("personal", Params({}, own)), losses
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The shared model with the personal heads, and the shared model itself."""
-        received = self.received(train.ids)
-        yield "personal", personalized(received)
-        yield "global", received
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """The shared model with the personal heads, or the shared model itself."""
+        return personalized(received) if model == "personal" else received
 
 
 def log_counts(cohort: Examples, bias: Tensor) -> Tensor:

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-HOOKS = ("at_first", "choose", "local", "server_step", "messages", "elapse", "judged_models", "judge", "common_body")
+HOOKS = (
+    *("at_first", "choose", "local", "server_step", "messages", "elapse"),
+    *("judged_models", "judged_model", "common_body"),
+)
 
 
 def warn_of_unused(kind: type, base: type) -> None:

@@ -23,13 +23,14 @@ from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network, Part
+from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, restored, stored
 from pfl_lightning.system import Clock, Ledger
 from pfl_lightning.tree import Params, Tree
 
 
-class Lifecycle(pl.LightningModule, ABC):
+class Lifecycle(Recorded, pl.LightningModule, ABC):
     """The Lightning side of every method: building it for the data, logging, saving and loading.
 
     Args:

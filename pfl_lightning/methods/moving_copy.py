@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -67,8 +66,6 @@ class MovingCopy(Method):
         uploads = Params(personal.shared, {**personal.own, **trained.under(COPY).own})
         return uploads.beside("personal", personal), losses
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """Personal models trained from the global one, and the global one itself."""
-        received = self.received(train.ids)
-        yield "personal", self.local(train, received, key)[0].under("personal")
-        yield "global", received
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """A personal model trained from the global one, or the global one itself."""
+        return self.local(train, received, key)[0].under("personal") if model == "personal" else received

@@ -19,6 +19,7 @@ from pfl_lightning.report.compare_tables import (
 from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.cosines import cosine_figure
 from pfl_lightning.report.density import density_figure
+from pfl_lightning.report.frames import clients, results
 from pfl_lightning.report.partition import partition_figure, partition_table
 from pfl_lightning.report.scatter import scatter_axes, scatter_figure
 from pfl_lightning.report.tables import write_csv
@@ -40,6 +41,7 @@ __all__ = [
     "choice_markdown",
     "choice_of",
     "choice_rows",
+    "clients",
     "clients_figure",
     "cohort_figure",
     "cohorts_differ",
@@ -61,6 +63,7 @@ __all__ = [
     "partition_table",
     "read_run",
     "reference_of",
+    "results",
     "rounds_figure",
     "samples_figure",
     "scatter_axes",

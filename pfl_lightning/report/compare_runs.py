@@ -109,7 +109,7 @@ def read_run(folder: Path) -> Run:
     return Run(
         folder,
         config["seed_everything"],
-        dict(_settings(config)),
+        dict(settings_of(config)),
         QUANTITIES[tags[0][2]],
         np.array([int(row["round"]) for row in rows]),
         np.array([row[COMPUTE] for row in rows]),
@@ -144,7 +144,7 @@ def _numbers(row: Row) -> dict[str, float]:
     return {name: float(cell) for name, cell in row.items() if cell} | {"round": whole_number(row["round"])}
 
 
-def _settings(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The settings that make a curve, flat; nulls are left out."""
     trainer = config["trainer"]
     callbacks = dict(named_callbacks(trainer.get("callbacks")))

@@ -2,12 +2,13 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.messages import delivered, nbytes
 from pfl_lightning.tree import Tree, add_to, mix
 
 
-class Sums:
+class Sums(Recorded):
     """Weighted sums of what clients upload: all that the server of a round learns about them.
 
     Participants may upload in any order and in any chunks::

@@ -234,6 +234,28 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
     assert loaded.hparams == method.hparams
 
 
+@every_method
+def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    losses = {}
+
+    class Scores(pl.Callback):
+        def on_validation_epoch_end(self, trainer, method):
+            losses.update({name: metric.scores().loss.tolist() for name, metric in method.metrics.items()})
+
+    data, method = ragged_data(), make(network=NETWORKS["mlp"], batch_size=4)
+    fit(method, data, 2, callbacks=[Scores()])
+    ((inputs, targets),) = data.client_dataloader(4, "test", batch_size=99)
+    for model in method.judged_models:
+        module = method.client(4, model, data)
+        loss = nn.functional.cross_entropy(module(inputs), targets)
+        assert loss.item() == pytest.approx(losses[f"test/{model}"][4], rel=1e-6)  # metrics are float32
+    module, before = method.client(4), tensors(method)
+    assert not module.training
+    nn.init.ones_(next(module.parameters()))
+    assert distance(before, tensors(method)) == 0, "it is a copy"
+
+
 KINDS = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
 
 

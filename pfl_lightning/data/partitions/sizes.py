@@ -6,9 +6,10 @@ from numpy.random import Generator
 from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt, Real
 from pfl_lightning.data.partitions.base import Indices
 from pfl_lightning.errors import PflError
+from pfl_lightning.recipes import Recorded
 
 
-class Sizes(ABC):
+class Sizes(Recorded, ABC):
     """Number of samples that each client gets."""
 
     @abstractmethod

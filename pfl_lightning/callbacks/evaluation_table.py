@@ -1,0 +1,65 @@
+import warnings
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from pfl_lightning import files
+from pfl_lightning.callbacks.percentile_errors import client_rows
+from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.data import federated
+from pfl_lightning.methods import method_of
+
+TEST, VALIDATE, NEW_CLIENTS = "test.csv", "validate.csv", "new_clients.csv"
+
+
+class EvaluationTable(pl.Callback):
+    """Writes what each client got in ``pfl test`` or ``pfl validate`` into the run's folder.
+
+    The columns are those of ``clients.csv``. ``validate.csv`` has the validation samples and ``test.csv`` the others;
+    clients that are new to the run are in ``new_clients.csv``.
+
+    Args:
+        folder: The run's folder; None to write nothing.
+
+    Attributes:
+        rows: The rows; after the evaluation.
+        path: The file, if it was written.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.rows: list[dict[str, Any]] = []
+        self.path: Path | None = None
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the clients' results before the module resets its metrics."""
+        validates = trainer.state.fn == "validate"
+        self.rows = []
+        for name, metric in method_of(pl_module).metrics.items():
+            with metric.sync_context():
+                scores = metric.scores()
+            if name.startswith("val/") == validates:
+                self.rows += client_rows(name, scores)
+
+    on_validation_epoch_end = on_test_epoch_end
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the test results, or those of new clients."""
+        self._write(trainer, pl_module, NEW_CLIENTS if federated(trainer).new_clients else TEST)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the validation results."""
+        self._write(trainer, pl_module, VALIDATE)
+
+    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule, name: str) -> None:
+        if self.folder is None or not trainer.is_global_zero:
+            return
+        path, temporary = self.folder / name, self.folder / f".{name}.tmp"
+        try:
+            temporary.unlink(missing_ok=True)
+            RoundCsv(temporary).write(method_of(pl_module).clock.rounds, self.rows)
+            files.replace(temporary, path)
+            self.path = path
+        except OSError as error:  # such as in the folder of a colleague; the results are printed all the same
+            warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)

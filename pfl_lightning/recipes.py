@@ -1,0 +1,68 @@
+"""Settings that say how to make an object again, for objects that remember what they were made with."""
+
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from pfl_lightning.errors import PflError
+
+
+class Recorded:
+    """Remembers the arguments that an object was made with."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make the object; its constructor gets the same arguments."""
+        made = super().__new__(cls)
+        vars(made)["_arguments"] = args, kwargs
+        return made
+
+
+def recipe(value: Any) -> Any:
+    """What settings say of a value: a class and its arguments for an object, plain values as they are.
+
+    Args:
+        value: An object, a class, ``functools.partial`` of a class, or any value.
+
+    Returns:
+        Settings. What they cannot say, such as an array or a function, stays what it is.
+    """
+    if isinstance(value, Recorded):
+        return {"class_path": path_of(type(value)), "init_args": recipe(given(value))}
+    if isinstance(value, partial) and isinstance(value.func, type) and not value.args:
+        return {"class_path": path_of(value.func), "init_args": recipe(value.keywords)}
+    if isinstance(value, type):
+        return {"class_path": path_of(value)}
+    if is_dataclass(value):
+        return {field.name: recipe(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: recipe(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [recipe(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def given(made: Recorded) -> dict[str, Any]:
+    """The arguments of an object's constructor that were given, by name."""
+    args, kwargs = vars(made)["_arguments"]
+    signature = inspect.signature(type(made))
+    bound = signature.bind(*args, **kwargs).arguments
+    others = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), "")
+    return {**{name: value for name, value in bound.items() if name != others}, **bound.get(others, {})}
+
+
+def path_of(kind: type) -> str:
+    """The shortest import path of a class, such as ``torch.optim.SGD``, which is the one that people write.
+
+    Raises:
+        PflError: If it was made within a function, so that it cannot be imported.
+    """
+    if "<locals>" in kind.__qualname__:
+        raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
+    packages = list(accumulate(kind.__module__.split("."), "{}.{}".format))
+    found = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
+    return f"{next(found, kind.__module__)}.{kind.__qualname__}"
