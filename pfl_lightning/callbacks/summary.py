@@ -9,6 +9,7 @@ from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import density
+from pfl_lightning.server import PrivateSums
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
@@ -35,6 +36,11 @@ class RunSummary(pl.Callback):
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         clock = method.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
+        if (
+            isinstance(method.sums, PrivateSums)
+            and (spent := trainer.callback_metrics.get("privacy/epsilon")) is not None
+        ):
+            console.print(f"Privacy:        epsilon {float(spent):.3g} at delta {method.sums.delta:g}, for each client")
         if method.sparsity.is_on and (shared := method.shared_parameters):
             share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
             console.print(f"Density:        {share:.2%} of the shared parameters (those above {threshold:g})")

@@ -15,6 +15,7 @@ from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.evaluation import Evaluated
 from pfl_lightning.methods.hooks import warn_of_unused
+from pfl_lightning.methods.privacy import check_private
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import MLP, Head, NetworkFactory, Part, start_network
@@ -67,7 +68,7 @@ class Method(Evaluated):
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
         chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
         sums: Adds up the uploads and training losses for the server, which learns their sums alone. Default: in the
-            clear (``Sums``); ``SecureSums`` masks each upload.
+            clear (``Sums``); ``SecureSums`` masks each upload, ``PrivateSums`` adds noise.
         sparsity: A penalty that makes local models sparse, and the pruning of what is sent; default: neither.
     """
 
@@ -140,6 +141,7 @@ class Method(Evaluated):
         statistics = frozenset(name for name, _ in self.network.named_buffers())
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
+        check_private(self.sums, self.weighting, bool(self.shared & statistics), type(self).choose is not Method.choose)
         tensors = self.network.state_dict()
         start = self.at_first(tensors, num_clients, seed)
         self.clients = ClientBank(start)
@@ -276,7 +278,8 @@ class Method(Evaluated):
         dtype, key = next(self.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
         weights = batch.weights.to(self.device, dtype, non_blocking=True)
         sums = self.sums if self.shared else Sums()  # where nothing is shared, the losses are for the log alone
-        total, paper = sums.start(batch.participants, key, packed=self.sparsity.prune), 0
+        received = select(self.network.state_dict(), self.shared)
+        total, paper = sums.start(batch.participants, key, packed=self.sparsity.prune, received=received), 0
         total.abstain(batch.left_out)
         total.lose(batch.lost)
 

@@ -232,6 +232,7 @@ class Evaluated(Lifecycle):
         """Log summaries of the scores over the clients, then reset them."""
         self.progress.end()
         self.log_clock()
+        self.log_budget()
         for name, metric in self.metrics.items():
             summary = metric.compute().items()
             self.log_dict({f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary})

@@ -217,6 +217,12 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.log("step", float(self.clock.rounds))
         self.log_dict(self.clock.scalars(), prog_bar=True)
 
+    def log_budget(self) -> None:
+        """Log the privacy budget that the rounds have taken so far, if the sums have one."""
+        data = federated(self.trainer)
+        clients = data.training_clients
+        self.log_dict(self.sums.spent(self.clock.rounds, data.participation.pool_size or clients, clients))
+
     def log_round(self, batch: Round, loss: Tensor | None) -> None:
         """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
         self.log_clock()

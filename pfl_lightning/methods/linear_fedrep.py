@@ -10,6 +10,7 @@ from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.server import PrivateSums
 from pfl_lightning.theory import orthonormal, principal_angle_distance
 from pfl_lightning.tree import Params, Tree
 
@@ -59,6 +60,8 @@ class LinearFedRep(Method):
             **kwargs,
         )
         self.init = init
+        if init == "method_of_moments" and isinstance(self.sums, PrivateSums):
+            raise PflError("model.init: method_of_moments is not possible with PrivateSums; allowed: random")
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Solve for the heads, then take one gradient step on the representation."""

@@ -47,7 +47,9 @@ class SecureSums(Sums):
         super().__init__()
         self.code, self.masks = FixedPoint(limit), masks
 
-    def start(self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False) -> "SecureWeightedSum":
+    def start(
+        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
+    ) -> "SecureWeightedSum":
         """Start a sum; see ``Sums.start``. Masked uploads are never packed."""
         if len(ids) < self.fewest:
             raise PflError(

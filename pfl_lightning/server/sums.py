@@ -1,4 +1,4 @@
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -26,13 +26,15 @@ class Sums(Recorded):
         bytes: Bytes that all clients have uploaded for them so far.
     """
 
-    fewest: ClassVar[int] = 1
+    fewest: int = 1
 
     def __init__(self) -> None:
         self.calls = 0
         self.bytes = 0
 
-    def start(self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False) -> "WeightedSum":
+    def start(
+        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
+    ) -> "WeightedSum":
         """Start a sum.
 
         Args:
@@ -41,6 +43,7 @@ class Sums(Recorded):
             limit: Largest absolute value that an upload may have, where the kind of sum has a limit. Default: the
                 limit of all sums.
             packed: Whether uploads have many zeros, so that packing them pays; masked uploads have none.
+            received: What clients received and upload changes of, ``[...]`` each; private sums clip these changes.
 
         Raises:
             PflError: If a secure sum is not possible with these participants or this limit.
@@ -51,6 +54,10 @@ class Sums(Recorded):
         """Count one more sum, and the bytes uploaded for it."""
         self.calls += 1
         self.bytes += uploaded
+
+    def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
+        """The privacy budget that some rounds take; these sums have none. See ``PrivateSums.spent``."""
+        return {}
 
     def scalars(self) -> dict[str, float]:
         """Both counts, by their names in TensorBoard and ``metrics.csv``."""

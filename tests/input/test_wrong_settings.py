@@ -201,6 +201,33 @@ def refused(capsys, *args: str) -> tuple[int, str]:
         ("--model.server_optimizer.momentum=-1", 1, "model.server_optimizer: not possible: Invalid momentum value: -1"),
         ("--model.server_optimizer=LBFGS", 1, "model.server_optimizer: not possible: LBFGS.step() missing 1 required"),
         ("--model.server_optimizer=SparseAdam", 1, "model.server_optimizer: not possible: SparseAdam does not support"),
+        # what differential privacy cannot protect
+        ("--model.sums=PrivateSums", 1, "model.weighting: samples is not possible with PrivateSums; allowed: uniform"),
+        (
+            "--model=DeltaFL --model.sums=PrivateSums --model.weighting=uniform",
+            1,
+            "model.sums: PrivateSums is not possible with a method that chooses clients; allowed: SecureSums",
+        ),
+        (
+            "--model.sums=PrivateSums --model.weighting=uniform --model.network=WideResNet",
+            1,
+            "model.batch_norm: average is not possible with PrivateSums, which would clip statistics",
+        ),
+        (
+            "--model.sums=PrivateSums --model.weighting=uniform --trainer.callbacks=StageDoubling",
+            1,
+            "trainer.callbacks: StageDoubling is not possible with PrivateSums, whose budget is that of clients drawn",
+        ),
+        (
+            "--model=LinearFedRep --data=LinearRepresentation --model.sums=PrivateSums",
+            1,
+            "model.init: method_of_moments is not possible with PrivateSums; allowed: random",
+        ),
+        (
+            "--model.sums=PrivateSums --model.sums.delta=0",
+            2,
+            "model.sums.delta: 0 is not possible; allowed: a number v",
+        ),
         # the trainer
         *(
             (f"--trainer.val_check_interval={interval}", 1, f"trainer.val_check_interval: {interval} is not possible")

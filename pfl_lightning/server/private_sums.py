@@ -1,0 +1,177 @@
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from pfl_lightning.bounds import NonNegativeFloat, OpenUnitInterval, PositiveFloat
+from pfl_lightning.errors import PflError
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.server.secure_sums import SecureSums
+from pfl_lightning.server.sums import Sums, Upload, WeightedSum
+from pfl_lightning.tree import Tree
+
+SENSITIVITY = 2  # of the sum, in clipping norms: another client in the place of one
+
+
+class PrivateSums(Sums):
+    """Sums with differential privacy for each client: updates are clipped, and the server adds noise to their sum.
+
+    Rule of a sum over n uploads with equal weights; x is what clients received, and the norm is that of all tensors::
+
+        update_i = upload_i - x
+        update_i = update_i * min(1, clip_norm / |update_i|)
+        result   = x + (sum_i update_i + noise_multiplier * clip_norm * N(0, I)) / n
+
+    What is released then tells little about whether one client was replaced by another, with all its samples: the sum
+    moves by at most ``2 * clip_norm``. The budget that this takes, epsilon at ``delta``, is counted over the rounds by
+    Renyi differential privacy of fixed-size samples drawn without replacement, and logged as ``privacy/epsilon``.
+
+    The protection is for what the server releases, the shared model; what clients keep never leaves them, and their
+    models are their own. What a simulation logs and evaluates is not protected, such as ``train/loss``, nor is what
+    clients are judged by. Seeds follow from that of the run, so this simulates the noise, and hides nothing.
+
+    Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018,
+    arXiv:1710.06963, Algorithm 1 with flat clipping. Accountant: Wang, Balle, Kasiviswanathan, "Subsampled Renyi
+    Differential Privacy and Analytical Moments Accountant", AISTATS 2019, arXiv:1808.00087, by dp-accounting.
+    Differs: the paper's clients take part independently of each other; here each round has the same number of them.
+
+    Args:
+        clip_norm: Largest norm of a client's update, over all tensors that it shares.
+        noise_multiplier: Standard deviation of the noise on the sum, in clipping norms; 0 for no noise and no privacy.
+        delta: Probability that the guarantee may fail; well below one over the number of clients.
+        secure: Whether the sum is a secure one, so that the server sees it alone (``SecureSums``).
+    """
+
+    def __init__(
+        self,
+        clip_norm: PositiveFloat = 1.0,
+        noise_multiplier: NonNegativeFloat = 1.0,
+        delta: OpenUnitInterval = 1e-5,
+        secure: bool = False,
+    ) -> None:
+        super().__init__()
+        self.clip_norm, self.noise_multiplier, self.delta = clip_norm, noise_multiplier, delta
+        self.inner = SecureSums() if secure else Sums()
+        self.fewest = self.inner.fewest
+
+    def start(
+        self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
+    ) -> "PrivateWeightedSum":
+        """Start a sum; see ``Sums.start``. Clipped uploads are never packed."""
+        if received is None:
+            raise PflError("model.sums: PrivateSums is not possible for other sums than of models; allowed: SecureSums")
+        return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
+
+    def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
+        """The budget that some rounds take, by its name in TensorBoard and ``metrics.csv``; none without noise.
+
+        Args:
+            rounds: Rounds completed.
+            sample: Clients drawn for each round.
+            clients: Clients from which they are drawn.
+        """
+        if not self.noise_multiplier:
+            return {}
+        return {"privacy/epsilon": epsilon(float(self.noise_multiplier), float(self.delta), rounds, sample, clients)}
+
+
+class PrivateWeightedSum(WeightedSum):
+    """One private sum in progress.
+
+    Args:
+        sums: Where to count the sum, and how to clip.
+        inner: Adds up the clipped uploads.
+        received: What clients received, ``[...]`` each; nothing else is clipped, nor gets noise.
+        key: Key of the noise.
+    """
+
+    def __init__(self, sums: PrivateSums, inner: WeightedSum, received: Tree, key: Key) -> None:
+        super().__init__(sums)
+        self.private, self.inner, self.received, self.key = sums, inner, received, key
+        self.heard = 0
+
+    def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
+        """Clip the updates of some clients; see ``WeightedSum.encode``.
+
+        Raises:
+            PflError: If the weights are not equal, so that one client could move the sum more than another.
+        """
+        if not torch.equal(weights, weights[:1].expand_as(weights)):
+            raise PflError("model.weighting: samples is not possible with PrivateSums; allowed: uniform")
+        return self.inner.encode(ids, weights, {**tree, **clipped(tree, self.received, self.private.clip_norm)})
+
+    def add(self, ids: Tensor, upload: Upload) -> None:
+        """Receive what these clients upload, ``[clients]``."""
+        self.inner.add(ids, upload)
+        self.heard += len(ids)
+
+    def abstain(self, ids: Tensor) -> None:
+        """Note that these participants, ``[clients]``, have nothing to add."""
+        self.inner.abstain(ids)
+
+    def lose(self, ids: Tensor) -> None:
+        """Note that the uploads of these participants, ``[clients]``, will not arrive."""
+        self.inner.lose(ids)
+
+    def result(self) -> Tree:
+        """End the sum, add noise to the models in it, and count it."""
+        total = self.inner.result()
+        self.sums.count(self.inner.uploaded)
+        deviation = self.private.noise_multiplier * self.private.clip_norm / self.heard
+        if deviation:
+            for name in sorted(self.received.keys() & total.keys()):
+                generator = torch.Generator().manual_seed(seed_of(*self.key, "noise", name))
+                noise = torch.randn(total[name].shape, generator=generator, dtype=torch.float64)
+                total[name] = total[name] + (deviation * noise).to(total[name])
+        return total
+
+
+def clipped(models: Tree, received: Tree, norm: float) -> Tree:
+    """Models whose distance to what their clients received is at most a norm, over all tensors together.
+
+    Args:
+        models: ``[clients, ...]`` each; those of which nothing was received are left out.
+        received: ``[...]`` each.
+        norm: Largest distance. Models that are not farther away stay as they are, bit for bit.
+
+    Example:
+        >>> clipped({"w": torch.tensor([[3.0, 5.0], [0.5, 1.0]])}, {"w": torch.tensor([0.0, 1.0])}, 2.5)["w"].tolist()
+        [[1.5, 3.0], [0.5, 1.0]]
+    """
+    updates = {name: models[name] - received[name] for name in received if name in models}
+    squares = [update.double().flatten(1).square().sum(1) for update in updates.values()]
+    factors = norm / torch.stack(squares).sum(0).sqrt().clamp(min=norm) if squares else torch.ones(0)
+    near = factors == 1
+    return {
+        name: torch.where(_wide(near, update), models[name], received[name] + _wide(factors, update) * update).to(
+            update
+        )
+        for name, update in updates.items()
+    }
+
+
+@cache
+def epsilon(noise_multiplier: float, delta: float, rounds: int, sample: int, clients: int) -> float:
+    """The epsilon that some rounds of private sums have at a delta, for clients that may be replaced by others.
+
+    Args:
+        noise_multiplier: Standard deviation of the noise on each sum, in clipping norms, above 0.
+        delta: The delta.
+        rounds: Number of sums.
+        sample: Clients in each, drawn without replacement.
+        clients: Clients from which they are drawn.
+    """
+    from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    if rounds == 0:
+        return 0.0
+    release = GaussianDpEvent(noise_multiplier / SENSITIVITY)
+    drawn = release if sample == clients else SampledWithoutReplacementDpEvent(clients, sample, release)
+    accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
+    return float(accountant.compose(drawn, rounds).get_epsilon(delta))
+
+
+def _wide(values: Tensor, like: Tensor) -> Tensor:
+    """One value per client, ``[clients]``, in as many dimensions as a stack, ``[clients, ...]``."""
+    return values.reshape(-1, *[1] * (like.dim() - 1))
