@@ -10,7 +10,8 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "memory", "quantity", "recipes", "seeding", "settings", "strict", "tree"},
+    {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "strict", "tree"},
+    {"recipes"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"methods"},
