@@ -246,7 +246,10 @@ class PflCLI(LightningCLI):
         callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ())))]
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
-        return super().instantiate_trainer(**kwargs)
+        trainer = super().instantiate_trainer(**kwargs)
+        if self.folder:  # else profilers ask the first logger, which may have no folder
+            trainer.profiler.dirpath = trainer.profiler.dirpath or self.folder.path  # type: ignore[attr-defined]
+        return trainer
 
     def _check_monitors(self, callbacks: list[pl.Callback]) -> None:
         """Refuse callbacks that would select on test data; say which hooks are never called."""

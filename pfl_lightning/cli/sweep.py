@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from pfl_lightning.bounds import PositiveInt, Seed
+from pfl_lightning.cli.callbacks import has_stopped
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
@@ -67,12 +68,12 @@ class Sweep:
         rounds = run.settings["trainer"]["max_steps"]
         try:
             resume = run.resume()
-            if (done := rounds_done(resume)) < rounds:
-                CONSOLE.print(f"{run.name}: starts round {done + 1} of {rounds}")
+            if not is_finished(resume, rounds):
+                CONSOLE.print(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
                 self.fit(run, ["--ckpt_path=last"] if resume else [])
                 resume = run.resume()
-                if (done := rounds_done(resume)) < rounds:
-                    raise PflError(f"it ended after round {done} of {rounds}")
+                if not is_finished(resume, rounds):
+                    raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
         except (PflError, OSError) as error:
             CONSOLE.print(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
             return None
@@ -96,6 +97,11 @@ class Sweep:
 def rounds_done(resume: Resume | None) -> int:
     """Rounds of the newest checkpoint of a run; 0 if it has none."""
     return resume.content["global_step"] if resume else 0
+
+
+def is_finished(resume: Resume | None, rounds: int) -> bool:
+    """Whether a run has done its rounds, or ``EarlyStopping`` has ended it before."""
+    return resume is not None and (rounds_done(resume) >= rounds or has_stopped(resume.content))
 
 
 def sweep_command(args: list[str]) -> None:

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from pfl_lightning.cli import main
+from pfl_lightning.cli.runs import find_resume
+from pfl_lightning.cli.sweep import is_finished
 
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
@@ -40,6 +42,7 @@ def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
     assert evaluated() == [0, 2, 4]
     assert torch.load(RUN / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 4
 
+    assert is_finished(find_resume("last", RUN.parent), 20), "for a sweep, too"
     with pytest.raises(SystemExit):
         fit(2, "--ckpt_path=last")
     line = "pfl: error: ckpt_path: EarlyStopping has ended this run after round 4; allowed: a larger trainer.callbacks."

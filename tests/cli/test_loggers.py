@@ -38,6 +38,26 @@ class Remote(Logger):
         with (self.place / "remote.txt").open("a") as file:
             file.write(f"{step}\\n")
 
+class Nowhere(Remote):
+    """Keeps nothing."""
+
+    save_dir = None
+
+    def log_metrics(self, metrics, step):
+        pass
+
+class Gallery(Remote):
+    """Takes images as wandb's logger does."""
+
+    def log_image(self, key, images, step):
+        self.place.mkdir(exist_ok=True)
+        with (self.place / "images.txt").open("a") as file:
+            file.write(f"{key} {step} ({images[0].ndim},)\\n")
+
+    def log_hyperparams(self, params):
+        data = params["data"].rpartition(".")[2]
+        (self.place / "settings.txt").write_text(f"{params['model.lr']} {params['model.network.hidden']} {data}")
+
 class Broken(Remote):
     """Cannot be made."""
 
@@ -104,6 +124,29 @@ def test_the_saved_settings_start_another_run_with_a_folder_of_its_own(capsys):
     main(["fit", f"--config={RUN / 'config.yaml'}"])
     assert "remote.txt" in names(RUN.with_name("version_1"))
     assert (RUN.with_name("version_1") / "config.yaml").read_text() == (RUN / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("logger", ["mine.Nowhere", "false"])
+def test_a_profiler_writes_into_the_folder_of_the_run(logger, capsys):
+    fit(f"--trainer.logger={logger}", "--trainer.profiler=SimpleProfiler", "--trainer.profiler.filename=profile")
+    assert "run_training_epoch" in (RUN / "fit-profile.txt").read_text()
+    assert names() == {"mine.py", "config.yaml", "clients.csv", "metrics.csv", "runs"}
+
+
+def test_what_is_drawn_goes_to_every_logger_that_takes_images(capsys):
+    fit("--trainer.logger=mine.Gallery")
+    drawn = [line.split() for line in (RUN / "images.txt").read_text().splitlines()]
+    assert [(tag, step) for tag, step, _ in drawn] == [
+        ("data/partition", "0"),
+        ("test/global/error_by_samples", "0"),
+        ("test/global/error_by_samples", "2"),
+    ]
+    assert {shape for _, _, shape in drawn} == {"(3,)"}, "height, width and three colours"
+
+
+def test_the_settings_arrive_under_the_names_of_the_command_line(capsys):
+    fit("--trainer.logger=mine.Gallery", "--model.lr=0.25")
+    assert (RUN / "settings.txt").read_text() == "0.25 [4] Digits"
 
 
 def test_without_loggers_there_are_only_settings_and_checkpoints(capsys):
