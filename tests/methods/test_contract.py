@@ -7,6 +7,7 @@ from functools import partial
 import lightning.pytorch as pl
 import pytest
 import torch
+from fakes.networks import Nested
 from torch import nn
 from torch.optim import SGD
 
@@ -86,6 +87,7 @@ NETWORKS = {
     "logistic": LogisticRegression,
     "lenet": partial(LeNet5, channels=(3, 4), hidden=(8, 5)),
     "convnet": partial(ConvNet, channels=(3, 4)),
+    "own": Nested,
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
