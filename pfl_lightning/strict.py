@@ -1,12 +1,19 @@
-"""A parser of settings that a stranger may have written: they name classes to import, and call nothing else."""
+"""A parser of settings that a stranger may have written.
+
+They name classes to import, or functions that make networks, and call nothing else.
+"""
 
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from functools import partial
+from itertools import pairwise
+from pkgutil import resolve_name
+from typing import Any, get_type_hints
 
-from jsonargparse import ArgumentParser, Namespace, Unset, set_parsing_settings
+from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
+from torch import nn
 
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
@@ -36,8 +43,8 @@ class StrictParser(ArgumentParser):
 
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a null for an option of an option arrives here under its Python name."""
-        words = sys.argv[1:] if args is None else args
-        return super().parse_args([re.sub("=None$", "=null", word) for word in words], *others, **kwargs)
+        words = [re.sub("=None$", "=null", word) for word in (sys.argv[1:] if args is None else args)]
+        return super().parse_args(list(_with_options(words)), *others, **kwargs)
 
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
         """Settings as text; an option that has no value, though it needs one, is null."""
@@ -53,7 +60,9 @@ class StrictParser(ArgumentParser):
         super().add_subclass_arguments(*args, **{"default": Unset, **kwargs})
 
     def validate(self, namespace: Namespace, *others: Any, **kwargs: Any) -> None:
-        """Check settings against the types of the options; a function is only possible as the default of its option.
+        """Check settings against the types of the options.
+
+        A function is only possible as the default of its option, or if it makes a network.
 
         Raises:
             TypeError: If a value is not possible.
@@ -62,16 +71,58 @@ class StrictParser(ArgumentParser):
         if self.takes_functions:
             return
         for key, value in namespace.items():
-            if callable(value) and not isinstance(value, type) and value != self.get_defaults().get(key):
+            is_function = callable(value) and not isinstance(value, type)
+            if is_function and value != self.get_defaults().get(key) and not self.may_call(value):
                 raise TypeError(f'Parser key "{key}": Import path {_named(value)} is not a subclass')
 
-    def add_function_arguments(self, function: Any, *_: Any, **__: Any) -> NoReturn:
-        """Refuse what would be called though it is no class; the parser asks for the arguments of all it calls.
+    def add_function_arguments(self, function: Any, *others: Any, **kwargs: Any) -> list[str]:
+        """Add the options of a function that makes a network; the parser asks for those of all that it would call.
+
+        The settings then give the function with these options, to be called with what comes from the data set.
 
         Raises:
-            ImportError: Always.
+            ImportError: If it is another function.
         """
-        raise ImportError(f"Import path {_named(function)} is not a subclass")
+        if not self.may_call(function):
+            raise ImportError(f"Import path {_named(function)} is not a subclass")
+        add_instantiator(_later, function, subclasses=False)  # type: ignore[arg-type]
+        return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
+
+    def may_call(self, function: Any) -> bool:
+        """Whether settings may name a function: here those of torchvision that make a network."""
+        return makes_network(function) and str(function.__module__).startswith("torchvision.models.")
+
+
+def _later(function: Any, **options: Any) -> Any:
+    """A function with its options, which is called with what comes from the data set."""
+    return partial(function, **options)
+
+
+def _with_options(words: list[str]) -> Iterator[str]:
+    """Arguments in which a function that makes a network is given as a class is, so that it can have options."""
+    for word, following in pairwise([*words, ""]):
+        option, given, value = word.partition("=")
+        is_function = option.endswith(".network") and makes_network(_imported(value if given else following))
+        yield f"{option}.class_path{given}{value}" if is_function else word
+
+
+def _imported(path: str) -> Any:
+    """What is there by an import path; None if there is nothing."""
+    try:
+        return resolve_name(path)
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def makes_network(function: Any) -> bool:
+    """Whether a function says that it returns a torch module."""
+    if isinstance(function, type):
+        return False
+    try:
+        returned = get_type_hints(function).get("return")
+    except Exception:  # whatever its annotations raise, or what has none
+        return False
+    return isinstance(returned, type) and issubclass(returned, nn.Module)
 
 
 def _named(value: Any) -> str:

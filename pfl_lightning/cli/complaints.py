@@ -39,6 +39,7 @@ _BASE = re.compile(
     r"subclass of ([A-Z]\w*)|\.([A-Z]\w*)\] expects a function or a callable class|^Subtypes: \[.*?\.([A-Z]\w*)'>"
 )
 _NO_CLASS = re.compile(r"import path|subclass|expects a function or a callable class|Expected a path but")
+_OTHERS = {"network": ["the import path of a torch module, or of a function annotated to return one"]}
 _WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -114,7 +115,7 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
     takes_class = any(_NO_CLASS.search(text) for text in texts) and not {"a number", "a word"} & {*alternatives}
     if takes_class:
         base = next((f"a subclass of {name}" for name in _found((_BASE,), texts)), "a class, such as torch.optim.SGD")
-        alternatives.insert(0, _listed(known) or f"the import path of {base}")
+        alternatives[:0] = [_listed(known) or f"the import path of {base}", *_OTHERS.get(name, ())]
         if given[:1].isalpha() and given != "null" and not any(map(_ALLOWED.search, texts)):
             return f"{key}: no such class: {given}{nearest(given, known)}; allowed: {_either(alternatives)}"
     if any(text.startswith("Unable to load config") for text in texts):

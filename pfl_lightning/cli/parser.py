@@ -13,7 +13,7 @@ from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.server import Sums, Topology
-from pfl_lightning.strict import StrictParser
+from pfl_lightning.strict import StrictParser, makes_network
 from pfl_lightning.system import Speeds
 
 
@@ -71,6 +71,10 @@ class PflParser(StrictParser, LightningArgumentParser):
         line = explain(message, self.options(), CHOICES)
         complain(f"{line} (in {self._file})" if self._file else line)
         raise SystemExit(2)
+
+    def may_call(self, function: Any) -> bool:
+        """Whether settings may name a function: any that says that it returns a torch module."""
+        return makes_network(function)
 
     def options(self) -> list[str]:
         """Every option that this parser or one of its subcommands knows, such as ``--trainer.max_steps``."""

@@ -13,12 +13,14 @@ from pfl_lightning.client.epochs import Epochs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
     BATCH_NORM,
-    DROPOUT,
     SLOW_WHEN_BATCHED_ON_CPU,
+    alone,
     frozen_layers,
     has_layers,
     holds,
+    is_random,
     layout,
+    mixed,
     part,
     set_mode,
     shared_layers,
@@ -74,6 +76,11 @@ class Engine:
                 "model.backend: batched is not possible with BatchNorm, whose statistics would count the padding of "
                 "ragged clients; allowed: auto, sequential"
             )
+        if backend == "batched" and alone(network):
+            raise PflError(
+                f"model.backend: batched is not possible with {', '.join(alone(network))}, which torch's vmap cannot "
+                "run; allowed: auto, sequential"
+            )
 
     def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
         """The backend for a part of the network; ``own`` holds the stacked tensors that differ between clients."""
@@ -88,8 +95,10 @@ class Engine:
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
         if training and has_layers(network, BATCH_NORM):
             return "BatchNorm would count the padding of ragged clients"
-        if training and has_layers(network, DROPOUT):
+        if training and is_random(network):
             return "dropout would depend on the chunk"
+        if alone(network):
+            return f"torch's vmap cannot run {', '.join(alone(network))}"
         if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
             return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
@@ -146,9 +155,9 @@ class Engine:
         )
         steps = backend.steps(network, received.without(leading.state_dict()), rows, phase, epochs.fixed)
         self._note(network, backend, rows, steps)
-        batches, has_dropout = epochs.batches, has_layers(network, DROPOUT)
+        batches, draws = epochs.batches, is_random(network)
         for number, epoch in enumerate(epochs):
-            if has_dropout:
+            if draws:
                 torch.manual_seed(seed_of(*key, "dropout", number, examples.first_id))
             steps.enter(epoch)
             losses = epoch.present.new_zeros(len(examples))
@@ -161,6 +170,7 @@ class Engine:
     def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
         """Record how a phase runs, and why."""
         layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
+        layers += "".join(f" (the rest of {name} is computed anew in every step)" for name in mixed(network, own))
         layers += " with a penalty" if steps.phase.penalty is not None else ""
         usual = REQUESTED if self.requested == "batched" else "no layer needs or prefers one client at a time"
         reason = self.reason_for_sequential(network, own) or usual

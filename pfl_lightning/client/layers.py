@@ -1,4 +1,8 @@
-"""Which kinds of layers a network has, and which of them a phase does not change."""
+"""Which kinds of layers a network has, and which of them a phase does not change.
+
+A network can mark its layers with two attributes: ``runs_alone``, for what ``vmap`` cannot run, and
+``draws_at_random``, for what does so in training mode though it is no dropout of torch's.
+"""
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection
@@ -24,6 +28,24 @@ def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None =
     )
 
 
+def is_random(network: nn.Module) -> bool:
+    """Whether a network draws random numbers in training mode."""
+    return any(isinstance(inner, DROPOUT) or getattr(inner, "draws_at_random", False) for inner in network.modules())
+
+
+def alone(network: nn.Sequential) -> list[str]:
+    """The layers that run for one client at a time."""
+    return [name for name, layer in network.named_children() if getattr(layer, "runs_alone", False)]
+
+
+def mixed(network: nn.Sequential, moves: Collection[str]) -> list[str]:
+    """The layers of which only a part of the parameters is in ``moves``."""
+    parameters = {
+        layer: [f"{layer}.{name}" for name, _ in inner.named_parameters()] for layer, inner in network.named_children()
+    }
+    return [layer for layer, names in parameters.items() if 0 < sum(name in moves for name in names) < len(names)]
+
+
 def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequential:
     """The layers from ``start`` to before ``stop`` under their own names; the modules themselves, not copies."""
     return nn.Sequential(OrderedDict(list(network.named_children())[start:stop]))
@@ -32,9 +54,9 @@ def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequ
 def frozen_layers(network: nn.Sequential, moves: Collection[str]) -> int:
     """Number of leading layers whose output does not change while ``moves`` are trained; 0 if they have no parameters.
 
-    A dropout layer ends them, because its output differs in every step.
+    A layer that draws at random, such as dropout, ends them, because its output differs in every step.
     """
-    return _leading(network, lambda name, layer: holds(name, layer, moves) or has_layers(layer, DROPOUT))
+    return _leading(network, lambda name, layer: holds(name, layer, moves) or is_random(layer))
 
 
 def shared_layers(network: nn.Sequential, own: Collection[str]) -> int:

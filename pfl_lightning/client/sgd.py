@@ -74,4 +74,4 @@ def step_unless_small(moving: Moving, grads: Mapping[str, Tensor], phase: Phase,
 
 def squared_norms(grads: Tree) -> Tensor:
     """Each client's squared norm over all its gradients, ``[clients]``."""
-    return torch.stack([grad.flatten(1).square().sum(1) for grad in grads.values()]).sum(0)
+    return torch.stack([grad.reshape(len(grad), -1).square().sum(1) for grad in grads.values()]).sum(0)

@@ -182,5 +182,5 @@ def loss_gradient(
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
         outputs = forward(network, Params(params.shared, {**params.own, **leaves}), inputs)
         losses = sample_losses(outputs, targets)
-        grads = torch.autograd.grad((losses * weights).sum(), list(leaves.values()))
+        grads = torch.autograd.grad((losses * weights).sum(), list(leaves.values()), materialize_grads=True)
     return losses.detach(), dict(zip(leaves, grads, strict=True))

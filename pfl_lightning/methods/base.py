@@ -18,7 +18,7 @@ from pfl_lightning.methods.hooks import warn_of_unused
 from pfl_lightning.methods.privacy import check_private
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.traffic import Traffic
-from pfl_lightning.models import MLP, Head, NetworkFactory, Part, start_network
+from pfl_lightning.models import MLP, Head, InputKind, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, Upload, Weighting, client_weights
 from pfl_lightning.system import model_bits
@@ -126,18 +126,18 @@ class Method(Evaluated):
         seed: int = 0,
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
         test_only: bool = False,
+        input_kind: InputKind = "numbers",
     ) -> None:
         """Make the network and the bank with one row per client; see ``Lifecycle.build``."""
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.built_for = {"input_shape": shape, "num_classes": int(num_classes), "num_clients": int(num_clients)}
-        self.built_for["test_only"] = self.test_only = test_only
-        self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
+        self.built_for |= {"test_only": test_only, "input_kind": input_kind}
+        self.test_only = test_only
+        self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained, input_kind)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add)
         self.parts = self.network.parts(self.head)
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
-            raise PflError(
-                f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} has only one layer"
-            )
+            raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} has only one layer")
         statistics = frozenset(name for name, _ in self.network.named_buffers())
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept

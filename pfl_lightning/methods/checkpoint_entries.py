@@ -5,12 +5,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.models import InputKind
 from pfl_lightning.system import Clock, Ledger
 
 Key = tuple[str | int, ...]  # where an entry is in nested mappings and lists
@@ -109,6 +110,7 @@ METHOD: dict[Key, Kind] = {
     ("shape", "input_shape"): Kind("whole numbers from 1", lambda value: _is_shape(value) and all(value)),
     ("shape", "num_classes"): SIZE,
     ("shape", "num_clients"): SIZE,
+    ("shape", "input_kind"): Kind(", ".join(get_args(InputKind)), lambda value: value in get_args(InputKind)),
     ("hyper_parameters",): NAMED,
     ("clock",): _fields_of(Clock, younger="ready"),
     ("clock", "rounds"): COUNT,

@@ -147,7 +147,9 @@ class Evaluated(Lifecycle):
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
         shape = self.built_for["input_shape"], self.built_for["num_classes"]
-        head = select(start_network(self.make_network, *shape, seed, {}).state_dict(), self.parts["head"])
+        head = select(
+            start_network(self.make_network, *shape, seed, {}, self.network.takes).state_dict(), self.parts["head"]
+        )
         old = self.network.state_dict()
         return {name: tensor.to(old[name]) for name, tensor in head.items()}
 

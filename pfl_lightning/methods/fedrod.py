@@ -54,7 +54,7 @@ class FedRoD(Method):
         last = next(iter(self.parts["head"])).split(".")[0]
         layer, self.bias = self.network.get_submodule(last), f"{last}.bias"
         if not isinstance(layer, nn.Linear) or layer.bias is None:
-            kind = type(self.network).__name__
+            kind = self.network.kind
             raise PflError(f"model.network: {kind} is not possible with FedRoD; allowed: a linear last layer with bias")
 
     def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:

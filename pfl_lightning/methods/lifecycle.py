@@ -22,7 +22,7 @@ from pfl_lightning.methods.server_optimizer import ServerOptimizer, try_optimize
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
-from pfl_lightning.models import Network, Part
+from pfl_lightning.models import InputKind, Network, Part
 from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, restored, stored
@@ -86,6 +86,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         seed: int = 0,
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
         test_only: bool = False,
+        input_kind: InputKind = "numbers",
     ) -> None:
         """Make the network and the bank with one row per client, once.
 
@@ -96,6 +97,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
             seed: Seed of the initial network.
             pretrained: Pretrained tensors of the network, by name.
             test_only: Whether some clients never train and so have no samples to refit on.
+            input_kind: The kind of the inputs.
 
         Raises:
             PflError: If the network does not fit the inputs, the method or the backend.
@@ -155,7 +157,9 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         """
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
-            self.build(*shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients)
+            self.build(
+                *shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients, data.input_kind
+            )
         try_optimizer(self.make_optimizer, self.network.parameters())
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
@@ -166,12 +170,12 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         if self.network.takes != data.input_kind:
             fitting = sorted(kind.__name__ for kind in Network.__subclasses__() if kind.takes == data.input_kind)
             raise PflError(
-                f"model.network: {type(self.network).__name__} takes {self.network.takes}, {type(data).__name__} has "
+                f"model.network: {self.network.kind} takes {self.network.takes}, {type(data).__name__} has "
                 f"{data.input_kind}; allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
             )
         if data.new_clients and data.new_head_epochs and not self.parts["body"]:
             raise PflError(
-                f"data.new_head_epochs: {data.new_head_epochs} is not possible with {type(self.network).__name__}, "
+                f"data.new_head_epochs: {data.new_head_epochs} is not possible with {self.network.kind}, "
                 "which has only one layer and so no body; allowed: 0"
             )
 

@@ -116,7 +116,7 @@ class LinearFedRep(Method):
             raise PflError(f"data: {num_classes} classes are not possible with LinearFedRep; allowed: a regression")
         super().build(input_shape, num_classes, *args, **kwargs)
         if not isinstance(self.network, LinearNetwork):
-            given = type(self.network).__name__
+            given = self.network.kind
             raise PflError(f"model.network: {given} is not possible with LinearFedRep; allowed: LinearNetwork")
         dimension, rank = self.representation.shape
         if rank > dimension:

@@ -75,7 +75,7 @@ class Sparsity:
         sizes = {name: stack.abs() for name, stack in models.items()}
         kept = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
         if self.floor == "topk":
-            every = torch.cat([size.flatten(1) for size in sizes.values()], 1)
+            every = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
             least = every.topk(ceil(self.min_density * every.shape[1] - ROUNDING), sorted=True).values[:, -1]
             kept = {n: kept[n] | (s >= least.view(-1, *[1] * (s.ndim - 1))) for n, s in sizes.items()}
         return {name: stack.where(kept[name], 0) for name, stack in models.items()}  # a product could be -0.0

@@ -32,7 +32,7 @@ def counts_above(stack: Tensor, thresholds: Sequence[float]) -> Tensor:
         tensor([[2, 1],
                 [2, 2]])
     """
-    sizes = stack.detach().flatten(1).abs()
+    sizes = stack.detach().reshape(len(stack), -1).abs()
     return torch.stack([(sizes > threshold).sum(1) for threshold in thresholds], 1)
 
 

@@ -1,7 +1,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import ClassVar, Literal
+from typing import Literal
 
 from torch import nn
 
@@ -22,7 +22,7 @@ class Network(nn.Sequential):
     row. ``takes`` is the kind of inputs that the network accepts.
     """
 
-    takes: ClassVar[InputKind] = "numbers"
+    takes: InputKind = "numbers"
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__(OrderedDict(layers))
@@ -42,7 +42,9 @@ class Network(nn.Sequential):
             chosen = units[-head:] if 0 < head < max(len(units), 2) else []
         else:
             chosen = [head] if isinstance(head, str) else list(head)
-        parts = [frozenset(name for name in names if name.startswith(f"{path}.") or name == path) for path in chosen]
+        parts = [
+            frozenset(name for name in names if f"{self.own_name(name)}.".startswith(f"{path}.")) for path in chosen
+        ]
         found = frozenset[str]().union(*parts)
         if not parts or not all(parts) or (found == names and len(units) > 1):
             allowed = f"1 to {max(len(units) - 1, 1)}, or some of {', '.join(units)}"
@@ -63,6 +65,10 @@ class Network(nn.Sequential):
     def units(self) -> list[str]:
         """Names of the layers with parameters, from the input to the output."""
         return [name for name, layer in self.named_children() if any(True for _ in layer.parameters())]
+
+    def own_name(self, name: str) -> str:
+        """The name of a tensor that users see; for our own networks it is the network's."""
+        return name
 
     def module_with(self, tensors: Tree) -> nn.Module:
         """An ordinary module with these tensors, ``[...]`` each: a copy of the network."""

@@ -1,50 +1,88 @@
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.memory import is_exhausted
-from pfl_lightning.models.network import Network
+from pfl_lightning.models.anatomy import Anatomy
+from pfl_lightning.models.checks import check_outputs, check_tensors, two_inputs
+from pfl_lightning.models.factory import NetworkFactory, called, made
+from pfl_lightning.models.network import InputKind, Network
+from pfl_lightning.models.wrapped import Wrapped
 from pfl_lightning.seeding import seed_of
-
-NetworkFactory = Callable[[tuple[int, ...], int], Network]
 
 
 def start_network(
-    make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int, seed: int, pretrained: Mapping[str, Tensor]
+    make: NetworkFactory,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    seed: int,
+    pretrained: Mapping[str, Tensor],
+    input_kind: InputKind = "numbers",
 ) -> Network:
     """Make a network; its initial weights only depend on the seed, not on the state of torch's generator.
 
     Args:
-        make: Builds the network.
+        make: Builds the network, which may be any module.
         input_shape: Shape of one input.
         num_classes: Number of classes.
         seed: Seed of the initial weights.
         pretrained: Pretrained tensors by name; names that the network does not have are ignored.
+        input_kind: The kind of the inputs.
 
     Raises:
-        PflError: If the network does not fit the inputs or the memory, or a pretrained tensor does not fit the network.
+        PflError: If the network cannot be made, or does not fit the inputs, the classes or the memory, or a pretrained
+            tensor does not fit the network.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
-        network = _made(make, input_shape, num_classes)
-    tensors = network.state_dict()
+        module = _made(make, input_shape, num_classes)
+        network = module if isinstance(module, Network) else _wrapped(module, input_shape, num_classes, input_kind)
+    tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
     for name in tensors.keys() & pretrained.keys():
         if tensors[name].shape != pretrained[name].shape:
             raise PflError(
-                f"model.network: {type(network).__name__} has {name} of shape {tuple(tensors[name].shape)}; the data "
+                f"model.network: {network.kind} has {name} of shape {tuple(tensors[name].shape)}; the data "
                 f"set has pretrained values of shape {tuple(pretrained[name].shape)}"
             )
         tensors[name].copy_(pretrained[name])
     return network
 
 
-def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> Network:
-    """Make a network; if memory does not suffice, say that it is because of the network."""
+def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     try:
-        return make(input_shape, num_classes)
-    except (MemoryError, RuntimeError) as error:
-        if not is_exhausted(error):
-            raise
-        raise PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one") from error
+        return made(make, input_shape, num_classes)
+    except PflError:
+        raise
+    except Exception as error:  # whatever a constructor of the user's raises
+        raise _refusal(f"{called(make).__name__} cannot be made", error) from error
+
+
+def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, input_kind: InputKind) -> Network:
+    """Any module as a network, if it is a classifier for these inputs."""
+    if not isinstance(module, nn.Module):
+        raise PflError(f"model.network: {type(module).__name__} is not possible; allowed: what makes a torch module")
+    for inner in module.modules():
+        if getattr(inner, "inplace", False):
+            vars(inner)["inplace"] = False  # a layer must leave its inputs as they are: several steps may use them
+    inputs = two_inputs(input_shape, input_kind)
+    unchanged = inputs.clone()
+    try:
+        with torch.no_grad():
+            outputs = module.eval()(inputs)  # lazy layers take their shapes
+        anatomy = Anatomy.of(module, inputs)
+    except Exception as error:  # whatever it raises for inputs that it does not take
+        raise _refusal(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}", error) from error
+    check_outputs(module, (outputs, anatomy.output), num_classes)
+    check_tensors(module)
+    if not torch.equal(inputs, unchanged):
+        raise PflError(f"model.network: {type(module).__name__} changes its inputs in place; allowed: a copy of them")
+    return Wrapped(module, anatomy, inputs, input_kind)
+
+
+def _refusal(problem: str, error: Exception) -> PflError:
+    """The line for an error of a network."""
+    if is_exhausted(error):
+        return PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one")
+    return PflError(f"model.network: {problem}: {one_line(error)}")

@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from fakes.networks import Nested
 from torch import nn
 from torch.optim import SGD
 
@@ -88,6 +89,7 @@ NETWORKS = {
     "logistic": LogisticRegression,
     "lenet": partial(LeNet5, channels=(3, 4), hidden=(8, 5)),
     "convnet": partial(ConvNet, channels=(3, 4)),
+    "own": Nested,
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones

@@ -1,0 +1,53 @@
+"""What a module must be to become a network: a classifier whose tensors are its own, with a single output."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models.network import InputKind, outputs
+
+
+def two_inputs(input_shape: tuple[int, ...], kind: InputKind) -> Tensor:
+    """Two random inputs, ``[2, ...]``; tokens have the input shape ``(length, vocabulary)``, and none is padding."""
+    if kind == "numbers":
+        return torch.randn(2, *input_shape)
+    length, vocabulary = input_shape
+    return torch.randint(1, max(vocabulary, 2), (2, length))
+
+
+def check_outputs(module: nn.Module, found: Iterable[Any], num_classes: int) -> None:
+    """Check what a module returned for two inputs.
+
+    Raises:
+        PflError: If it is anything but one number for each class; two classes may have one.
+    """
+    shapes = [(2, width) for width in dict.fromkeys((num_classes, outputs(num_classes)))]
+    for output in found:
+        if not isinstance(output, Tensor) or tuple(output.shape) not in shapes or not output.is_floating_point():
+            allowed = " or ".join(f"a tensor of numbers [batch, {width}]" for _, width in shapes)
+            raise PflError(f"model.network: {type(module).__name__} returns {_shown(output)}; allowed: {allowed}")
+
+
+def check_tensors(module: nn.Module) -> None:
+    """Check that a module has parameters, each of them with one name, and all of them can be trained.
+
+    Raises:
+        PflError: If it has not.
+    """
+    kind, first = type(module).__name__, dict[int, str]()
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if (other := first.setdefault(id(parameter), name)) != name:
+            raise PflError(f"model.network: {kind} ties {name} to {other}; allowed: parameters with one name each")
+        if not parameter.requires_grad:
+            raise PflError(f"model.network: {kind} has {name} with requires_grad False; allowed: parameters that train")
+    if not first:
+        raise PflError(f"model.network: {kind} has no parameters; allowed: a network that can be trained")
+
+
+def _shown(output: Any) -> str:
+    if isinstance(output, Tensor):
+        return f"a tensor {['batch', *output.shape[1:]]} of {output.dtype}".replace("'", "").replace("torch.", "")
+    return f"a {type(output).__name__}" + (f" with {', '.join(map(str, output))}" if isinstance(output, dict) else "")

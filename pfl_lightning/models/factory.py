@@ -1,0 +1,70 @@
+"""What makes a network: a class of ours, of the user's or of a library, or a function that returns a module."""
+
+from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import nn
+
+from pfl_lightning.models.network import Network
+
+
+class _EveryModule(type):
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, nn.Module)
+
+    def __subclasses__(cls) -> list[type]:
+        return [Network]
+
+
+class _Module(metaclass=_EveryModule):
+    """For the parser, every ``nn.Module``; the short names that it knows are those of our own networks."""
+
+
+if TYPE_CHECKING:
+    NetworkFactory = Callable[..., nn.Module]
+else:
+
+    class NetworkFactory(Protocol):
+        """Makes a network; the parser leaves out these two arguments, which come from the data set."""
+
+        def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> _Module:
+            """Make it."""
+
+
+def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Call a factory with what it takes.
+
+    That is ``input_shape`` and ``num_classes`` if it has parameters of these names, and ``num_classes`` if it takes any
+    name (``**kwargs``). A function that has neither, but two arguments, takes both in this order.
+
+    Args:
+        make: A class, a function, or a partial of one.
+        input_shape: Shape of one input.
+        num_classes: Number of classes.
+    """
+    target = called(make)
+    parameters = _parameters(target)
+    kinds = [parameter.kind for parameter in parameters.values()]
+    given: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
+    named = {name: value for name, value in given.items() if name in parameters}
+    if Parameter.VAR_KEYWORD in kinds:
+        named["num_classes"] = num_classes
+    if not named and not isinstance(target, type) and kinds == [Parameter.POSITIONAL_OR_KEYWORD] * 2:
+        return make(input_shape, num_classes)
+    return make(**named)
+
+
+def called(make: Any) -> Any:
+    """The class or function that a factory calls in the end; the parser's factories have it as an argument."""
+    while isinstance(make, partial):
+        make = next((argument for argument in make.args if isinstance(argument, type)), make.func)
+    return make
+
+
+def _parameters(target: Any) -> dict[str, Parameter]:
+    try:
+        return dict(signature(target).parameters)
+    except ValueError:  # of a class without a signature
+        return dict(Signature().parameters)

@@ -1,0 +1,175 @@
+from functools import partial
+
+import pytest
+import torch
+from fakes.networks import Nested, Normed, Opaque, Plain, residual_in_place
+from torch import nn
+from torchvision.models import mobilenet_v3_small, resnet18
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import MLP, start_network
+
+IMAGES = (3, 32, 32)
+
+
+def start(make, input_shape=(4,), num_classes=3, input_kind="numbers", seed=0):
+    return start_network(make, input_shape, num_classes, seed, {}, input_kind)
+
+
+def sequential(input_shape, num_classes):
+    return nn.Sequential(nn.Linear(input_shape[0], 5), nn.ReLU(), nn.Linear(5, num_classes))
+
+
+def lazy(num_classes):
+    return nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(num_classes))
+
+
+@pytest.mark.parametrize(
+    ("make", "input_shape", "layers", "units"),
+    [
+        (Plain, (4,), ["Plain", "fc2"], ["fc1", "fc2"]),
+        (Opaque, (4,), ["Opaque"], ["fc1", "fc2"]),
+        (
+            Nested,
+            (4,),
+            ["Nested", "classifier_0", "classifier_1", "classifier_2"],
+            ["features.0", "classifier.0", "classifier.2"],
+        ),
+        (Normed, (4,), ["Normed", "fc2"], ["fc1", "norm", "fc2"]),
+        (sequential, (4,), ["0", "1", "2"], ["0", "2"]),
+        (lazy, (4,), ["0", "1", "2"], ["0", "2"]),
+        (residual_in_place, (4,), ["0", "1", "2"], ["0.fc", "1.fc", "2"]),
+        (mobilenet_v3_small, IMAGES, ["MobileNetV3", *(f"classifier_{n}" for n in range(4))], None),
+        (resnet18, IMAGES, ["ResNet", "fc"], None),
+    ],
+)
+def test_a_module_is_cut_into_what_it_ends_with_and_the_rest(make, input_shape, layers, units):
+    network = start(make, input_shape)
+    assert [name for name, _ in network.named_children()] == layers
+    assert units is None or network.units == units
+
+
+@pytest.mark.parametrize("make", [Plain, Opaque, Nested, Normed, sequential, residual_in_place])
+def test_a_wrapped_module_is_the_users_own_again_with_any_tensors(make):
+    network, other, inputs = start(make), start(make, seed=1), torch.randn(5, 4)
+    torch.manual_seed(3)
+    plain = make((4,), 3).eval()
+    module = network.module_with(other.state_dict()).eval()
+    assert type(module) is type(plain)
+    assert module.state_dict().keys() == plain.state_dict().keys()
+    plain.load_state_dict(module.state_dict())
+    for same in (plain, module):
+        assert torch.equal(same(inputs), other.eval()(inputs))
+    assert not torch.equal(module(inputs), network.eval()(inputs))
+    assert {network.own_name(name) for name in network.state_dict()} == set(plain.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("make", "head", "found"),
+    [
+        (Plain, 1, {"fc2"}),
+        (Opaque, 1, {"fc2"}),
+        (Opaque, "fc1", {"fc1"}),
+        (Nested, 2, {"classifier.0", "classifier.2"}),
+        (Nested, "classifier", {"classifier.0", "classifier.2"}),
+        (Nested, "classifier.2", {"classifier.2"}),
+        (Nested, ["unused", "classifier.2"], {"unused", "classifier.2"}),
+    ],
+)
+def test_a_head_is_chosen_by_number_or_by_the_modules_own_names(make, head, found):
+    network = start(make)
+    body, tensors = network.cut(head)
+    assert {network.own_name(name).rpartition(".")[0] for name in tensors} == found
+    assert body | tensors == set(network.state_dict())
+
+
+def test_a_head_that_is_not_there_gets_a_line_with_the_names_that_are():
+    allowed = "allowed: 1 to 2, or some of features.0, classifier.0, classifier.2, the layers of Nested"
+    with pytest.raises(PflError, match=rf"^model\.head: fc is not possible; {allowed}$"):
+        start(Nested).cut("fc")
+
+
+def test_layers_that_draw_at_random_or_run_alone_are_marked():
+    marks = {name: (layer.draws_at_random, layer.runs_alone) for name, layer in start(Normed).named_children()}
+    assert marks == {"Normed": (True, True), "fc2": (False, False)}  # vmap cannot update running statistics
+
+
+def test_a_mini_batch_of_one_takes_running_statistics():
+    network, one = start(Normed), torch.randn(1, 4)
+    norm = network.Normed.norm
+    network.train()
+    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
+    found = norm(torch.ones(1, 5))
+    assert norm.training
+    torch.testing.assert_close(found, torch.ones(1, 5) / (1 + norm.eps) ** 0.5)  # mean 0 and variance 1 at the start
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
+    assert network(one).shape == (1, 3)
+
+
+@pytest.mark.parametrize("make", [partial(Plain, hidden=7), lambda shape, classes: Plain(shape, classes, 7)])
+def test_a_partial_and_a_function_of_two_arguments_make_networks(make):
+    assert start(make).state_dict()["fc2.weight"].shape == (3, 7)
+
+
+class Wrong(nn.Module):
+    """Does what its option says."""
+
+    def __init__(self, act, width=3):
+        super().__init__()
+        self.act, self.fc = act, nn.Linear(4, width)
+
+    def forward(self, inputs):
+        return self.act(self.fc, inputs)
+
+
+def frozen():
+    network = nn.Linear(4, 3)
+    network.bias.requires_grad = False
+    return network
+
+
+def ties():
+    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    network[1].weight = network[0].weight
+    return network
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        raise ValueError("no such\n thing")
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: Wrong(lambda fc, x: {"logits": fc(x)}), "Wrong returns a dict with logits; allowed: a tensor of numb"),
+        (lambda: Wrong(lambda fc, x: (fc(x), x)), "Wrong returns a tuple; allowed: a tensor of numbers [batch, 3]"),
+        (lambda: Wrong(lambda fc, x: fc(x).argmax(1)), "Wrong returns a tensor [batch] of int64; allowed: a tensor of"),
+        (lambda: Wrong(lambda fc, x: fc(x), 5), "Wrong returns a tensor [batch, 5] of float32; allowed: a tensor of"),
+        (lambda: Wrong(lambda fc, x: fc(x.mul_(2))), "Wrong changes its inputs in place; allowed: a copy of them"),
+        (partial(nn.Linear, 5, 3), "Linear does not take inputs of shape (4,): addmm: mat1 and mat2"),
+        (lambda: nn.Sequential(nn.Linear(4, 3), nn.InstanceNorm1d(3)), "Sequential does not take inputs of shape (4,)"),
+        (
+            lambda: nn.Flatten(),
+            "Flatten returns a tensor [batch, 4] of float32; allowed: a tensor of numbers",
+        ),
+        (frozen, "Linear has bias with requires_grad False; allowed: parameters that train"),
+        (ties, "Sequential ties 1.weight to 0.weight; allowed: parameters with one name each"),
+        (Broken, "Broken cannot be made: no such thing"),
+        (lambda: 3, "int is not possible; allowed: what makes a torch module"),
+    ],
+)
+def test_what_is_no_classifier_gets_a_line(make, line):
+    with pytest.raises(PflError) as refusal:
+        start(make)
+    assert str(refusal.value).startswith(f"model.network: {line}")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_network_without_parameters_gets_a_line():
+    with pytest.raises(PflError, match="Flatten has no parameters"):
+        start(nn.Flatten, (3,))
+
+
+def test_our_own_networks_are_taken_as_they_are():
+    assert type(start(MLP)) is MLP
