@@ -7,7 +7,7 @@ from pfl_lightning.bounds import OpenUnitInterval, Percentile
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, continue_table, continues, folder_of, last_round, save_table
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
+from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
 from pfl_lightning.quantity import ACCURACY
 
 
@@ -76,8 +76,21 @@ class PercentileErrors(pl.Callback):
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
                 _log(method, f"{name}/{quantity.error_name}", summary)
             rows += _rows(name, scores)
+        self._add_others(method, rows)
         if self.csv is not None:
             self.csv.write(method.clock.rounds, rows)
+
+    def _add_others(self, method: Method, rows: list[dict[str, Any]]) -> None:
+        """Log the percentiles of the other metrics, and add them to the rows of their clients."""
+        places = {(row["split"], row["model"], row["client"]): row for row in rows}
+        for tag, metric in method.others.items():
+            assert isinstance(metric, ClientMetric)
+            with metric.sync_context():
+                ids, samples, values = metric.scores()
+            _log(method, tag, self._summary(values, samples, metric.quantity.higher_is_better))
+            split, model, name = tag.split("/")
+            for client, value in zip(ids.tolist(), values.tolist(), strict=True):
+                places[split, model, client][name] = value
 
     on_test_epoch_end = on_validation_epoch_end
 

@@ -1,3 +1,5 @@
+from typing import cast
+
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
@@ -5,8 +7,9 @@ from rich.table import Table
 
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
-from pfl_lightning.methods import method_of
-from pfl_lightning.metrics import density
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.metrics import ClientMetric, density
+from pfl_lightning.quantity import Quantity
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
@@ -24,7 +27,7 @@ class RunSummary(pl.Callback):
         if not trainer.is_global_zero:
             return
         console = Console()
-        console.print(self._table(trainer, pl_module, "test"))
+        self._print_tables(console, trainer, pl_module, "test")
         method = method_of(pl_module)
         for layers, choice in method.engine.choices.items():
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
@@ -40,16 +43,22 @@ class RunSummary(pl.Callback):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""
-        Console().print(self._table(trainer, pl_module, "test"))
+        self._print_tables(Console(), trainer, pl_module, "test")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the validation scores of a checkpoint."""
         if trainer.state.fn == "validate":
-            Console().print(self._table(trainer, pl_module, "val"))
+            self._print_tables(Console(), trainer, pl_module, "val")
 
-    def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
+    def _print_tables(self, console: Console, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
+        """Print one table for the score and one for each other metric."""
         method = method_of(pl_module)
-        quantity = method.metrics[f"{split}/{method.evaluated_models[0]}"].quantity
+        name = f"{split}/{method.evaluated_models[0]}"
+        others = [cast(ClientMetric, metric) for key, metric in method.others.items() if key.startswith(f"{name}/")]
+        for quantity in (method.metrics[name].quantity, *(metric.quantity for metric in others)):
+            console.print(self._table(trainer, method, split, quantity))
+
+    def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
         judged = "New clients" if federated(trainer).new_clients else "Clients"
         title = f"{judged}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")

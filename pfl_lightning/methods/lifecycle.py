@@ -9,7 +9,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pfl_lightning.client import Cost, Engine, Examples, Rehearsal
+from pfl_lightning.client import Cost, Engine, Examples, LossFunction, Rehearsal
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
@@ -46,6 +46,7 @@ class Lifecycle(pl.LightningModule, ABC):
         test_only: Whether some clients never train.
         new_head_epochs: If new clients are tested on new heads: the epochs for which they train them.
         parts: Names of the tensors of each part of the network.
+        own_loss: The loss given by the user; None for the standard one.
     """
 
     network: Network
@@ -56,6 +57,7 @@ class Lifecycle(pl.LightningModule, ABC):
     test_only: bool = False
     new_head_epochs: int = 0
     parts: dict[Part, frozenset[str]]
+    own_loss: LossFunction | None
     lr: float
     sparsity: Sparsity
 
@@ -64,7 +66,7 @@ class Lifecycle(pl.LightningModule, ABC):
         self.automatic_optimization = False
         self.make_optimizer, self.sums = server_optimizer, sums
         self.clock, self.ledger, self.progress = Clock(), Ledger(), Progress()
-        self.scores = nn.ModuleDict()
+        self.scores, self.others = nn.ModuleDict(), nn.ModuleDict()
         self._rehearsals: dict[str, Rehearsal] = {}
 
     # Implemented by methods
@@ -130,6 +132,7 @@ class Lifecycle(pl.LightningModule, ABC):
         self.build_for(data)
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.scores.clear()
+        self.others.clear()
         self._rehearsals.clear()
         for split in data.judged_splits:
             for model in self.evaluated_models:
@@ -263,6 +266,8 @@ class Lifecycle(pl.LightningModule, ABC):
         except (RuntimeError, IndexError, KeyError) as error:
             raise refusal(checkpoint, f"state_dict: a tensor cannot be unpacked ({one_line(error)})") from error
         floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
-        nn.ModuleList([self.network, self.clients]).to(floats[0] if floats else None)
+        for part in (self.network, self.clients, self.own_loss):
+            if floats and isinstance(part, nn.Module):
+                part.to(floats[0])
         check_tensors(checkpoint, self.state_dict())
         check_optimizer_state(checkpoint, list(self.network.parameters()))
