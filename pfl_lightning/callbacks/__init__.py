@@ -5,6 +5,7 @@ from pfl_lightning.callbacks.client_scatter import ClientScatter
 from pfl_lightning.callbacks.cosine_maps import CosineMaps
 from pfl_lightning.callbacks.cost_note import CostNote
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
+from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
 from pfl_lightning.callbacks.metrics_table import MetricsTable
 from pfl_lightning.callbacks.oracle_doubling import OracleDoubling
@@ -23,6 +24,7 @@ __all__ = [
     "CosineMaps",
     "CostNote",
     "EvaluateStartAndEnd",
+    "EvaluationTable",
     "GradientDoubling",
     "MetricsTable",
     "OracleDoubling",

@@ -14,10 +14,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.checkpoint_files import BEST, CheckpointFiles, WholeFiles
+from pfl_lightning.callbacks.monitors import check_monitor, mean_score
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
-from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DamagedError, Method, check_state, check_training, method_of, read_checkpoint
+from pfl_lightning.methods import DamagedError, check_state, check_training, method_of, read_checkpoint
 from pfl_lightning.metrics import ClientMetric
 from pfl_lightning.quantity import ACCURACY, LOSS
 
@@ -73,32 +74,11 @@ class RoundCheckpoint(Checkpoint):
         self.files = CheckpointFiles(folder_of(trainer) / CHECKPOINTS)
         trainer.strategy.checkpoint_io = WholeFiles()
 
-    def check_monitor(self, method: Method, data: FederatedDataModule) -> None:
-        """Refuse to select by test data, or by a model that is not evaluated on validation samples.
-
-        Args:
-            method: The method, built for the data.
-            data: The data set, after its ``setup``.
-
-        Raises:
-            PflError: If ``monitor`` would do so.
-        """
-        split, _, rest = (self.monitor or "").partition("/")
-        if split in ("test", "choice"):
-            raise PflError(
-                f"checkpoint.monitor: {self.monitor} would select on test data; allowed: a name starting with val/"
-            )
-        if split == "val" and split not in data.judged_splits:
-            raise PflError(f"checkpoint.monitor: {self.monitor} needs data.val_fraction above 0; allowed: null")
-        if split == "val" and rest.partition("/")[0] not in method.judged_models:
-            allowed = ", ".join(_mean_score(model, data) for model in method.judged_models)
-            raise PflError(f"checkpoint.monitor: {self.monitor} is not logged; allowed: {allowed}")
-
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin with no best checkpoint, or, in a run that is resumed, with that of its folder."""
         method, data = method_of(pl_module), federated(trainer)
-        self.check_monitor(method, data)
-        self.monitored = self.monitor or _mean_score(method.judged_models[0], data)
+        check_monitor("checkpoint.monitor", self.monitor or "", method, data)
+        self.monitored = self.monitor or mean_score(method.judged_models[0], data)
         self.best_score, self.best_round = -torch.inf, 0
         if trainer.ckpt_path is not None:
             self._continue_best()
@@ -251,8 +231,3 @@ class RoundCheckpoint(Checkpoint):
 
 def _is_trial(trainer: pl.Trainer) -> bool:
     return bool(trainer.sanity_checking or trainer.fast_dev_run)  # type: ignore[attr-defined]
-
-
-def _mean_score(model: str, data: FederatedDataModule) -> str:
-    """Name of a model's mean validation score."""
-    return f"val/{model}/{(LOSS if data.regression else ACCURACY).name}/mean"

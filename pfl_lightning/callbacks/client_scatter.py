@@ -1,7 +1,8 @@
 import lightning.pytorch as pl
 from torch import Tensor
 
-from pfl_lightning.callbacks.tensorboard import finite_scores, shown_metrics, writers
+from pfl_lightning.callbacks.figures import painters, show_figure
+from pfl_lightning.callbacks.tensorboard import finite_scores, shown_metrics
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.report import scatter_figure
 
@@ -9,9 +10,9 @@ DPI = 200  # of an image, which is 4.5 x 3 inches
 
 
 class ClientScatter(pl.Callback):
-    """Shows each client's test error against its number of samples in TensorBoard, for each evaluated model.
+    """Shows each client's test error against its number of samples, for each evaluated model.
 
-    The tab *Images* has ``test/global/error_by_samples`` at the first and at the last evaluation of a run, and
+    The figure ``test/global/error_by_samples`` is drawn at the first and at the last evaluation of a run, and so is
     ``train/global/loss_by_samples`` if training samples are evaluated (``data.judge_train``).
     """
 
@@ -30,11 +31,9 @@ class ClientScatter(pl.Callback):
         self._draw(trainer, method_of(pl_module))
 
     def _draw(self, trainer: pl.Trainer, method: Method) -> None:
-        for writer in writers(trainer):
-            for name, (samples, values) in self.scores.items():
-                if len(samples):
-                    quantity = method.metrics[name].quantity
-                    split = name.partition("/")[0]
-                    figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, split)
-                    figure.set_dpi(DPI)
-                    writer.add_figure(f"{name}/{quantity.error_name}_by_samples", figure, method.clock.rounds)
+        for name, (samples, values) in self.scores.items() if painters(trainer) else ():
+            if len(samples):
+                quantity = method.metrics[name].quantity
+                figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, name.partition("/")[0])
+                tag = f"{name}/{quantity.error_name}_by_samples"
+                show_figure(trainer, tag, figure, method.clock.rounds, dpi=DPI)

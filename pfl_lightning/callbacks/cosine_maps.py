@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.tensorboard import show_figure
+from pfl_lightning.callbacks.figures import show_figure
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
@@ -22,7 +22,7 @@ class CosineMaps(pl.Callback):
     At each evaluation it logs ``cosines/heads_data_correlation``, Pearson's correlation over all pairs of clients
     between the cosine of their class counts in training and that of their heads, and, where clients keep bodies, the
     smallest cosine between two of these as ``cosines/bodies_smallest``. A correlation is missing while all heads are
-    equal. After training, TensorBoard has the maps of the last evaluation as ``cosines/maps``.
+    equal. After training, the figure ``cosines/maps`` has those of the last evaluation.
 
     Paper: Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Figure 3.
     Differs: its code maps a cosine c to (c + 1) / 2; we show c. That moves neither a correlation nor an order.

@@ -24,6 +24,8 @@ class CostNote(pl.Callback):
         data, method = federated(trainer), method_of(pl_module)
         self._tell_kept(data)
         cohort = data.make_round(method.clock.rounds).examples.to(method.device)
+        if not len(cohort):  # all uploads of the first round are lost
+            return
         training, evaluation = method.training_cost(cohort), method.evaluation_cost().visits
         steps, visits, evaluated = (int(each.sum()) for each in (training.steps, training.visits, evaluation))
         if steps >= STEPS or visits + evaluated >= VISITS:

@@ -71,6 +71,7 @@ class MetricsTable(Logger, pl.Callback):
         """Continue the table of a run that resumes, without an evaluation that a longer run does not have."""
         if trainer.is_global_zero and continues(trainer):
             continue_table(trainer, self.table, self.last)
+            self.row = self.table.numbers()  # callbacks may add to them, as LearningRateMonitor does
             boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]
             for logger in (self, *(board for board in boards if Path(board.log_dir) == self.folder)):
                 if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation

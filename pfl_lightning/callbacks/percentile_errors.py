@@ -75,22 +75,15 @@ class PercentileErrors(pl.Callback):
                 errors = quantity.errors(values)
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
                 _log(method, f"{name}/{quantity.error_name}", summary)
-            rows += _rows(name, scores)
-        self._add_others(method, rows)
-        if self.csv is not None:
-            self.csv.write(method.clock.rounds, rows)
-
-    def _add_others(self, method: Method, rows: list[dict[str, Any]]) -> None:
-        """Log the percentiles of the other metrics, and add them to the rows of their clients."""
-        places = {(row["split"], row["model"], row["client"]): row for row in rows}
+            rows += client_rows(name, scores)
+        add_columns(method, rows)
         for tag, metric in method.others.items():
             assert isinstance(metric, ClientMetric)
             with metric.sync_context():
-                ids, samples, values = metric.scores()
+                _, samples, values = metric.scores()
             _log(method, tag, self._summary(values, samples, metric.quantity.higher_is_better))
-            split, model, name = tag.split("/")
-            for client, value in zip(ids.tolist(), values.tolist(), strict=True):
-                places[split, model, client][name] = value
+        if self.csv is not None:
+            self.csv.write(method.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end
 
@@ -106,11 +99,23 @@ def _log(method: Method, tag: str, summary: dict[str, Tensor]) -> None:
     method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
 
 
-def _rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
-    """The rows of ``clients.csv``."""
+def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
+    """What each client got with a model on a split, ``split/model``, as rows of ``clients.csv``."""
     split, model = name.split("/")
     columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
     return [
         {"split": split, "model": model, "client": client, "samples": samples, "correct": correct, "loss": loss}
         for client, samples, correct, loss in zip(*columns, strict=True)
     ]
+
+
+def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
+    """Add the clients' values of other metrics to their rows."""
+    places = {(row["split"], row["model"], row["client"]): row for row in rows}
+    for tag, metric in method.others.items():
+        assert isinstance(metric, ClientMetric)
+        with metric.sync_context():
+            ids, _, values = metric.scores()
+        split, model, name = tag.split("/")
+        for client, value in zip(ids.tolist(), values.tolist(), strict=True):
+            places[split, model, client][name] = value

@@ -93,6 +93,15 @@ class RoundCsv:
             file.truncate()
             self.round, self._start, self._end = round_index, start, file.tell()
 
+    def numbers(self) -> dict[str, float]:
+        """The numbers of the last round in the file, by column; of its first row if it has several."""
+        if self.round is None:
+            return {}
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            cells = dict(zip(self.columns[1:], _cells(file.readline())[1:], strict=True))
+        return {name: float(cell) for name, cell in cells.items() if cell}
+
     def sync(self) -> None:
         """Return when all that is written is on disk."""
         if self._size():

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.callbacks.evaluation import is_extra, is_new
-from pfl_lightning.callbacks.tensorboard import show_figure, writers
+from pfl_lightning.callbacks.figures import show_figure
+from pfl_lightning.callbacks.tensorboard import writers
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure

@@ -5,6 +5,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
@@ -29,6 +30,9 @@ class RunSummary(pl.Callback):
         console = Console()
         self._print_tables(console, trainer, pl_module, "test")
         method = method_of(pl_module)
+        if why := early_stop(trainer):
+            rounds = f"round {trainer.global_step} of {trainer.max_steps}"
+            console.print(f"Stopped early:  after {rounds}: {why}", soft_wrap=True)
         for layers, choice in method.engine.choices.items():
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         clock = method.clock
@@ -43,12 +47,18 @@ class RunSummary(pl.Callback):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""
-        self._print_tables(Console(), trainer, pl_module, "test")
+        self._print_judged(trainer, pl_module, "test")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the validation scores of a checkpoint."""
         if trainer.state.fn == "validate":
-            self._print_tables(Console(), trainer, pl_module, "val")
+            self._print_judged(trainer, pl_module, "val")
+
+    def _print_judged(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
+        console = Console()
+        self._print_tables(console, trainer, pl_module, split)
+        if trainer.ckpt_path:
+            console.print(f"Checkpoint:     {trainer.ckpt_path}", soft_wrap=True)
 
     def _print_tables(self, console: Console, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
         """Print one table for the score and one for each other metric."""

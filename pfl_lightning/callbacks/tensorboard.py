@@ -2,27 +2,17 @@
 
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
-from matplotlib.figure import Figure
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from pfl_lightning.methods import Method
 from pfl_lightning.metrics import ClientScore
 
-DPI = 150  # of figures with small text
-
 
 def writers(trainer: pl.Trainer) -> list[SummaryWriter]:
     """TensorBoard's writers of this run; none in the processes that do not log."""
     boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
     return [board.experiment for board in boards if trainer.is_global_zero]
-
-
-def show_figure(trainer: pl.Trainer, tag: str, figure: Figure, step: int) -> None:
-    """Show a figure under a tag."""
-    figure.set_dpi(DPI)
-    for writer in writers(trainer):
-        writer.add_figure(tag, figure, step)
 
 
 def shown_metrics(method: Method) -> dict[str, ClientScore]:

@@ -2,7 +2,7 @@ import lightning.pytorch as pl
 from matplotlib.figure import Figure
 
 from pfl_lightning.callbacks.evaluation import is_new
-from pfl_lightning.callbacks.tensorboard import show_figure, writers
+from pfl_lightning.callbacks.figures import painters, show_figure
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.gossip import Gossip
@@ -13,7 +13,7 @@ DRAWN = 1000  # most clients whose links are drawn
 
 
 class TopologyFigure(pl.Callback):
-    """Shows who mixes models with whom in a method without a server, as the figure ``topology`` in TensorBoard.
+    """Shows who mixes models with whom in a method without a server, as the figure ``topology``.
 
     Every client is a pie of the classes of its training samples. If graphs are redrawn, it is the one of the first
     round. Other methods have no such figure.
@@ -21,7 +21,7 @@ class TopologyFigure(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the figure at the start of a new run."""
-        if not is_new(trainer) or not writers(trainer):
+        if not is_new(trainer) or not painters(trainer):
             return
         if figure := graph_figure(method_of(pl_module), federated(trainer)):
             show_figure(trainer, "topology", figure, 0)

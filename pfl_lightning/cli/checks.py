@@ -1,12 +1,15 @@
 """Checks of what the parser's types cannot say, before anything is built or written."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import yaml
 from jsonargparse import Namespace
 
 from pfl_lightning.bounds import Seed
+from pfl_lightning.cli.callbacks import check_callbacks
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.settings import is_doubling, named_callbacks
@@ -59,6 +62,8 @@ def check_trainer(trainer: Namespace) -> None:
             allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
     check_interval(trainer.val_check_interval)
+    if (every := trainer.log_every_n_steps) is not None and every < 0:
+        raise PflError(f"trainer.log_every_n_steps: {every} is not possible; allowed: a number of rounds, from 0")
     if trainer.default_root_dir is None:
         raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
@@ -66,6 +71,7 @@ def check_trainer(trainer: Namespace) -> None:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
     if len(doublings := [name for name in names if is_doubling(name)]) > 1:
         raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")
+    check_callbacks(trainer)
     plain = {key: value for key, value in vars(trainer).items() if isinstance(value, PLAIN)}
     if refusal(plain):
         for option, value in plain.items():
@@ -108,6 +114,26 @@ def check_sparsity(model: Any) -> None:
     if not isinstance(sparsity, Namespace):
         value = "null" if sparsity is None else sparsity
         raise PflError(f"model.sparsity: {value} is not possible; allowed: the options below this key")
+
+
+def check_file_seed(file: str, seed: int) -> None:
+    """Refuse a settings file with another seed of the data than this run's, which would be lost.
+
+    Args:
+        file: The file, which the parser has read.
+        seed: The seed of the run.
+
+    Raises:
+        PflError: If it has one.
+    """
+    settings = yaml.safe_load(Path(file).read_text())
+    data = settings.get("data")
+    options = data.get("init_args", data) if isinstance(data, dict) else {}
+    if isinstance(options, dict) and options.get("seed", seed) != seed:
+        raise PflError(
+            f"data.seed: {options['seed']} is not possible in '{file}': the data's seed follows seed_everything; "
+            f"allowed: {seed}, or seed_everything"
+        )
 
 
 def one_seed(seed: bool | int) -> int:

@@ -64,7 +64,7 @@ def explain(message: str, options: Iterable[str], choices: Choices) -> str:
         One line that names the key, the value and what is allowed.
     """
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
-        return f"{wrong[1]}: no such option{_nearest(wrong[1], options)}"
+        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}"
     if wrong := re.search(r"does not accept option '([\w.]+)'", message):  # a key in a file
         return _unknown_key(wrong[1], [option.removeprefix("--") for option in options])
     if wrong := re.match(r"Call to compute_fn of link .* failed: (.*)", message):
@@ -117,7 +117,7 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
         base = next((f"a subclass of {name}" for name in _found((_BASE,), texts)), "a class, such as torch.optim.SGD")
         alternatives.insert(0, _listed(known) or f"the import path of {base}")
         if given[:1].isalpha() and given != "null" and not any(map(_ALLOWED.search, texts)):
-            return f"{key}: no such class: {given}{_nearest(given, known)}; allowed: {_either(alternatives)}"
+            return f"{key}: no such class: {given}{nearest(given, known)}; allowed: {_either(alternatives)}"
     if any(text.startswith("Unable to load config") for text in texts):
         alternatives = ["the options below this key"]
     if alternatives and given:
@@ -161,14 +161,14 @@ def _found(patterns: Iterable[re.Pattern[str]], texts: list[str]) -> Iterator[st
 def _unknown_key(key: str, keys: list[str]) -> str:
     """A key that no option has."""
     section, sections = key.partition(".")[0], {known.partition(".")[0] for known in keys}
-    return f"{key}: no such option{_nearest(key, keys) if section in sections else _nearest(section, sections)}"
+    return f"{key}: no such option{nearest(key, keys) if section in sections else nearest(section, sections)}"
 
 
 def _unknown_option(key: str, option: str, owner: str, known: Mapping[str, type]) -> str:
     """An option that a class does not have."""
     if not owner:  # an option of an unknown option
         return f"{key}.{option}: no such option; see --{key}.help"
-    near = _nearest(option, _arguments(known[owner]) if owner in known else [])
+    near = nearest(option, _arguments(known[owner]) if owner in known else [])
     return f"{key}.{option}: {owner} has no such option{near}; see --{key}.help {owner}"
 
 
@@ -176,7 +176,8 @@ def _listed(known: Mapping[str, type]) -> str:
     return ", ".join(sorted(known))
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question for the known name that is most like a wrong one; empty if none is."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 

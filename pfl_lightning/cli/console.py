@@ -23,6 +23,7 @@ def keep_quiet() -> None:
     if not debugging():
         logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
         logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+        logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)  # of what it makes
 
 
 def complain(message: str, kind: str = "error") -> None:

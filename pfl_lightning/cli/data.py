@@ -1,18 +1,24 @@
 """``pfl data prepare`` and ``pfl data describe``."""
 
+from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
 
 from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.callbacks.topology_figure import graph_figure
+from pfl_lightning.cli.complaints import nearest
 from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
-from pfl_lightning.errors import PflError
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.report import partition_figure, partition_table
 
+NAMES = ", ".join(sorted(CHOICES["data"]))
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
+                                     (NAME may be the import path of your own, such as my_data.MyData)
 pfl data describe [options of fit]   show which client holds what, and the graph of a method without a server"""
 
 
@@ -43,28 +49,53 @@ def prepare(args: list[str]) -> None:
     """Prepare the files of a data set, and load them once to check them.
 
     Args:
-        args: Name and options.
+        args: Name or import path, and options.
+
+    Raises:
+        SystemExit: With code 2 if there is no such data set or option.
+        PflError: If the data cannot be loaded.
     """
-    known = CHOICES["data"]
-    name = args[0] if args and args[0] in known else None
+    kind = _data_class(args[0]) if args and not args[0].startswith("-") else None
     parser = PflParser(
         description="Downloads, checks and converts the files of a data set; an interrupted download resumes."
     )
-    parser.add_argument("name", choices=sorted(known), help="Name of the data set; its options follow.")
-    if name:
-        parser.add_class_arguments(known[name], as_group=False, skip={"partition", "participation", "speeds"})
+    parser.add_argument("name", help=f"Name of the data set, or import path of your own; allowed: {NAMES}.")
+    if kind:
+        parser.add_class_arguments(kind, as_group=False, skip={"partition", "participation", "speeds"})
     given = parser.parse_args(args).as_dict()
-    data = known[given.pop("name")](**given)
+    name = given.pop("name")
+    assert kind is not None, "the parser asks for a name"
+    data = kind(**given)
     data.prepare_data()
     train, test = data.load_checked()
     data.pretrained()
-    counts = (
-        f"{len(train.targets):,} samples"
-        if test is None
-        else (f"{len(train.targets):,} training and {len(test.targets):,} test samples")
-    )
-    users = "" if train.users is None else f" of {int(train.users.max()) + 1:,} users"
-    CONSOLE.print(f"{name} in '{data.root}': {counts}{users}")
+    apart = "" if test is None else f" training and {len(test.targets):,} test"
+    counts = f"{len(train.targets):,}{apart} samples"
+    users = "" if (every := train.join(test).users) is None else f" of {len(every.unique()):,} users"
+    goal = "a regression" if data.regression else f"{data.num_classes} classes"
+    shape = f"{data.input_kind} of the shape {list(data.input_shape)}"
+    CONSOLE.print(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
+
+
+def _data_class(name: str) -> type[FederatedDataModule]:
+    """The class of a data set, by its name here or its import path.
+
+    Raises:
+        SystemExit: With code 2 if there is none.
+    """
+    if name in CHOICES["data"]:
+        return CHOICES["data"][name]
+    module, _, last = name.rpartition(".")
+    try:
+        kind = getattr(import_module(module), last) if module else None
+    except (ImportError, AttributeError) as error:
+        complain(f"data: no such class: {name} ({one_line(error)})")
+        raise SystemExit(2) from error
+    if isinstance(kind, type) and issubclass(kind, FederatedDataModule) and not isabstract(kind):
+        return kind
+    allowed = f"{NAMES}, or the import path of a subclass of FederatedDataModule"
+    complain(f"data: no such class: {name}{nearest(name, CHOICES['data'])}; allowed: {allowed}")
+    raise SystemExit(2)
 
 
 class DescribeCLI(PflCLI):

@@ -1,37 +1,36 @@
 """``pfl fit``, ``pfl validate`` and ``pfl test``."""
 
+import json
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 from jsonargparse import Namespace
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 import pfl_lightning
 from pfl_lightning import files
 from pfl_lightning.callbacks import (
-    ClientHistograms,
-    ClientScatter,
-    CostNote,
-    EvaluateStartAndEnd,
+    EvaluationTable,
     MetricsTable,
-    PartitionFigure,
     PercentileErrors,
     RoundCheckpoint,
-    RunSummary,
-    TopologyFigure,
 )
 from pfl_lightning.callbacks.evaluation import lasting_rounds
+from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, folder_of, new_folder
-from pfl_lightning.cli.checks import check_settings, one_seed
+from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, folder_of, new_folder
+from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
+from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
-from pfl_lightning.cli.loggers import loggers_of
+from pfl_lightning.cli.loggers import loggers_of, tell_settings
 from pfl_lightning.cli.parser import PflParser, plain
-from pfl_lightning.cli.runs import Resume, expand_path, find_resume, refuse_changes
+from pfl_lightning.cli.runs import Resume, expand_path, find_resume, names_run, refuse_changes, settings_along
+from pfl_lightning.cli.trackers import libraries_within
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -39,7 +38,11 @@ from pfl_lightning.settings import run_name
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
-To inspect or download data: pfl data. To run many experiments: pfl sweep. To compare their results: pfl compare."""
+To evaluate a run again: pfl test RUN. To inspect or download data: pfl data. To run many experiments: pfl sweep.
+To compare their results: pfl compare."""
+
+EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a checkpoint; its settings come along, and
+options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
 
 
 class SavedConfig(SaveConfigCallback):
@@ -66,8 +69,10 @@ class SavedConfig(SaveConfigCallback):
             self._write(trainer)
 
     def _write(self, trainer: pl.Trainer) -> None:
+        folder, is_new = folder_of(trainer), not continues(trainer)
         if trainer.is_global_zero:
-            files.write_text(self.parser.dump(self.config, skip_unset=False), folder_of(trainer) / "config.yaml")
+            files.write_text(self.parser.dump(self.config, skip_unset=False), folder / "config.yaml")
+            tell_settings(trainer.loggers, plain(self.parser, self.config), folder, is_new)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -98,7 +103,11 @@ class PflCLI(LightningCLI):
                 subclass_mode_model=True,
                 subclass_mode_data=True,
                 parser_class=PflParser,
-                parser_kwargs={"version": pfl_lightning.__version__, "description": DESCRIPTION},
+                parser_kwargs={
+                    "version": pfl_lightning.__version__,
+                    "description": DESCRIPTION,
+                    **{name: {"description": EVALUATE.format(name)} for name in ("validate", "test")},
+                },
                 auto_configure_optimizers=False,
                 seed_everything_default=1,
                 save_config_callback=SavedConfig,
@@ -148,7 +157,20 @@ class PflCLI(LightningCLI):
             raise PflError(
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
             )
-        super().parse_arguments(parser, args)
+        super().parse_arguments(parser, self._with_run(words) if names_run(words) else args)
+        given = self.config.get(self.config.get("subcommand") or "", self.config)
+        for file in given.get("config") or ():
+            check_file_seed(str(file), given.seed_everything)
+
+    def _with_run(self, words: list[str]) -> list[str]:
+        """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""
+        command, run, *options = words
+        if any(word.partition("=")[0] == "--ckpt_path" for word in options):
+            raise PflError(f"ckpt_path: not possible beside '{run}'; allowed: one of them")
+        self.resume = find_resume(run, Path(), training=False)
+        cast(PflParser, self._parser(command)).source = run
+        settings = json.dumps(settings_along(self.resume))
+        return [command, f"--config={settings}", *options, f"--ckpt_path={self.resume.checkpoint}"]
 
     def _parse_ckpt_path(self) -> None:
         """Lightning would let the checkpoint's settings beat the command line, silently."""
@@ -161,9 +183,9 @@ class PflCLI(LightningCLI):
             return
         if config.ckpt_path is None:
             if self.subcommand != "fit":
-                raise PflError(f"ckpt_path: pfl {self.subcommand} needs a checkpoint; allowed: a file, or last")
+                raise PflError(f"pfl {self.subcommand}: a run is missing; allowed: its folder, or a checkpoint of it")
             return
-        self.resume = find_resume(config.ckpt_path, self.runs_folder, training=self.subcommand == "fit")
+        self.resume = self.resume or find_resume(config.ckpt_path, self.runs_folder, self.subcommand == "fit")
         config.ckpt_path = str(self.resume.checkpoint)
         settings = plain(self._parser(self.subcommand), config)
         done = self.resume.content["global_step"]
@@ -175,6 +197,8 @@ class PflCLI(LightningCLI):
                 RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
             complain(line, "note")
+        if self.subcommand == "fit":
+            refuse_stopped(self.resume.content, settings)
 
     @property
     def runs_folder(self) -> Path:
@@ -198,24 +222,36 @@ class PflCLI(LightningCLI):
         given = self.config_init[self.subcommand].trainer
         callbacks = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else list(given.callbacks or [])
         if self.subcommand == "fit":
-            self.config_init[self.subcommand].checkpoint.check_monitor(self.model, self.datamodule)
+            self._check_monitors(callbacks)
+            callbacks = [Monitors(), *callbacks]
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.folder = self.folder or self.open.enter_context(new_folder(self.runs_folder))
             rounds = lasting_rounds(self.resume.content) if self.resume else None
+            self.open.enter_context(libraries_within(self.folder.path))
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
-        callbacks += [CostNote(), EvaluateStartAndEnd(), PartitionFigure(), TopologyFigure()]
-        callbacks += [ClientHistograms(), ClientScatter(), RunSummary()]
-        callbacks += [] if given.enable_progress_bar is False else [RoundProgressBar()]
+        if self.subcommand != "fit" and self.resume and self.resume.run:
+            callbacks.append(EvaluationTable(self.resume.run))
+        has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
+        callbacks += [kind() for kind in BESIDE] + ([] if has_bar else [RoundProgressBar()])
         kwargs["callbacks"] = callbacks
         return super().instantiate_trainer(**kwargs)
+
+    def _check_monitors(self, callbacks: list[pl.Callback]) -> None:
+        """Refuse callbacks that would select on test data; say which hooks are never called."""
+        names = {"checkpoint.monitor": self.config_init[self.subcommand].checkpoint.monitor or ""}
+        for key, name in [*names.items(), *(("trainer.callbacks.monitor", name) for name in monitored(callbacks))]:
+            check_monitor(key, name, self.model, self.datamodule)
+        for line in idle_hooks(callbacks):
+            complain(line, "warning")
 
     def _check_data(self) -> None:
         """Refuse to resume on other data with the same settings."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
+            option = self.datamodule.files_option
             raise PflError(
-                f"data.root: '{self.datamodule.root}' holds other data than the checkpoint was trained on; "
-                "allowed: the same files"
+                f"data.{option}: '{getattr(self.datamodule, option)}' holds other data than the checkpoint was trained "
+                "on; allowed: the same files"
             )

@@ -13,6 +13,7 @@ from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.memory import is_exhausted, keep_freed_memory
 
+EXPECTED = PflError, ValueError, MisconfigurationException, OSError, ModuleNotFoundError, MemoryError, RuntimeError
 COMMANDS = {"compare": compare_command, "data": data_command, "sweep": sweep_command}  # PflCLI has the others
 
 
@@ -36,7 +37,7 @@ def main(args: list[str] | None = None) -> None:
             PflCLI(args)
     except KeyboardInterrupt:
         raise SystemExit(128 + signal.SIGINT) from None
-    except (PflError, ValueError, MisconfigurationException, OSError, MemoryError, RuntimeError) as error:
+    except EXPECTED as error:
         if debugging() or (type(error) is RuntimeError and not is_exhausted(error)):
             raise
         complain(reason(error))

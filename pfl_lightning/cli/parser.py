@@ -1,3 +1,4 @@
+from inspect import isabstract
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
@@ -17,7 +18,7 @@ from pfl_lightning.system import Speeds
 
 
 def _is_choice(member: object, base: type) -> bool:
-    return isinstance(member, type) and issubclass(member, base) and member is not base
+    return isinstance(member, type) and issubclass(member, base) and member is not base and not isabstract(member)
 
 
 CHOICES: dict[str, dict[str, type]] = {
@@ -39,7 +40,8 @@ CHOICES: dict[str, dict[str, type]] = {
 class PflParser(StrictParser, LightningArgumentParser):
     """Answers a wrong command line with one line and exit code 2."""
 
-    _file = ""  # the settings file that is being read
+    source = ""  # the run whose settings the words of the command line begin with
+    _file = ""  # the settings file, or that run, that is being read
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
@@ -51,6 +53,14 @@ class PflParser(StrictParser, LightningArgumentParser):
             return super().parse_path(cfg_path, *others, **kwargs)
         except UnicodeDecodeError as error:
             self.error(f"Problems parsing config: {error}", error)
+        finally:
+            self._file = outer
+
+    def parse_string(self, content: str, *others: Any, **kwargs: Any) -> Any:
+        """Parse the settings of a run, which errors will name."""
+        outer, self._file = self._file, self._file or self.source
+        try:
+            return super().parse_string(content, *others, **kwargs)
         finally:
             self._file = outer
 

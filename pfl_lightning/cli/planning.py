@@ -68,24 +68,49 @@ def plan(
         PflError: If something is listed twice, or is not for a sweep to set.
         SystemExit: With code 2 if the settings of a run are wrong.
     """
-    names = [Path(method).stem for method in methods]
-    if twice := repeated(names):
-        raise PflError(f"methods: {twice[0]} is listed twice; allowed: files with different names")
     varied = values_by_key(vary)
-    shown = shown_keys(list(varied))
-    if own := [word for word in [*passed, *(f"--{key}" for key in varied)] if word.partition("=")[0] in OWN]:
-        raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
-    check_sections(varied)
+    check_methods(methods)
+    check_keys(varied, passed, "vary")
     grid = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-    runs = list(product(zip(names, methods, strict=True), grid, dict.fromkeys(seeds)))
-    for number, ((name, method), values, seed) in enumerate(runs, start=1):
-        labels = [f"{shown[key]}={value}" for key, value in values.items()]
-        folder = out / folder_name(name, labels) / f"seed_{seed}"
-        where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
-        options = [f"--{key}={value}" for key, value in values.items()]
-        args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false", *options]
-        called = ", ".join([name, *labels, f"seed {seed}"])
-        yield PlannedRun(f"{number}/{len(runs)} {called}", folder, args, Settings(args, run=False).plain())
+    runs = list(product(methods, grid, dict.fromkeys(seeds)))
+    for number, (method, values, seed) in enumerate(runs, start=1):
+        yield planned_run(f"{number}/{len(runs)}", method, values, seed, passed, out)
+
+
+def planned_run(
+    number: str, method: str, values: Mapping[str, str], seed: int, passed: Sequence[str], out: Path
+) -> PlannedRun:
+    """One run of a sweep.
+
+    Args:
+        number: What its name begins with.
+        method: Settings file of the method.
+        values: Settings of this run, by key.
+        seed: Its ``seed_everything``.
+        passed: Other arguments of ``pfl fit``.
+        out: Folder of all runs.
+
+    Raises:
+        SystemExit: With code 2 if its settings are wrong.
+    """
+    name, shown = Path(method).stem, shown_keys(list(values))
+    labels = [f"{shown[key]}={value}" for key, value in values.items()]
+    folder = out / folder_name(name, labels) / f"seed_{seed}"
+    where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
+    options = [f"--{key}={value}" for key, value in values.items()]
+    args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false", *options]
+    called = ", ".join([name, *labels, f"seed {seed}"])
+    return PlannedRun(f"{number} {called}", folder, args, Settings(args, run=False).plain())
+
+
+def check_methods(methods: Sequence[str]) -> None:
+    """Refuse settings files whose runs would share a folder.
+
+    Raises:
+        PflError: If two have the same name.
+    """
+    if twice := repeated([Path(method).stem for method in methods]):
+        raise PflError(f"methods: {twice[0]} is listed twice; allowed: files with different names")
 
 
 def folder_name(method: str, labels: Sequence[str]) -> str:
@@ -93,8 +118,12 @@ def folder_name(method: str, labels: Sequence[str]) -> str:
     return ",".join([method, *(quote(label, safe="=,[]+") for label in labels)])
 
 
-def values_by_key(vary: Sequence[str]) -> dict[str, list[str]]:
+def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[str]]:
     """The values of each setting that varies, as the command line takes them.
+
+    Args:
+        vary: A setting and its values each, such as ``model.lr=0.1,0.03``.
+        option: The option that lists them, for errors.
 
     Raises:
         PflError: If a setting has no values, or is listed twice, or one of its values is.
@@ -107,12 +136,13 @@ def values_by_key(vary: Sequence[str]) -> dict[str, list[str]]:
         except YAMLError:
             values = []
         if not key or not values:
-            raise PflError(f"vary: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
+            raise PflError(f"{option}: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
         if key in varied:
-            raise PflError(f"vary: {key} is listed twice; allowed: once, with all of its values")
+            raise PflError(f"{option}: {key} is listed twice; allowed: once, with all of its values")
         words = [value if isinstance(value, str) else json.dumps(value, separators=(",", ":")) for value in values]
         if twice := repeated(values):
-            raise PflError(f"vary: {key}={words[values.index(twice[0])]} is listed twice; allowed: different values")
+            again = words[values.index(twice[0])]
+            raise PflError(f"{option}: {key}={again} is listed twice; allowed: different values")
         varied[key] = words
     return varied
 
@@ -128,16 +158,25 @@ def shown_keys(keys: Sequence[str]) -> dict[str, str]:
     return last if len(set(last.values())) == len(keys) else {key: key for key in keys}
 
 
-def check_sections(varied: Mapping[str, Any]) -> None:
-    """Refuse options of ``pfl fit`` that are no settings of a run, such as ``config`` and ``model.help``.
+def check_keys(varied: Mapping[str, Any], passed: Sequence[str], option: str) -> None:
+    """Refuse what the sweep sets, and options that are no settings of a run, such as ``config`` and ``model.help``.
+
+    Args:
+        varied: What varies, by key.
+        passed: Other arguments of ``pfl fit``.
+        option: The option that lists what varies, for errors.
 
     Raises:
         PflError: If there is one.
     """
+    if own := [word for word in [*passed, *(f"--{key}" for key in varied)] if word.partition("=")[0] in OWN]:
+        raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
     sections = [name for name in Settings([], run=False).plain() if f"--{name}" not in OWN]
     for key in varied:
         if key.partition(".")[0] not in sections or key.endswith(".help"):
-            raise PflError(f"vary: {key} is not possible; allowed: options of {', '.join(sections)}, such as model.lr")
+            raise PflError(
+                f"{option}: {key} is not possible; allowed: options of {', '.join(sections)}, such as model.lr"
+            )
 
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,12 @@ class Resume(NamedTuple):
     content: dict[str, Any]
     folder: Path | None
 
+    @property
+    def run(self) -> Path | None:
+        """The run folder that the checkpoint is in, whichever of its checkpoints it is; None for a lone file."""
+        place = _place(self.checkpoint)
+        return place.parent.parent if place.parent.name == CHECKPOINTS else None
+
 
 def expand_path(path: str | Path, key: str) -> Path:
     """A folder as the user means it: with the home folder for ``~``, and the values of environment variables.
@@ -54,7 +60,7 @@ def find_resume(ckpt_path: str, parent: Path, training: bool = True) -> Resume:
     """Find what ``--ckpt_path`` names.
 
     Args:
-        ckpt_path: A checkpoint, or ``last`` for the newest one of the newest run that has any.
+        ckpt_path: A checkpoint, a run folder for its newest one, or ``last`` for that of the newest run that has any.
         parent: The folder of the runs of this method and data set.
         training: Whether training continues from it.
 
@@ -68,6 +74,23 @@ def find_resume(ckpt_path: str, parent: Path, training: bool = True) -> Resume:
     return resume
 
 
+def names_run(words: Sequence[str]) -> bool:
+    """Whether the words of a command line are ``test RUN ...`` or ``validate RUN ...``."""
+    return words[:1] in (["test"], ["validate"]) and not [*words[1:2], "-"][0].startswith("-")
+
+
+def settings_along(resume: Resume) -> dict[str, Any]:
+    """The settings that a checkpoint brings along to be evaluated, but for its loggers, which are for training.
+
+    Raises:
+        PflError: If it has none, because it was not saved by ``pfl fit``.
+    """
+    check_run(resume.content)
+    config = resume.content["config"]
+    known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
+    return {**known, "checkpoint": config["checkpoint"], "trainer": {**config["trainer"], "logger": False}}
+
+
 def _find(ckpt_path: str, parent: Path) -> Resume:
     if ckpt_path == "last":
         for _, folder in reversed(versions(parent)):
@@ -77,12 +100,20 @@ def _find(ckpt_path: str, parent: Path) -> Resume:
             f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path"
         )
     path = Path(ckpt_path)
+    if path.is_dir():
+        if resume := _newest(path):
+            return resume
+        raise PflError(f"ckpt_path: '{path}' has no readable checkpoint; allowed: a run folder, a checkpoint, or last")
     if not path.is_file():
-        raise PflError(f"ckpt_path: no such file: '{path}'; allowed: a checkpoint file, or last")
-    content = read_checkpoint(path)
-    at = path if path.parent.name == CHECKPOINTS and not path.is_symlink() else path.resolve()
-    newest = at.name == LAST and at.parent.name == CHECKPOINTS
-    return Resume(path, content, at.parent.parent if newest else None)
+        raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a run folder, a checkpoint, or last")
+    found = Resume(path, read_checkpoint(path), None)
+    return found._replace(folder=found.run if _place(path).name == LAST else None)
+
+
+def _place(checkpoint: Path) -> Path:
+    """Where a checkpoint is: a link to one is where it points to."""
+    is_own = checkpoint.parent.name == CHECKPOINTS and not checkpoint.is_symlink()
+    return checkpoint if is_own else checkpoint.resolve()
 
 
 def refuse_changes(old: Settings, new: Settings) -> list[str]:
@@ -98,17 +129,24 @@ def refuse_changes(old: Settings, new: Settings) -> list[str]:
         A line for each setting that has changed and may.
 
     Raises:
-        PflError: If a setting has changed that must stay the same throughout a run.
+        PflError: If settings have changed that must stay the same throughout a run; it names them all.
     """
     before, after = (dict(_comparable(settings)) for settings in (old, new))
-    lines = []
-    for key in sorted(before.keys() | after.keys()):
-        was, now = before.get(key), after.get(key)
-        if was != now:
-            if not key.endswith(HONOURED):
-                raise PflError(f"{key}: {was} in the checkpoint, {now} now; keep the old value, or start a new run")
-            lines.append(f"{key}: {was} in the checkpoint, {now} from now on")
-    return lines
+    keys = sorted(before.keys() | after.keys())
+    changes = {key: (was, now) for key in keys if (was := before.get(key)) != (now := after.get(key))}
+    if refused := _outermost(key for key in changes if not key.endswith(HONOURED)):
+        told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changes[key]) for key in refused)
+        raise PflError(f"{told}; keep the old value{'s' if len(refused) > 1 else ''}, or start a new run")
+    return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
+
+
+def _outermost(keys: Iterable[str]) -> list[str]:
+    """Sorted keys without the options of a class that is one of them: another class has others."""
+    kept: list[str] = []
+    for key in keys:
+        if not any(key.startswith(f"{outer}.") for outer in kept):
+            kept.append(key)
+    return kept
 
 
 def _newest(folder: Path) -> Resume | None:

@@ -2,8 +2,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,29 @@ from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
 from pfl_lightning.cli.runs import Resume, expand_path
+from pfl_lightning.cli.search import planned_searches
 from pfl_lightning.errors import PflError
 
 DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
 same command again skips finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come
 before the method's file, options after it, and what varies last.
 Example: pfl sweep --seeds 1 2 --methods configs/methods/fedrep.yaml --vary model.lr=0.1,0.03 --
---config configs/data/cifar10.yaml"""
+--config configs/data/cifar10.yaml
+With --search model.lr=log:0.001..1 in place of --vary it looks for the settings with the best validation score."""
 
 
 class Sweep:
-    """Runs processes outside the terminal's process group, and forwards each signal to them once."""
+    """Runs processes outside the terminal's process group, and forwards each signal to them once.
 
-    def __init__(self) -> None:
+    Args:
+        jobs: Number of runs at the same time.
+
+    Attributes:
+        signal: The last signal that asked to stop; 0 if there was none.
+    """
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs = jobs
         self.processes: list[subprocess.Popen[bytes]] = []
         self.signal = 0
 
@@ -35,6 +46,19 @@ class Sweep:
         self.signal = number
         for process in self.processes:
             process.send_signal(number)
+
+    @contextmanager
+    def forwarding(self) -> Iterator[None]:
+        """Pass on the signals that ask to stop."""
+        before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+        yield
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def execute_all(self, runs: Iterable[PlannedRun]) -> list[Path | None]:
+        """Execute runs; see ``execute``."""
+        with ThreadPoolExecutor(self.jobs) as pool:
+            return list(pool.map(self.execute, runs))
 
     def execute(self, run: PlannedRun) -> Path | None:
         """Start or resume a run unless it is finished, and report on it; return the folder of a finished run."""
@@ -83,16 +107,23 @@ def sweep_command(args: list[str]) -> None:
     split = args.index("--") if "--" in args else len(args)
     given = sweep_parser().parse_args(expanded(args[:split]))
     passed = [*given.passed, *args[split + 1 :]]
-    out, sweep = expand_path(given.out, "out"), Sweep()
-    runs = list(plan(given.methods, given.vary, given.seeds, passed, out))
-    before = {number: signal.signal(number, sweep.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    with ThreadPoolExecutor(given.jobs) as pool:
-        folders = list(pool.map(sweep.execute, runs))
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    if finished := [str(folder) for folder in folders if folder]:
-        CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
-    if sweep.signal or None in folders:
+    out, sweep = expand_path(given.out, "out"), Sweep(given.jobs)
+    if given.search and given.vary:
+        raise PflError("vary: not possible with search; allowed: one of them")
+    if given.search:
+        searches = planned_searches(given.methods, given.search, given.seeds, passed, out)
+        at_once = max(1, given.jobs // len(given.seeds))
+        with sweep.forwarding():
+            found = [search.run(given.trials, at_once, sweep) for search in searches]
+        complete = all(found)
+    else:
+        runs = list(plan(given.methods, given.vary, given.seeds, passed, out))
+        with sweep.forwarding():
+            folders = sweep.execute_all(runs)
+        complete = None not in folders
+        if finished := [str(folder) for folder in folders if folder]:
+            CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
+    if sweep.signal or not complete:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
@@ -109,6 +140,16 @@ def sweep_parser() -> PflParser:
         metavar="KEY=VALUE,...",
         help="A setting and its values, in YAML. May be given several times: all combinations run.",
     )
+    parser.add_argument(
+        "--search",
+        action="append",
+        default=[],
+        metavar="KEY=RANGE",
+        help="A setting to search for the best validation score: a range of real or whole numbers, such as "
+        "model.momentum=0.0..0.9 or model.head_epochs=1..10, log:0.001..1 for one on a logarithmic scale, or choices "
+        "such as model.epochs=1,2,5. May be given several times; each method has a search of its own.",
+    )
+    parser.add_argument("--trials", type=PositiveInt, default=20, help="Settings that a search tries, for all seeds.")
     parser.add_argument(
         "--passed",
         action="append",
@@ -146,7 +187,7 @@ def words_of(file: str) -> Iterator[str]:
         raise PflError(f"config: {file} is not possible; allowed: a YAML file with other options of pfl sweep")
     for key, value in settings.items():
         values = value if isinstance(value, list) else [value]
-        if key in ("vary", "passed"):  # each with its flag, since they may begin with dashes
+        if key in ("vary", "search", "passed"):  # each with its flag, since they may begin with dashes
             yield from (f"--{key}={each}" for each in values)
         else:
             yield from (f"--{key}", *map(str, values))

@@ -1,4 +1,4 @@
-from pfl_lightning.data.datamodule import FederatedDataModule, federated
+from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets import (
     CIFAR10,
     CIFAR100,
@@ -14,23 +14,33 @@ from pfl_lightning.data.datasets import (
     Shakespeare,
     Synthetic,
 )
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.narrowing import federated
+from pfl_lightning.data.own import Arrays, HuggingFace, ImageFolders, OwnData, RawData, Table
 from pfl_lightning.data.partitions import (
     IID,
+    ClassPartition,
     ClassShards,
     ConsecutiveClasses,
     Dirichlet,
     EqualDirichlet,
     EqualSizes,
     GroupedDirichlet,
+    Indices,
+    Labels,
     LogNormalSizes,
     NaturalUsers,
     Partition,
+    Parts,
+    Population,
+    Shares,
     Sizes,
     SpeedGroups,
     UnequalClassShards,
     UniformSizes,
 )
 from pfl_lightning.data.rounds import Judgement, Round
+from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 
 __all__ = [
     "CIFAR10",
@@ -40,6 +50,8 @@ __all__ = [
     "FEMNIST",
     "IID",
     "MNIST",
+    "Arrays",
+    "ClassPartition",
     "ClassShards",
     "ConsecutiveClasses",
     "Digits",
@@ -50,17 +62,31 @@ __all__ = [
     "FederatedDataModule",
     "GroupedDirichlet",
     "HARBox",
+    "HuggingFace",
+    "ImageFolders",
+    "ImageTransform",
+    "Indices",
     "Judgement",
+    "LabelledData",
+    "Labels",
     "LinearRepresentation",
     "LogNormalSizes",
     "NaturalUsers",
+    "Numbers",
+    "OwnData",
     "Partition",
+    "Parts",
+    "Population",
+    "RawData",
     "Round",
     "Sent140",
     "Shakespeare",
+    "Shares",
     "Sizes",
     "SpeedGroups",
     "Synthetic",
+    "Table",
+    "Tokens",
     "UnequalClassShards",
     "UniformSizes",
     "federated",

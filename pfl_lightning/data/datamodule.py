@@ -35,13 +35,16 @@ from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import FixedExponential, Participation, Speeds
 
+USUAL_CLIENTS = 20
+
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
     """A data set split among clients, with the clients' participation and speeds.
 
     Args:
         root: Folder with the data set's files (torchvision's ``root``).
-        num_clients: Total number of clients, of which each round may sample a part (``participation``).
+        num_clients: Total number of clients, of which each round may sample a part (``participation``). Default: 20, or
+            all clients that data of your own has (``OwnData``).
         partition: How samples are split among clients. Default: set by the data set, usually 3 classes per client
             (``ClassShards``), or one of its users per client (``NaturalUsers``).
         participation: Which clients take part in a round. Default: all.
@@ -75,10 +78,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         evaluation_order: Ids of the clients, largest first, ``[judged_clients]``; after ``setup``.
     """
 
-    num_classes: int
+    num_classes: int  # this and the next three are the class's, or set by load, when it knows
     input_shape: tuple[int, ...]
     input_kind: InputKind = "numbers"
-    regression: ClassVar[bool] = False  # whether targets are real numbers, not classes
+    regression: bool = False  # whether targets are real numbers, not classes
+    files_option: ClassVar[str] = "root"  # the option that says where the files are
     overlap: ClassVar[int] = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
     usual_test_fraction: ClassVar[float] = 0.25  # if the data set has no test split of its own
@@ -86,7 +90,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def __init__(
         self,
         root: str = "data",
-        num_clients: Clients = 20,
+        num_clients: Clients | None = None,
         partition: Partition | None = None,
         participation: Participation | None = None,
         speeds: Speeds = lazy_instance(FixedExponential),
@@ -105,7 +109,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
-        self.root, self.num_clients = str(Path(root).expanduser()), num_clients
+        self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds, self.time_per, self.communication_time = speeds, time_per, communication_time
@@ -160,10 +164,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise PflError(f"data.new_clients: not possible with data.{self.held_out.clients_option}; allowed: 0")
         if self.tables:
             return
+        train, test = self.load_checked()  # first, since it may set the number of clients
         self.held_out.check(self.judged_clients)
         if not self.new_clients:
             self.participation.check(self.training_clients)
-        train, test = self.load_checked()
         samples = train.join(test)
         parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
@@ -181,7 +185,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         try:
             train, test = self.load()
         except OSError as error:
-            raise PflError(f"data.root: cannot read '{error.filename or self.root}' ({error.strerror})") from error
+            path = error.filename or getattr(self, self.files_option)
+            raise PflError(f"data.{self.files_option}: cannot read '{path}' ({error.strerror})") from error
         needs = None if self.regression else self.num_classes, self.transform(), self.input_shape, self.input_kind
         for name, split in (("training", train), ("test", test)):
             if split is not None:
@@ -198,9 +203,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         Returns:
             Sample indices of each client, by split.
         """
-        labels, splits = samples.labels(), [np.arange(len(samples.targets))]
-        if official is not None and self.held_out.test_fraction is None and not self.held_out.test_clients:
-            splits = [splits[0][:official], splits[0][official:]]
+        labels, splits = samples.labels(), self.held_out.split(len(samples.targets), official)
         parts = self._deal(labels, splits, self.num_clients)
         if self.new_clients:
             trained, tested = (np.concatenate(each) for each in (parts["train"] + parts["val"], parts["test"]))
@@ -234,14 +237,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         times = self.speeds.times(index, self.num_clients)[: self.training_clients]
-        if self.time_per == "sample":
-            times = times * self.training_counts
+        times = times * self.training_counts if self.time_per == "sample" else times
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])
         examples = self.tables["train"].examples(ids[order])
+        lost, times = self.participation.losses(self.seed, index, examples.ids, times[order.numpy()])
         weights = client_weights(examples.counts, "samples")
-        return Round(index, self.seed, examples, weights, times[order.numpy()], self.communication_time)
+        return Round(index, self.seed, examples, weights, times, self.communication_time).lose(lost)
 
     def make_judgement(self, positions: slice) -> Judgement:
         """The clients at these positions when sorted by size, largest first."""
@@ -283,18 +286,3 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         every = examples.positions
         dataset = TensorDataset(examples.gather(every)[0], examples.targets(every)[0])
         return DataLoader(dataset, batch_size, shuffle=split == "train")
-
-
-def federated(trainer: pl.Trainer) -> FederatedDataModule:
-    """The trainer's data module, narrowed to ``FederatedDataModule``.
-
-    Args:
-        trainer: A running trainer.
-
-    Raises:
-        PflError: If the trainer has another kind of data.
-    """
-    data = getattr(trainer, "datamodule", None)
-    if not isinstance(data, FederatedDataModule):
-        raise PflError(f"trainer: {type(data).__name__} is not possible as data; allowed: a FederatedDataModule")
-    return data

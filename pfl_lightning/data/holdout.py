@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pfl_lightning.data.partitions import Parts
+from pfl_lightning.data.partitions import Indices, Parts
 from pfl_lightning.errors import PflError
 
 Split = Literal["train", "val", "test", "choice"]
@@ -84,6 +84,18 @@ class HeldOut:
     def clients_option(self) -> str:
         """The option by which some clients never train, such as ``test_clients: 0.5``."""
         return f"test_clients: {self.test_clients}" if self.test_clients else f"val_clients: {self.val_clients}"
+
+    def split(self, samples: int, official: int | None) -> list[Indices]:
+        """The samples to deal: all of them, or those for training and the data set's own test split apart.
+
+        Args:
+            samples: Number of samples in all.
+            official: Index where the data set's own test split begins; None if it has none.
+        """
+        every = np.arange(samples)
+        if official is None or self.test_fraction is not None or self.test_clients:
+            return [every]
+        return [every[:official], every[official:]]
 
     def assign(self, splits: Sequence[Parts], rng: Generator, overlap: int = 0) -> dict[Split, Parts]:
         """Assign the samples of every client to splits.

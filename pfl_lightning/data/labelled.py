@@ -59,25 +59,25 @@ class LabelledData(NamedTuple):
             if values is not None and len(values) != len(self.inputs):
                 raise ValueError(f"{len(self.inputs)} inputs with {len(values)} {name}")
         if num_classes is None:
-            _check_each(self.targets, self.targets.isfinite(), "target", "finite numbers")
+            check_each(self.targets, self.targets.isfinite(), "target", "finite numbers")
         elif self.targets.is_floating_point():
             raise ValueError(f"targets of the type {self.targets.dtype}; allowed: whole numbers")
         else:
             known = (self.targets >= 0) & (self.targets < num_classes)
-            _check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")
+            check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")
         if self.users is not None:
-            _check_each(self.users, self.users >= 0, "user", "numbers from 0")
+            check_each(self.users, self.users >= 0, "user", "numbers from 0")
 
     def _check_inputs(self, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
         if self.inputs.is_floating_point():
-            _check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
+            check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
         length = shape if kind == "numbers" else shape[:1]
         found = tuple(transform(self.inputs[:1]).shape[1:])
         if found != length:
             raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(length)}")
         if kind != "numbers":
             known = (self.inputs >= 0) & (self.inputs < shape[1])
-            _check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
+            check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
 
     def labels(self) -> Labels:
         """The labels and users, for partitions."""
@@ -151,8 +151,18 @@ def check_classes(classes: tuple[int, int] | None, official: int) -> int:
     return classes[1] - classes[0]
 
 
-def _check_each(values: Tensor, possible: Tensor, name: str, allowed: str) -> None:
-    """Name the first of some values ``[samples, ...]`` that is not possible."""
+def check_each(values: Tensor, possible: Tensor, name: str, allowed: str) -> None:
+    """Check values of samples.
+
+    Args:
+        values: ``[samples, ...]``.
+        possible: Whether each of them is.
+        name: What one of them is, for the error.
+        allowed: What is possible, for the error.
+
+    Raises:
+        ValueError: If one of them is not possible; it names the first, and its sample.
+    """
     if not possible.all():
         place = possible.logical_not().nonzero()[0]
         value = values[tuple(place)].item()

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +22,8 @@ class Round(NamedTuple):
         times: Computation time of each participant in simulated seconds, ``[cohort]``.
         communication_time: Simulated seconds of communication in this round.
         left_out: Ids of participants that a method did not choose, ``[clients]``, on the CPU.
+        lost: Ids of participants whose uploads are lost, ``[clients]``, on the CPU; all else is without them.
+        lost_times: For how long each of them is waited for, in simulated seconds, ``[clients]``.
     """
 
     round_index: int
@@ -30,11 +33,18 @@ class Round(NamedTuple):
     times: Times
     communication_time: float
     left_out: Tensor = torch.zeros(0, dtype=torch.int64)
+    lost: Tensor = torch.zeros(0, dtype=torch.int64)
+    lost_times: Times = np.zeros(0)
 
     @property
     def participants(self) -> Tensor:
-        """Ids of all participants, whether or not a method chose them, ``[participants]``, on the CPU."""
-        return torch.cat([self.examples.host_ids, self.left_out])
+        """Ids of all who receive the model, chosen or not, lost or not, ``[participants]``, on the CPU."""
+        return torch.cat([self.examples.host_ids, self.left_out, self.lost])
+
+    @property
+    def awaited(self) -> tuple[Tensor, Times]:
+        """Ids of those whose uploads are waited for, in vain or not, on the CPU, and for how long, ``[clients]``."""
+        return torch.cat([self.examples.host_ids, self.lost]), np.concatenate([self.times, self.lost_times])
 
     def to(self, device: torch.device, **_: Any) -> "Round":
         """The same round, with its examples on a device."""
@@ -60,6 +70,23 @@ class Round(NamedTuple):
             weights=weights / weights.sum(),
             times=self.times[chosen.numpy()],
             left_out=torch.cat([self.left_out, self.examples.host_ids[~chosen]]),
+        )
+
+    def lose(self, lost: Tensor) -> "Round":
+        """The round in which some uploads are lost; the weights of the others are normalised to sum 1.
+
+        Args:
+            lost: Whether each participant's upload is lost, ``[cohort]``, on the CPU; all of them can be.
+        """
+        if not lost.any():
+            return self
+        weights = self.weights[~lost]
+        return self._replace(
+            examples=self.examples.take(~lost),
+            weights=weights / weights.sum(),
+            times=self.times[~lost.numpy()],
+            lost=torch.cat([self.lost, self.examples.host_ids[lost]]),
+            lost_times=np.concatenate([self.lost_times, self.times[lost.numpy()]]),
         )
 
 

@@ -16,7 +16,7 @@ from pfl_lightning.methods.hooks import warn_of_unused
 from pfl_lightning.methods.schedule import LRSchedule, Schedule
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.traffic import Traffic
-from pfl_lightning.models import MLP, NetworkFactory, Part, start_network
+from pfl_lightning.models import MLP, Head, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, Upload, Weighting, client_weights
 from pfl_lightning.strict import import_path
@@ -47,8 +47,8 @@ class Method(Evaluated):
 
     Args:
         network: Network to train. Its input shape and number of classes come from the data set.
-        head_layers: Number of layers that form the head, counted from the output; layers without parameters do not
-            count. Default: set by the method (usually 1).
+        head: The head: a number of layers, counted from the output (those without parameters do not count), or the
+            names of layers, such as ``fc``. Default: set by the method (usually 1).
         loss: Loss of each sample, from outputs and targets: a module without parameters, or from Python a function; see
             ``sample_losses``. Default: cross-entropy, or half the squared error of a regression.
         epochs: Local epochs per round.
@@ -78,7 +78,7 @@ class Method(Evaluated):
 
     trains: ClassVar[Part] = "all"
     mixes: ClassVar[Part] = "nothing"  # with the models of other clients, without a server
-    usual_head_layers: ClassVar[int] = 1
+    usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
 
@@ -90,7 +90,7 @@ class Method(Evaluated):
     def __init__(
         self,
         network: NetworkFactory = MLP,
-        head_layers: PositiveInt | None = None,
+        head: Head | None = None,
         loss: nn.Module | LossFunction | None = None,
         epochs: PositiveInt = 1,
         epoch_steps: PositiveInt | None = None,
@@ -117,7 +117,7 @@ class Method(Evaluated):
         self.save_hyperparameters(
             ignore=["network", "loss", "lr_schedule", "server_optimizer", "sums", "sparsity", "topology"]
         )
-        self.make_network, self.head_layers = network, head_layers or self.usual_head_layers
+        self.make_network, self.head = network, head or self.usual_head
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
         self.lr, self.schedule = lr, Schedule(lr_schedule, lr_decay, lr_decay_every)
         self.own_loss = loss_of_samples(loss)
@@ -143,7 +143,7 @@ class Method(Evaluated):
         self.built_for["test_only"] = self.test_only = test_only
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.made_loss())
-        self.parts = self.network.parts(self.head_layers)
+        self.parts = self.network.parts(self.head)
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(
                 f"model.network: {type(self).__name__} needs a body; {type(self.network).__name__} has only one layer"
@@ -242,6 +242,9 @@ class Method(Evaluated):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
+        if len(batch.lost) and len(batch.examples) < self.sums.fewest:
+            self.give_up(batch)
+            return
         uploaded = self.sums.bytes
         batch = self.choose(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         mean, loss = self.train_clients(batch)
@@ -249,13 +252,7 @@ class Method(Evaluated):
         self.server_step(mean, batch)
         self.prune_shared(mean)
         self.elapse(batch)
-        self.log_round(loss, len(batch.examples))
-
-    def record(self, batch: Round, uploaded: int) -> None:
-        """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
-        up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
-        self.messages(batch, up, down)
-        self.ledger.record(8 * uploaded + up.bits, down.bits, (up.paper + down.paper) / len(batch.participants))
+        self.log_round(batch, loss)
 
     def train_clients(self, batch: Round) -> tuple[Tree, Tensor]:
         """Train the participants of a round, and store what they keep in ``clients``.
@@ -268,6 +265,7 @@ class Method(Evaluated):
         sums = self.sums if self.shared else Sums()  # where nothing is shared, the losses are for the log alone
         total, paper = sums.start(batch.participants, key, packed=self.sparsity.prune), 0
         total.abstain(batch.left_out)
+        total.lose(batch.lost)
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
             trained, losses = self.local(cohort, self.received(cohort.ids), key)

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, cast
 
@@ -6,9 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.client import Collected, Cost, Examples, Phase
-from pfl_lightning.data import Judgement, federated
+from pfl_lightning.data import FederatedDataModule, Judgement, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
+from pfl_lightning.methods.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.methods.training import Trained
 from pfl_lightning.metrics import ClientMetric, ClientScore
 from pfl_lightning.models import NetworkFactory, Part, start_network
@@ -68,22 +70,49 @@ class Evaluated(Trained):
         refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" and not self.test_only else ()
         return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The models that clients are evaluated with, in the order of ``judged_models``.
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """One of the ``judged_models``, ``[cohort, ...]``.
 
         Args:
-            train: The clients' training examples.
+            model: Its name.
+            train: The clients' training examples. Take from them only what the model needs: those that need none are
+                also there without a data set.
+            received: Tensors that the clients would start a round with.
             key: Key for the randomness of refitting.
-
-        Yields:
-            Name of a model, and its tensors for these clients.
         """
+        if model == "refitted":
+            return self.engine.train(train, received, self.refitting, key)[0]
+        return received.under("personal") if model == "personal" else received
+
+    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """Name and tensors of each of the ``judged_models``, in their order; arguments as for ``judged_model``."""
         received = self.received(train.ids)
-        for name in self.judged_models:
-            if name == "refitted":
-                yield name, self.engine.train(train, received, self.refitting, key)[0]
-            else:
-                yield name, received.under("personal") if name == "personal" else received
+        for model in self.judged_models:
+            yield model, self.judged_model(model, train, received, key)
+
+    def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
+        """One client's model as an ordinary module: a copy, in evaluation mode.
+
+        Args:
+            client: The client's id.
+            model: One of ``judged_models``. Default: the first that needs no training for its evaluation, such as
+                ``stored``.
+            data: The data set of the run; for models that are trained on the client's samples, such as ``refitted``.
+
+        Raises:
+            PflError: If there is no such client or model, or its samples are needed.
+        """
+        if not hasattr(self, "clients"):
+            raise PflError(f"client: {type(self).__name__} has no clients yet; allowed: after training, or load_method")
+        if model not in (None, *self.judged_models):
+            raise PflError(f"model: {model} is not possible; allowed: {', '.join(self.judged_models)}")
+        train = examples_of(client, data, self.built_for["num_clients"], self.device)
+        key: Key = () if data is None else (data.seed, "refit", self.clock.rounds)
+        received = self.received(train.ids)
+        for name in self.judged_models if model is None else (model,):
+            with suppress(NeedsSamplesError):
+                return module_of(self.network, self.judged_model(name, train, received, key))
+        raise PflError(f"model: {model or name} is trained on the samples of client {client}; allowed: with data")
 
     @property
     def refitting(self) -> Phase:

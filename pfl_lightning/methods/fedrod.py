@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +39,7 @@ class FedRoD(Method):
     judged_models = ("personal", "global")
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head_layers=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.personal_epochs = personal_epochs
 
     def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
@@ -77,11 +76,9 @@ class FedRoD(Method):
         own = {name: both.own[name] - generic.own[name] for name in head.moves}
         return generic.beside("personal", Params({}, own)), losses
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The shared model with the personal heads, and the shared model itself."""
-        received = self.received(train.ids)
-        yield "personal", personalized(received)
-        yield "global", received
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """The shared model with the personal heads, or the shared model itself."""
+        return personalized(received) if model == "personal" else received
 
 
 def log_counts(cohort: Examples, bias: Tensor) -> Tensor:

@@ -65,9 +65,12 @@ class Gossip(Method):
         return part & self.engine.trainable if self.batch_norm == "local" else part
 
     def links(self, batch: Round) -> Links:
-        """The links among the participants of a round, by rising id."""
+        """The links among the participants of a round whose models arrive, by rising id."""
+        return self._links_of(batch, batch.examples.host_ids)
+
+    def _links_of(self, batch: Round, ids: Tensor) -> Links:
         graph = self.topology.graph(self.built_for["num_clients"], batch.seed, batch.round_index)
-        clients = batch.examples.host_ids.sort().values.tolist()
+        clients = ids.sort().values.tolist()
         if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
             self._latest = graph, Links.between(graph, clients, self.mixing)
         return self._latest[1]
@@ -106,11 +109,15 @@ class Gossip(Method):
         return select(self.mean_model(None), self.parts["body"])
 
     def elapse(self, batch: Round) -> None:
-        """Advance the clock; a client waits for its neighbours alone."""
-        links, times = self.links(batch), batch.times[batch.examples.host_ids.argsort().numpy()]
-        self.clock.advance_locally(links.clients, times, links.adjacency > 0, batch.communication_time)
+        """Advance the clock; a client waits for its neighbours alone, and for models that are lost."""
+        ids, times = batch.awaited
+        links = self._links_of(batch, ids)
+        self.clock.advance_locally(
+            links.clients, times[ids.argsort().numpy()], links.adjacency > 0, batch.communication_time
+        )
 
-    def log_round(self, loss: Tensor, cohort_size: int) -> None:
-        """Log the errors of consensus, too."""
-        super().log_round(loss, cohort_size)
+    def log_round(self, batch: Round, loss: Tensor | None) -> None:
+        """Log the errors of consensus, too, if models were mixed."""
+        super().log_round(batch, loss)
         self.log_dict({f"consensus/{name}": value for name, value in self._consensus.items()})
+        self._consensus = {}

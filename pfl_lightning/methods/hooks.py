@@ -8,16 +8,8 @@ from types import CodeType, FunctionType
 from typing import Any
 
 HOOKS = (
-    "at_first",
-    "choose",
-    "local",
-    "sample_losses",
-    "server_step",
-    "messages",
-    "elapse",
-    "judged_models",
-    "judge",
-    "common_body",
+    *("at_first", "choose", "local", "sample_losses", "server_step", "messages", "elapse"),
+    *("judged_models", "judged_model", "common_body"),
 )
 
 

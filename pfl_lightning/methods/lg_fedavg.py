@@ -18,4 +18,4 @@ class LGFedAvg(Method):
 
     keeps = "body"
     refits = "body"
-    usual_head_layers = 2
+    usual_head = 2

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -19,6 +20,7 @@ from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.progress import Progress
 from pfl_lightning.methods.server_optimizer import ServerOptimizer, try_optimizer
 from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import Network, Part
 from pfl_lightning.seeding import Key
@@ -121,6 +123,10 @@ class Lifecycle(pl.LightningModule, ABC):
         """Tensors that clients start a round with, ``[cohort, ...]``."""
 
     @abstractmethod
+    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Count what is sent in a round beside the uploads to ``sums``."""
+
+    @abstractmethod
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Local work of the clients in a round."""
 
@@ -188,21 +194,39 @@ class Lifecycle(pl.LightningModule, ABC):
 
     # Simulated time and logs
 
+    def give_up(self, batch: Round) -> None:
+        """Pass a round whose uploads are all lost: it takes time and messages, and leaves the model as it was."""
+        batch = batch.lose(torch.ones(len(batch.examples), dtype=torch.bool))
+        self.optimizer.zero_grad()
+        self.optimizer.step()  # counts the round; no parameter has a gradient
+        self.record(batch, 0)
+        self.elapse(batch)
+        self.log_round(batch, None)
+
+    def record(self, batch: Round, uploaded: int) -> None:
+        """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
+        up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
+        self.messages(batch, up, down)
+        self.ledger.record(8 * uploaded + up.bits, down.bits, (up.paper + down.paper) / len(batch.participants))
+
     def elapse(self, batch: Round) -> None:
         """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
-        self.clock.advance(batch.times, batch.communication_time)
+        self.clock.advance(batch.awaited[1], batch.communication_time)
 
     def log_clock(self) -> None:
         """Log simulated seconds; the step of all logs is the number of rounds completed."""
         self.log("step", float(self.clock.rounds))
         self.log_dict(self.clock.scalars(), prog_bar=True)
 
-    def log_round(self, loss: Tensor, cohort_size: int) -> None:
-        """Log a round's simulated time, loss and cohort size, and what has been summed and sent so far."""
+    def log_round(self, batch: Round, loss: Tensor | None) -> None:
+        """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
         self.log_clock()
         self.log_dict({**self.sums.scalars(), **self.ledger.scalars()})
-        self.log("train/loss", loss, prog_bar=True)
-        self.log("system/cohort", float(cohort_size), prog_bar=True)
+        if loss is not None:
+            self.log("train/loss", loss, prog_bar=True)
+        self.log("system/cohort", float(len(batch.examples)), prog_bar=True)
+        if federated(self.trainer).participation.can_lose:
+            self.log("system/lost", float(len(batch.lost)))
 
     # What work costs
 

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -47,7 +46,7 @@ class LinearFedRep(Method):
 
     def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:
         super().__init__(
-            head_layers=1,
+            head=1,
             loss=None,
             epochs=1,
             epoch_steps=None,
@@ -81,15 +80,12 @@ class LinearFedRep(Method):
         super().server_step(mean, batch)
         self._set_representation(orthonormal(self.representation))
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The closed-form heads under the received representation, and the stored heads."""
-        received = self.received(train.ids)
-        for name in self.judged_models:
-            if name == "refitted":
-                inputs, targets, _ = self._regressions(train)
-                yield name, Params(received.shared, self.engine.each(_closed_form_head, received, inputs, targets))
-            else:
-                yield name, received
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """The closed-form heads under the received representation, or the stored heads."""
+        if model == "stored":
+            return received
+        inputs, targets, _ = self._regressions(train)
+        return Params(received.shared, self.engine.each(_closed_form_head, received, inputs, targets))
 
     def _regressions(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs ``[clients, longest, dimension]``, targets ``[clients, longest]`` (both 0 for padding) and counts."""

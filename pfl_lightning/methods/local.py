@@ -23,7 +23,7 @@ class Local(Method):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
-            head_layers=None,
+            head=None,
             eval_epochs=0,
             eval_momentum=0.0,
             batch_norm="local",

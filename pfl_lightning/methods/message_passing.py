@@ -1,5 +1,4 @@
 from abc import abstractmethod
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -46,7 +45,7 @@ class MessagePassing(Method):
 
     def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
         super().__init__(
-            head_layers=None,
+            head=None,
             eval_epochs=0,
             eval_momentum=0.0,
             batch_norm="average",
@@ -85,11 +84,11 @@ class MessagePassing(Method):
         super().server_step(self.clients.mean(self.parts["all"]), batch)
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Every participant receives its mix, and sends its model."""
-        links = dict.fromkeys(batch.participants.tolist(), 1)
-        up.add(self.clients.stacks(self.parts["all"]), links)
-        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), links)
+        """Every participant receives its mix, and sends its model unless that is lost."""
+        senders, receivers = (dict.fromkeys(ids.tolist(), 1) for ids in (batch.examples.host_ids, batch.participants))
+        up.add(self.clients.stacks(self.parts["all"]), senders)
+        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), receivers)
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """Each client's own model."""
-        yield "personal", self.received(train.ids)
+        return received

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +47,7 @@ class MovingCopy(Method):
     def __init__(
         self, inner_steps: PositiveInt = 1, inner_tolerance: PositiveFloat | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_steps, self.inner_tolerance = inner_steps, inner_tolerance
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
@@ -67,8 +66,6 @@ class MovingCopy(Method):
         uploads = Params(personal.shared, {**personal.own, **trained.under(COPY).own})
         return uploads.beside("personal", personal), losses
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """Personal models trained from the global one, and the global one itself."""
-        received = self.received(train.ids)
-        yield "personal", self.local(train, received, key)[0].under("personal")
-        yield "global", received
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """A personal model trained from the global one, or the global one itself."""
+        return self.local(train, received, key)[0].under("personal") if model == "personal" else received

@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +36,7 @@ class PerFedAvg(Method):
     judged_models = ("adapted", "global")
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(head_layers=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_lr = inner_lr
 
     @property
@@ -59,10 +58,10 @@ class PerFedAvg(Method):
         """
         return gradient({name: tensor - self.inner_lr * grads[name] for name, tensor in tensors.items()})
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """The shared model after one adaptation step, and the shared model itself."""
-        received = self.received(train.ids)
+    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """The shared model after one adaptation step, or the shared model itself."""
+        if model == "global":
+            return received
         plain = {"lr": self.inner_lr, "steps": 1, "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
         step = replace(self.phase("all", epochs=1), **plain)
-        yield "adapted", self.engine.train(train, received, step, key)[0]
-        yield "global", received
+        return self.engine.train(train, received, step, key)[0]

@@ -15,7 +15,7 @@ from pfl_lightning.client import (
     total,
     try_loss,
 )
-from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.methods.checkpoint import check_given, check_method
 from pfl_lightning.methods.lifecycle import Lifecycle
 from pfl_lightning.methods.schedule import Schedule
@@ -113,9 +113,9 @@ class Trained(Lifecycle):
         """A local learning rate in the current round."""
         return lr * self.schedule.factor(self.clock.rounds)
 
-    def log_round(self, loss: Tensor, cohort_size: int) -> None:
+    def log_round(self, batch: Round, loss: Tensor | None) -> None:
         """Log a round, and its local learning rate if there is a schedule."""
-        super().log_round(loss, cohort_size)
+        super().log_round(batch, loss)
         if not self.schedule.is_constant:
             self.log("train/lr", self.lr * self.schedule.factor(self.clock.rounds - 1))
 

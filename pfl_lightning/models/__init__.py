@@ -3,7 +3,7 @@ from pfl_lightning.models.lenet import ConvNet, LeNet5
 from pfl_lightning.models.linear import LinearNetwork
 from pfl_lightning.models.logistic import LogisticRegression
 from pfl_lightning.models.mlp import MLP
-from pfl_lightning.models.network import InputKind, Network, Part
+from pfl_lightning.models.network import Head, InputKind, Network, Part
 from pfl_lightning.models.resnet import ResNet18
 from pfl_lightning.models.start import NetworkFactory, start_network
 from pfl_lightning.models.text import CharGRU, LSTMClassifier, TweetLSTM
@@ -16,6 +16,7 @@ __all__ = [
     "AlexNet",
     "CharGRU",
     "ConvNet",
+    "Head",
     "InputKind",
     "LSTMClassifier",
     "LeNet5",

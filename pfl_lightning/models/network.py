@@ -1,16 +1,21 @@
 from collections import OrderedDict
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import ClassVar, Literal
 
 from torch import nn
 
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.errors import PflError
+from pfl_lightning.tree import Tree
 
 Part = Literal["nothing", "head", "body", "all"]
 InputKind = Literal["numbers", "tokens", "padded tokens"]
+Head = PositiveInt | str | list[str]
 
 
 class Network(nn.Sequential):
-    """A network as an ordered list of named layers; the method's ``head_layers`` cuts it into body and head.
+    """A network as an ordered list of named layers; the method's ``head`` cuts it into body and head.
 
     The first two arguments of every subclass are the shape of one input and the number of classes; the data set fills
     them in. For tokens ``[batch, length]`` the input shape is ``(length, vocabulary)``: a token stands for a one-hot
@@ -22,28 +27,48 @@ class Network(nn.Sequential):
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__(OrderedDict(layers))
 
-    def cut(self, head_layers: int) -> tuple[frozenset[str], frozenset[str]]:
+    def cut(self, head: int | str | Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the tensors (parameters and buffers) of body and head.
 
         Args:
-            head_layers: Number of layers with parameters that form the head, counted from the output.
+            head: The head: a number of layers with parameters, counted from the output, or the names of layers or of
+                modules inside of them.
 
         Raises:
-            PflError: If that leaves no layer for the body, or none for the head.
+            PflError: If there are no such layers, or that leaves none for the body.
         """
-        layers = [name for name, layer in self.named_children() if any(True for _ in layer.parameters())]
-        if not 0 < head_layers < max(len(layers), 2):
-            allowed = f"1 to {max(len(layers) - 1, 1)} ({type(self).__name__} has {len(layers)} layers with parameters)"
-            raise PflError(f"model.head_layers: {head_layers} is not possible; allowed: {allowed}")
-        heads = set(layers[-head_layers:])
-        names = list(self.state_dict())
-        head = frozenset(name for name in names if name.split(".")[0] in heads)
-        return frozenset(names) - head, head
+        units, names = self.units, frozenset(self.state_dict())
+        if isinstance(head, int):
+            chosen = units[-head:] if 0 < head < max(len(units), 2) else []
+        else:
+            chosen = [head] if isinstance(head, str) else list(head)
+        parts = [frozenset(name for name in names if name.startswith(f"{path}.") or name == path) for path in chosen]
+        found = frozenset[str]().union(*parts)
+        if not parts or not all(parts) or (found == names and len(units) > 1):
+            allowed = f"1 to {max(len(units) - 1, 1)}, or some of {', '.join(units)}"
+            raise PflError(f"model.head: {head} is not possible; allowed: {allowed}, the layers of {self.kind}")
+        return names - found, found
 
-    def parts(self, head_layers: int) -> dict[Part, frozenset[str]]:
+    def parts(self, head: int | str | Sequence[str]) -> dict[Part, frozenset[str]]:
         """Names of the tensors of each part; see ``cut``."""
-        body, head = self.cut(head_layers)
-        return {"nothing": frozenset(), "head": head, "body": body, "all": body | head}
+        body, found = self.cut(head)
+        return {"nothing": frozenset(), "head": found, "body": body, "all": body | found}
+
+    @property
+    def kind(self) -> str:
+        """Name of its class."""
+        return type(self).__name__
+
+    @property
+    def units(self) -> list[str]:
+        """Names of the layers with parameters, from the input to the output."""
+        return [name for name, layer in self.named_children() if any(True for _ in layer.parameters())]
+
+    def module_with(self, tensors: Tree) -> nn.Module:
+        """An ordinary module with these tensors, ``[...]`` each: a copy of the network."""
+        module = deepcopy(self)
+        module.load_state_dict(tensors)
+        return module
 
 
 def outputs(num_classes: int) -> int:

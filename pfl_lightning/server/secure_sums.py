@@ -24,9 +24,10 @@ class SecureSums(Sums):
         result   = 2^-f * (sum_i upload_i                    mod 2^64)
 
     Results are exact sums of rounded values, so they do not depend on the order of the clients, the chunks or the
-    masks. The sum of the weights is computed in the same way, and checked. A sum needs at least two participants, and
-    all of them have to upload: a participant with nothing to add uploads masked zeros. Clients that drop out in the
-    middle of a round are not simulated.
+    masks. The sum of the weights is computed in the same way, and checked. A sum needs at least two uploads; a
+    participant with nothing to add uploads masked zeros. If an upload is lost, the server asks the others for their
+    shares of that client's seeds and removes its masks from theirs, so the result is the sum over those that uploaded;
+    the bytes of these shares, which do not grow with the model, are not counted.
 
     This simulates what a server sees, what it costs and what rounding does; it protects nobody, because all seeds
     follow from that of the run. Masks that cancel within a chunk are not drawn.
@@ -40,13 +41,15 @@ class SecureSums(Sums):
         masks: Whether uploads are masked; the results are the same without, and faster.
     """
 
+    fewest = 2
+
     def __init__(self, limit: Limit = 2.0**20, masks: bool = True) -> None:
         super().__init__()
         self.code, self.masks = FixedPoint(limit), masks
 
     def start(self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False) -> "SecureWeightedSum":
         """Start a sum; see ``Sums.start``. Masked uploads are never packed."""
-        if len(ids) < 2:
+        if len(ids) < self.fewest:
             raise PflError(
                 f"model.sums: {len(ids)} participant in a round is not possible with SecureSums, the sum would be its "
                 "upload; allowed: 2 or more, see data.participation.pool_size and StageDoubling.n0"
@@ -69,7 +72,7 @@ class SecureWeightedSum(WeightedSum):
         super().__init__(sums)
         self.code, self.masks = code, masks
         self.awaited = set(ids.tolist())
-        self.silent = ids[:0]
+        self.silent, self.lost = ids[:0], ids[:0]
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
         """Masked words of some clients; see ``WeightedSum.encode``.
@@ -102,15 +105,26 @@ class SecureWeightedSum(WeightedSum):
         self._receive(ids)
         self.silent = torch.cat([self.silent, ids])
 
+    def lose(self, ids: Tensor) -> None:
+        """Recover the masks of these participants, ``[clients]``, whose uploads will not arrive.
+
+        Raises:
+            PflError: As in ``add``.
+        """
+        self._receive(ids)
+        self.lost = torch.cat([self.lost, ids])
+
     def result(self) -> Tree:
         """End the sum and count it; see ``WeightedSum.result``."""
         if self.awaited:
             raise PflError(
                 f"model.sums: {len(self.awaited)} participants without an upload are not possible, such as client "
-                f"{min(self.awaited)}; allowed: each of them adds or abstains"
+                f"{min(self.awaited)}; allowed: each of them adds, abstains or is lost"
             )
         zeros = {name: torch.zeros_like(words) for name, words in self.total.items()}
         super().add(self.silent, self._hidden(self.silent, zeros))
+        recovered = self._hidden(self.lost, zeros).tree  # what their masks leave in the others' uploads, but negative
+        super().add(self.lost, Upload(recovered, 0))
         total = super().result()
         weight = float(WEIGHTS.decode(total.pop(WEIGHT)))
         if weight > 1 + TOLERANCE:

@@ -1,4 +1,4 @@
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
@@ -16,12 +16,16 @@ class Sums:
         for some, weights, tree in chunks:
             total.add(some, total.encode(some, weights, tree))
         total.abstain(others)
+        total.lose(lost)
         mean = total.result()
 
     Attributes:
+        fewest: Uploads without which a round has no sum: the server gives it up, and the model stays.
         calls: Sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
     """
+
+    fewest: ClassVar[int] = 1
 
     def __init__(self) -> None:
         self.calls = 0
@@ -89,12 +93,15 @@ class WeightedSum:
         return Upload(mix(weights, arrived), sent)
 
     def add(self, ids: Tensor, upload: Upload) -> None:
-        """Receive what these clients upload, ``[clients]``; each client adds or abstains once."""
+        """Receive what these clients upload, ``[clients]``; each client adds, abstains or is lost once."""
         add_to(self.total, upload.tree)
         self.uploaded += upload.nbytes
 
     def abstain(self, ids: Tensor) -> None:
         """Note that these participants, ``[clients]``, have nothing to add."""
+
+    def lose(self, ids: Tensor) -> None:
+        """Note that the uploads of these participants, ``[clients]``, will not arrive."""
 
     def result(self) -> Tree:
         """End the sum and count it.

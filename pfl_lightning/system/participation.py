@@ -1,26 +1,39 @@
 import random
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat, PositiveInt
 from pfl_lightning.errors import PflError
-from pfl_lightning.seeding import seed_of
+from pfl_lightning.seeding import random_bits, seed_of
 from pfl_lightning.system.speeds import Times
 
 
 class Participation:
     """Which clients take part in a round: a random pool of all clients, or only the fastest clients of the pool.
 
+    The uploads of some participants can be lost. Such a client has received the model, and the others wait for it; in
+    all else the round is as if it had not taken part: what it keeps stays as it was, and the others' weights sum to 1.
+
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078,
-    Algorithm 1.
+    Algorithm 1. Deadlines: Nishio, Yonetani, "Client Selection for Federated Learning with Heterogeneous Resources in
+    Mobile Edge", ICC 2019, arXiv:1804.08333.
 
     Args:
         pool_size: Number of clients sampled per round, without replacement. Default: all.
+        dropout: Probability that a participant fails before it has uploaded; the others wait for it nevertheless.
+        deadline: Simulated seconds of computation after which uploads come too late. Default: none.
     """
 
-    def __init__(self, pool_size: PositiveInt | None = None) -> None:
-        self.pool_size = pool_size
+    def __init__(
+        self,
+        pool_size: PositiveInt | None = None,
+        dropout: ClosedUnitInterval = 0.0,
+        deadline: PositiveFloat | None = None,
+    ) -> None:
+        self.pool_size, self.dropout, self.deadline = pool_size, dropout, deadline
         self.cohort_size: int | None = None
         self.cohort_samples: float | None = None
 
@@ -35,6 +48,11 @@ class Participation:
                 f"data.participation.pool_size: {self.pool_size} is not possible; allowed: 1 to {num_clients}, the "
                 "number of clients that train"
             )
+
+    @property
+    def can_lose(self) -> bool:
+        """Whether uploads can be lost."""
+        return self.dropout > 0 or self.deadline is not None
 
     def resize(self, cohort_size: int | None = None, cohort_samples: float | None = None) -> None:
         """Restrict participation to the fastest clients of the pool from now on; the whole pool if both are None.
@@ -67,3 +85,19 @@ class Participation:
             held = counts[pool[fastest]].cumsum()
             fastest = fastest[: 1 + np.searchsorted(held, self.cohort_samples - 1e-6)]  # tolerance for float error
         return pool[fastest].tolist(), times[fastest]
+
+    def losses(self, seed: int, round_index: int, ids: Tensor, times: Times) -> tuple[Tensor, Times]:
+        """Whose uploads are lost in a round; a pure function of the arguments.
+
+        Args:
+            seed: Seed of the experiment.
+            round_index: Rounds completed before this one.
+            ids: The participants, ``[cohort]``.
+            times: Computation time of each of them, in simulated seconds.
+
+        Returns:
+            Whether each upload is lost, and for how long it is waited for, in simulated seconds, ``[cohort]``.
+        """
+        draws = random_bits((seed, "dropout", round_index), ids, 1)[:, 0].double() * 2.0**-63  # in [0, 1]
+        latest = np.inf if self.deadline is None else self.deadline
+        return (draws < self.dropout) | torch.from_numpy(times > latest), np.minimum(times, latest)

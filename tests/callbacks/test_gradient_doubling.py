@@ -10,6 +10,7 @@ from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Ditto, FedAvg, Local
 from pfl_lightning.models import MLP
+from pfl_lightning.system import Participation
 
 
 def make(**changes):
@@ -93,3 +94,10 @@ def test_a_method_with_a_second_model_has_a_gradient_too(ragged_data, fit):
     method = Ditto(network=partial(MLP, hidden=(5,)))
     trainer = fit(method, ragged_data(), 1, callbacks=[GradientDoubling(n0=1)])
     assert trainer.callback_metrics["train/squared_gradient_norm"] > 0
+
+
+def test_a_round_without_uploads_does_not_count(ragged_data, fit, monkeypatch):
+    Norms(monkeypatch, [])
+    doubling = RememberingDoubling(n0=1, rounds_per_stage=1)
+    fit(make(), ragged_data(participation=Participation(dropout=1.0)), 3, callbacks=[doubling])
+    assert (doubling.sizes, doubling.stage) == ([0, 0, 0], 0)

@@ -188,7 +188,7 @@ def test_a_checkpoint_of_another_version_resumes_with_the_same_settings_alone(ca
     assert [row["round"] for row in metrics()] == ["0", "1", "2"]
 
 
-def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
+def test_test_and_validate_judge_a_checkpoint_and_add_a_table_to_the_run(capsys):
     fit("--trainer.max_steps", "2")
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     final = metrics()[-1]
@@ -198,7 +198,9 @@ def test_test_and_validate_judge_a_checkpoint_without_touching_the_run(capsys):
         told = capsys.readouterr().out
         assert f"{split} accuracy (%) after round 2" in told
         assert f"{100 * float(final[f'{split}/refitted/accuracy/mean']):.1f}" in told
-    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+    after = {path: path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
+    assert {path.name for path in after.keys() - before.keys()} == {"test.csv", "validate.csv"}
+    assert all(after[path] == before[path] for path in after.keys() & before.keys())
 
 
 def shown_means(capsys, *args: str) -> dict[str, float]:
@@ -361,7 +363,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             "data.participation.pool_size: 21 is not possible; allowed: 1",
         ),
         (["fit", "--model.network", "LeNet5"], 1, "model.network: LeNet5 takes images of at least 16 x 16"),
-        (["fit", "--model.head_layers", "4"], 1, "model.head_layers: 4 is not possible; allowed: 1 to 3"),
+        (["fit", "--model.head", "4"], 1, "model.head: 4 is not possible; allowed: 1 to 3"),
         (
             ["fit", "--model", "FedRep", "--model.network", "LogisticRegression"],
             1,
@@ -372,7 +374,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         (
             ["fit", "--ckpt_path", "nope.ckpt"],
             1,
-            "ckpt_path: no such file: 'nope.ckpt'; allowed: a checkpoint file, or last",
+            "ckpt_path: no such file: 'nope.ckpt'; allowed: a run folder, a checkpoint, or last",
         ),
         (["fit", "--ckpt_path", "last"], 1, "ckpt_path: last, but no run in 'runs/FedAvg-Digits' has a readable"),
         (["fit", "--trainer.devices", "2"], 1, "trainer.devices: 2 is not possible; allowed: 1"),
@@ -392,7 +394,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         (["fit", "--data=TorchvisionData"], 2, "data: "),
         (["fit", "--data=CIFAR100", "--data.classes=[5,3]"], 1, "data.classes: [5, 3] is not possible; allowed: the"),
         (["fit", "--data.speeds=DynamicExponential", "--data.speeds.low=2"], 1, "data.speeds.low: 2.0 is not possible"),
-        (["test"], 1, "ckpt_path: pfl test needs a checkpoint; allowed: a file, or last"),
+        (["test"], 1, "pfl test: a run is missing; allowed: its folder, or a checkpoint of it"),
     ],
 )
 def test_a_wrong_command_gets_one_clear_line(args, code, line, capsys):
@@ -456,7 +458,7 @@ def test_a_wrong_file_gets_one_clear_line(text, line, capsys):
 def test_a_traceback_is_there_for_who_asks(monkeypatch):
     monkeypatch.setenv("PFL_DEBUG", "1")
     process = subprocess.run(
-        [sys.executable, "-m", "pfl_lightning", "fit", "--model.head_layers", "4"], capture_output=True, text=True
+        [sys.executable, "-m", "pfl_lightning", "fit", "--model.head", "4"], capture_output=True, text=True
     )
     assert "Traceback" in process.stderr
 

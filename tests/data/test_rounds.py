@@ -59,3 +59,18 @@ def test_participants_that_are_not_chosen_are_remembered():
     assert twice.examples.ids.tolist() == [2, 3]
     assert twice.times.tolist() == [2.0, 3.0]
     torch.testing.assert_close(twice.weights, torch.tensor([0.625, 0.375], dtype=torch.float64))
+
+
+def test_what_is_lost_is_waited_for_and_received_but_not_weighed():
+    weights = torch.tensor([0.3, 0.25, 0.25, 0.15, 0.05], dtype=torch.float64)
+    whole = Round(0, 1, examples_of(), weights, np.arange(5.0), 0.0)
+    assert whole.lose(torch.zeros(5, dtype=torch.bool)) is whole
+    once = whole.lose(torch.tensor([False, True, False, False, True]))
+    assert (once.examples.ids.tolist(), once.lost.tolist(), once.times.tolist()) == ([0, 2, 3], [1, 4], [0.0, 2.0, 3.0])
+    torch.testing.assert_close(once.weights, torch.tensor([3, 2.5, 1.5], dtype=torch.float64) / 7)
+    everything = once.lose(torch.ones(3, dtype=torch.bool))
+    assert len(everything.examples) == 0
+    for batch in (whole, once, everything):
+        ids, times = batch.awaited
+        assert dict(zip(ids.tolist(), times.tolist(), strict=True)) == {client: float(client) for client in range(5)}
+        assert sorted(batch.participants.tolist()) == list(range(5))

@@ -57,8 +57,16 @@ def chosen(choice: str, key: str, *words: str) -> list[Option]:
         option
         for name, kind in CHOICES[choice].items()
         if "__init__" in vars(kind)
-        for option in options_of(kind, key, [*words, f"--{key}={name}"])
+        for option in options_of(kind, key, [*words, f"--{key}={name}", *needed(kind, key)])
     ]
+
+
+def needed(kind: type, key: str) -> list[str]:
+    """Words for the texts that a class takes and has no default for, if there are several."""
+    empty, hints = inspect.Parameter.empty, typing.get_type_hints(kind.__init__)
+    parameters = inspect.signature(kind).parameters.values()
+    names = [each.name for each in parameters if each.default is empty and hints.get(each.name) is str]
+    return [f"--{key}.{name}=word" for name in names] if len(names) > 1 else []
 
 
 CALLBACKS = [
@@ -164,7 +172,7 @@ def refused(capsys, *args: str) -> tuple[int, str]:
     [
         # nothing where something must be
         ("--model=null", 2, "model: null is not possible; allowed: DPSGD, "),
-        ("--data=null", 2, "data: null is not possible; allowed: CIFAR10, "),
+        ("--data=null", 2, "data: null is not possible; allowed: Arrays, CIFAR10, "),
         ("--trainer=null", 2, "trainer: null is not possible; allowed: the options below this key"),
         ("--model.sparsity=null", 1, "model.sparsity: null is not possible; allowed: the options below this key"),
         ("--seed_everything=null", 2, "seed_everything: null is not possible; allowed: true or false, or a whole"),

@@ -9,7 +9,7 @@ from fakes.methods import built
 
 from pfl_lightning.client import largest_first
 from pfl_lightning.data import Digits
-from pfl_lightning.methods import FedAvg, FedRep, Method, load_method
+from pfl_lightning.methods import DPSGD, FedAvg, FedRep, Method, load_method
 from pfl_lightning.models import MLP
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
@@ -184,3 +184,28 @@ def test_cohorts_train_largest_first(ragged_data):
     method = built(FedAvg, data)
     with pytest.raises(AssertionError, match="largest_first"):
         method.local(examples, method.received(examples.ids), (1,))
+
+
+@pytest.mark.parametrize("make", [FedAvg, DPSGD])
+def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, ragged_data, fit):
+    def clock(folder, **options):
+        method = built(make, ragged_data())
+        fit(method, ragged_data(participation=Participation(**options), communication_time=2.0), 3, folder)
+        return method.clock
+
+    usual, slowest = clock("usual"), ragged_data().speeds.times(0, 6).max()
+    assert clock("dropout", dropout=0.5) == usual
+    assert clock("late", deadline=slowest) == usual
+    for deadline in (slowest / 2, slowest / 1000):
+        capped = clock(f"{deadline}", deadline=deadline)
+        assert capped.compute == pytest.approx(3 * deadline)
+        assert capped.total == pytest.approx(3 * (deadline + 2))
+
+
+def test_a_lost_upload_costs_the_download_alone(ragged_data, fit):
+    method = built(FedAvg, ragged_data())
+    trainer = fit(method, ragged_data(participation=Participation(dropout=0.5)), 1)
+    lost, bits = trainer.callback_metrics["system/lost"], 64 * sum(p.numel() for p in method.network.parameters())
+    assert 0 < lost < 6
+    assert method.ledger.down == 6 * bits
+    assert method.ledger.up == (6 - lost) * (bits + 64)  # and the training loss

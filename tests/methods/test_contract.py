@@ -5,6 +5,7 @@ import math
 from functools import partial
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -112,8 +113,8 @@ def numbers(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def test_resume_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
         method = make(network=NETWORKS["mlp"], batch_size=4)
-        data = ragged_data(participation=Participation(pool_size=4))
-        doubling = StageDoubling(n0=2, rounds_per_stage=2)  # secure sums need two clients
+        data = ragged_data(participation=Participation(pool_size=5, dropout=0.1, deadline=1.5))
+        doubling = StageDoubling(n0=3, rounds_per_stage=2)
         return method, fit(method, data, rounds, folder, ckpt_path, [doubling])
 
     straight, trainer = run(6, "straight")
@@ -228,6 +229,28 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(make, ragged_d
     assert loaded.hparams == method.hparams
 
 
+@every_method
+def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    losses = {}
+
+    class Scores(pl.Callback):
+        def on_validation_epoch_end(self, trainer, method):
+            losses.update({name: metric.scores().loss.tolist() for name, metric in method.metrics.items()})
+
+    data, method = ragged_data(), make(network=NETWORKS["mlp"], batch_size=4)
+    fit(method, data, 2, callbacks=[Scores()])
+    ((inputs, targets),) = data.client_dataloader(4, "test", batch_size=99)
+    for model in method.judged_models:
+        module = method.client(4, model, data)
+        loss = nn.functional.cross_entropy(module(inputs), targets)
+        assert loss.item() == pytest.approx(losses[f"test/{model}"][4], rel=1e-6)  # metrics are float32
+    module, before = method.client(4), tensors(method)
+    assert not module.training
+    nn.init.ones_(next(module.parameters()))
+    assert distance(before, tensors(method)) == 0, "it is a copy"
+
+
 KINDS = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
 
 
@@ -290,3 +313,36 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
     heads = found["sequential"]
     assert torch.pdist(heads).min() > 1e-6
     assert max((heads - other).abs().max() for other in found.values()) < 1e-10
+
+
+@every_method
+def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data, fit):
+    class OthersAlone(ragged_data):
+        def make_round(self, index):
+            return super().make_round(index)._replace(lost=torch.zeros(0, dtype=torch.int64), lost_times=np.zeros(0))
+
+    def run(kind):
+        method, data = make(network=NETWORKS["mlp"], batch_size=4), kind(participation=Participation(dropout=0.4))
+        fit(method, data, 2, kind.__name__)
+        return method, [len(data.make_round(index).examples) for index in range(2)]
+
+    (lossy, heard), (others, _) = run(ragged_data), run(OthersAlone)
+    assert all(2 <= count < 6 for count in heard)
+    assert distance(tensors(lossy), tensors(others)) == 0
+    assert lossy.clock.compute >= others.clock.compute
+    assert lossy.sums.bytes == others.sums.bytes
+
+
+@every_method
+def test_a_round_whose_uploads_are_all_lost_takes_time_and_changes_nothing(make, ragged_data, fit):
+    method, data = make(network=NETWORKS["mlp"]), ragged_data(participation=Participation(dropout=1.0))
+    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    before = tensors(method)
+    metrics = fit(method, data, 2).callback_metrics
+    assert distance(before, tensors(method)) == 0
+    assert method.clock.rounds == 2
+    assert method.clock.total > 0
+    assert method.ledger.up == 0
+    assert (metrics["system/cohort"], metrics["system/lost"]) == (0, 6)
+    assert all(map(math.isfinite, metrics.values()))
+    assert "train/loss" not in metrics

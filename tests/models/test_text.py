@@ -73,7 +73,7 @@ def test_two_classes_have_one_output(make, inputs, classes, outputs):
 
 
 @pytest.mark.parametrize(
-    ("head_layers", "body"),
+    ("head", "body"),
     [
         (1, {"embedding", "lstm", "fc1"}),
         (2, {"embedding", "lstm"}),
@@ -81,8 +81,8 @@ def test_two_classes_have_one_output(make, inputs, classes, outputs):
     ],  # the splits of SRPFL and its code
 )
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_tweet_lstm_is_cut_as_the_papers_splits(head_layers, body, dropout):
-    assert {name.split(".")[0] for name in tweet_lstm(dropout).cut(head_layers)[0]} == body
+def test_tweet_lstm_is_cut_as_the_papers_splits(head, body, dropout):
+    assert {name.split(".")[0] for name in tweet_lstm(dropout).cut(head)[0]} == body
 
 
 def copied(layer, network, name):

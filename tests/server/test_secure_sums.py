@@ -157,3 +157,17 @@ def test_only_participants_are_heard_and_only_once(client):
     total.abstain(IDS[:1])
     with pytest.raises(PflError, match=f"^model.sums: an upload of client {client} is not possible; allowed: one of"):
         total.abstain(torch.tensor([client]))
+
+
+@given(st.lists(st.integers(0, SIZE - 1), unique=True, min_size=1, max_size=SIZE - 2), st.booleans())
+def test_the_masks_of_lost_clients_are_recovered(lost, masks):
+    heard = [place for place in range(SIZE) if place not in lost]
+    sums = SecureSums(masks=masks)
+    total = sums.start(IDS, (1, "round"))
+    total.add(IDS[heard], total.encode(IDS[heard], WEIGHTS[heard], rows(tree_of(), heard)))
+    total.lose(IDS[lost])
+    quiet = SecureSums()
+    assert same(total.result(), summed(quiet, tree_of(), silent=lost))
+    # 5 * 3 + 7 + 1 numbers and the weight, 8 bytes each, of those that uploaded
+    assert sums.bytes == len(heard) * 24 * 8
+    assert quiet.bytes == SIZE * 24 * 8

@@ -272,7 +272,7 @@ def without_trainer(method: Method) -> None:
     """Let a method that is built take training steps without a trainer, which is where logging would go."""
     server = method.configure_optimizers()
     method.optimizers = lambda: server  # type: ignore[method-assign,assignment]
-    method.log_round = lambda loss, cohort_size: None  # type: ignore[method-assign]
+    method.log_round = lambda batch, loss: None  # type: ignore[method-assign]
     method.log = lambda *named: None  # type: ignore[method-assign]
 
 

@@ -99,7 +99,8 @@ class LinearRepresentation(FederatedDataModule):
     def make_round(self, index: int) -> Round:
         """The round with this index; also with ``fresh``, its cost only depends on the cohort size."""
         made = super().make_round(index)
-        return made._replace(examples=self._renewed(made.examples, index)) if self.fresh else made
+        renews = self.fresh and len(made.examples)
+        return made._replace(examples=self._renewed(made.examples, index)) if renews else made
 
     def _renewed(self, old: Examples, index: int) -> Examples:
         """New samples of the same clients, as many as they had; all had the same number."""

@@ -35,8 +35,7 @@ class NaturalUsers(Partition):
                 "data.partition: NaturalUsers is not possible with a data set without users; allowed: partitions by "
                 "class, such as ClassShards"
             )
-        counts = _count([split.users for split in splits if split.users is not None])
-        eligible = np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
+        eligible = self.eligible(splits)
         if population.num_clients > len(eligible):
             number = len(eligible)
             users = (
@@ -48,6 +47,11 @@ class NaturalUsers(Partition):
             )
         chosen = rng.choice(eligible, population.num_clients, replace=False)
         return [_samples_of(chosen, split.users) for split in splits if split.users is not None]
+
+    def eligible(self, splits: Sequence[Labels]) -> Indices:
+        """The users that can be clients: they have a sample in every split, and ``min_samples`` in all."""
+        counts = _count([split.users for split in splits if split.users is not None])
+        return np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
 
     def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
         """All samples of the users that took no part; see ``Partition.for_new_clients``."""

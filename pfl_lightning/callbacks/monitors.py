@@ -1,0 +1,101 @@
+"""Callbacks that monitor a logged value, such as Lightning's ``EarlyStopping``."""
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import EarlyStopping, Timer
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Method
+from pfl_lightning.quantity import ACCURACY, LOSS
+
+
+class Monitors(pl.Callback):
+    """Checks what other callbacks monitor, and has ``EarlyStopping`` follow this run's patience when a run resumes.
+
+    It comes before them. A name that is not logged is refused at the first evaluation, before the first round.
+    """
+
+    def __init__(self) -> None:
+        self.patience: dict[EarlyStopping, int] = {}
+        self.checked = False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Remember the patience: restoring a checkpoint overwrites it."""
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        self.patience = {callback: callback.patience for callback in callbacks if isinstance(callback, EarlyStopping)}
+        self.checked = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Apply this run's patience; what has stopped the run before has not stopped it now."""
+        for callback, patience in self.patience.items():
+            callback.patience, callback.stopping_reason = patience, EarlyStoppingReason.NOT_STOPPED
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Refuse to monitor what this first evaluation has not logged.
+
+        Raises:
+            PflError: If a callback would do so.
+        """
+        logged = [name for name in trainer.callback_metrics if not name.startswith(("test/", "choice/", "step"))]
+        for monitor in [] if self.checked else monitored(trainer.callbacks):  # type: ignore[attr-defined]
+            if monitor not in logged:
+                raise PflError(f"trainer.callbacks.monitor: {monitor} is not logged; allowed: {', '.join(logged)}")
+        self.checked = True
+
+
+def monitored(callbacks: list[pl.Callback]) -> list[str]:
+    """The values that callbacks monitor."""
+    names = [getattr(callback, "monitor", None) for callback in callbacks]
+    return [name for name in names if isinstance(name, str)]
+
+
+def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataModule) -> None:
+    """Refuse to select by test data, or by a model that is not evaluated on validation samples.
+
+    Args:
+        key: The option that names the value.
+        monitor: Name of the logged value.
+        method: The method, built for the data.
+        data: The data set, after its ``setup``.
+
+    Raises:
+        PflError: If it would do so.
+    """
+    split, _, rest = monitor.partition("/")
+    if split in ("test", "choice"):
+        raise PflError(f"{key}: {monitor} would select on test data; allowed: a name starting with val/")
+    if split == "val" and split not in data.judged_splits:
+        raise PflError(f"{key}: {monitor} is not there without validation samples; allowed: data.val_fraction above 0")
+    if split == "val" and rest.partition("/")[0] not in method.judged_models:
+        allowed = ", ".join(mean_score(model, data) for model in method.judged_models)
+        raise PflError(f"{key}: {monitor} is not logged; allowed: {allowed}")
+
+
+def mean_score(model: str, data: FederatedDataModule) -> str:
+    """Name of a model's mean validation score."""
+    return f"val/{model}/{(LOSS if data.regression else ACCURACY).name}/mean"
+
+
+def early_stop(trainer: pl.Trainer) -> str:
+    """Why a run ended before its last round; empty if it did not."""
+    if trainer.global_step >= trainer.max_steps:
+        return ""
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, EarlyStopping) and callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
+            return f"{callback.monitor} is {float(trainer.callback_metrics[callback.monitor]):.4g}, {_rule(callback)}"
+    if any(isinstance(callback, Timer) for callback in trainer.callbacks):  # type: ignore[attr-defined]
+        return "trainer.max_time is over"
+    return "a callback asked for it"
+
+
+def _rule(callback: EarlyStopping) -> str:
+    """Which rule of ``EarlyStopping`` has ended a run."""
+    return {
+        EarlyStoppingReason.PATIENCE_EXHAUSTED: (
+            f"no better than {float(callback.best_score):.4g} in {callback.wait_count} evaluations"
+        ),
+        EarlyStoppingReason.STOPPING_THRESHOLD: f"past the stopping_threshold {callback.stopping_threshold}",
+        EarlyStoppingReason.DIVERGENCE_THRESHOLD: f"past the divergence_threshold {callback.divergence_threshold}",
+        EarlyStoppingReason.NON_FINITE_METRIC: "which is not finite",
+    }[callback.stopping_reason]

@@ -1,0 +1,91 @@
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pfl_lightning import files
+from pfl_lightning.data.own.base import OwnData
+from pfl_lightning.data.own.raw import FromPython, RawData
+from pfl_lightning.data.reading import reading
+from pfl_lightning.errors import PflError
+
+KEYS = ("inputs", "targets", "clients", "test_inputs", "test_targets", "test_clients")
+
+
+class Arrays(OwnData):
+    """Arrays, from Python or from a file.
+
+    A file has ``inputs`` and ``targets``; if the client that has each sample is known, ``clients``; and if samples for
+    testing are apart, ``test_inputs``, ``test_targets`` and ``test_clients``. See ``RawData`` for what they can be.
+
+    Args:
+        inputs: From Python: the inputs, an array or a tensor ``[samples, ...]``.
+        targets: From Python: classes (numbers or text), or floats for a regression, ``[samples]``.
+        clients: From Python: the client that has each sample (number or text), ``[samples]``. Default: unknown.
+        test: From Python: inputs, targets and, if given, clients of the samples for testing. Default: a share of each
+            client's samples is for testing (``test_fraction``).
+        file: The file, ``.npz`` (``np.savez``) or ``.pt`` (``torch.save`` of a dictionary).
+        kwargs: See ``OwnData``.
+
+    Raises:
+        PflError: If there are arrays and a file, or neither, or inputs without targets.
+    """
+
+    files_option = "file"
+
+    def __init__(
+        self,
+        inputs: FromPython | None = None,
+        targets: FromPython | None = None,
+        clients: FromPython | None = None,
+        test: FromPython | None = None,
+        file: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if (inputs is None) == (file is None):
+            raise PflError(f"data.file: {file} is not possible; allowed: a file, or from Python inputs and targets")
+        if inputs is not None and targets is None:
+            raise PflError("data.targets: None is not possible with inputs; allowed: one for each of them")
+        self.file = None if file is None else str(Path(file).expanduser())
+        self.arrays = RawData(inputs, targets, clients), None if test is None else RawData(*test)
+
+    def read(self) -> tuple[RawData, RawData | None]:
+        """The arrays, or those of the file.
+
+        Raises:
+            PflError: If the file cannot be read.
+        """
+        return self.arrays if self.file is None else _read(Path(self.file))
+
+
+def _read(path: Path) -> tuple[RawData, RawData | None]:
+    """The training and the test samples of a file."""
+    with reading(path, "write it with np.savez(file, inputs=..., targets=...)", key="data.file"):
+        content = _content(path)
+        if unknown := content.keys() - set(KEYS):
+            raise ValueError(f"'{min(unknown)}' is no array of these; allowed: {', '.join(KEYS)}")
+        train, test = (
+            RawData(content[f"{split}inputs"], content[f"{split}targets"], content.get(f"{split}clients"))
+            if not split or any(key.startswith(split) for key in content)
+            else None
+            for split in ("", "test_")
+        )
+    assert train is not None
+    return train, test
+
+
+def _content(path: Path) -> Mapping[str, Any]:
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    if path.suffix != ".pt":
+        raise ValueError(f"the extension '{path.suffix}'; allowed: .npz, .pt")
+    if not files.is_intact(path):
+        raise ValueError("not what torch.save writes, or damaged")
+    content = torch.load(path, weights_only=True)
+    if not isinstance(content, dict):
+        raise ValueError(f"a {type(content).__name__} instead of a dictionary")
+    return content

@@ -1,0 +1,111 @@
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from pfl_lightning.bounds import Clients
+from pfl_lightning.client.examples import Transform
+from pfl_lightning.data.datamodule import FederatedDataModule
+from pfl_lightning.data.holdout import Split
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.own.raw import RawData, encode_clients, encode_inputs, encode_targets
+from pfl_lightning.data.partitions import Dirichlet, NaturalUsers, Partition, Parts
+from pfl_lightning.errors import PflError, one_line
+
+
+class OwnData(FederatedDataModule):
+    """Data of your own: a subclass reads arrays, and all else follows from them.
+
+    What the inputs are, their shape, the number of classes and whether it is a regression are taken from the arrays
+    (see ``RawData``), and the clients' names too.
+
+    Args:
+        num_clients: Number of clients. Default: all clients of the data, or 20 if it says nothing of clients or another
+            partition than ``NaturalUsers`` is chosen.
+        partition: How samples are split among clients. Default: as the data has them (``NaturalUsers``), or
+            ``Dirichlet`` if it says nothing of clients.
+        standardize: Shift and scale each channel of images, or each feature, to mean 0 and standard deviation 1 over
+            the training samples of all clients; features that are 0 or 1 stay as they are. Otherwise pixels are scaled
+            to [0, 1], and other numbers are left as they are.
+        kwargs: See ``FederatedDataModule``.
+
+    Attributes:
+        class_names: Name of each class, ``[num_classes]``; empty for a regression; after ``setup``.
+        client_names: The data's own name of each client, ``[judged_clients]``; empty unless clients are those of the
+            data; after ``setup``.
+    """
+
+    usual_partition = Dirichlet
+
+    def __init__(
+        self,
+        num_clients: Clients | None = None,
+        partition: Partition | None = None,
+        standardize: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_clients=num_clients, partition=partition, **kwargs)
+        self._takes_all, self._takes_usual = num_clients is None, partition is None
+        self.standardize = standardize
+        self.class_names: tuple[str, ...] = ()
+        self.client_names: tuple[str, ...] = ()
+
+    @abstractmethod
+    def read(self) -> tuple[RawData, RawData | None]:
+        """Read the training and the test samples, or all samples and None if they are not split.
+
+        Raises:
+            PflError: If they cannot be read.
+        """
+
+    def load(self) -> tuple[LabelledData, LabelledData | None]:
+        """Read the samples, and take all that they say of themselves.
+
+        Raises:
+            PflError: If they cannot be read, or networks cannot learn from them.
+        """
+        splits = [split for split in self.read() if split is not None]
+        try:
+            inputs, self.input_kind, self._transform = encode_inputs([each.inputs for each in splits], self.standardize)
+            targets, self.class_names = encode_targets([each.targets for each in splits], splits[0].class_names)
+            clients, self._names = encode_clients([each.clients for each in splits])
+        except (ValueError, TypeError) as error:
+            raise PflError(f"{self.where}: {one_line(error)}") from error
+        self.regression, self.num_classes = not self.class_names, len(self.class_names) or 1
+        self.input_shape = tuple(inputs[0].shape[1:])
+        if self.input_kind == "tokens":
+            self.input_shape += (1 + max(int(split.max()) for split in inputs),)
+        train, test = ([LabelledData(*each) for each in zip(inputs, targets, clients, strict=True)] + [None])[:2]
+        assert train is not None
+        if clients[0] is not None:
+            self._choose_clients(train, test)
+        return train, test
+
+    def transform(self) -> Transform:
+        """Standardise pixels, or leave the numbers as they were read."""
+        return self._transform
+
+    @property
+    def where(self) -> str:
+        """What an error begins with: the option that names the files, and the files; or just the class."""
+        place, name = getattr(self, self.files_option), type(self).__name__
+        return f"data.{self.files_option}: {name} in '{place}'" if place else f"data: {name}"
+
+    def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
+        """Assign samples to clients and splits; see ``FederatedDataModule``."""
+        parts = super().assign(samples, official)
+        if isinstance(self.partition, NaturalUsers):
+            users = samples.labels().users
+            assert users is not None, "NaturalUsers refuses other samples"
+            own = [np.concatenate(each) for each in zip(*parts.values(), strict=True)]
+            self.client_names = tuple(self._names[users[indices[0]]] for indices in own)
+        return parts
+
+    def _choose_clients(self, train: LabelledData, test: LabelledData | None) -> None:
+        """Take the data's own clients, unless the options say otherwise, and all of them."""
+        if self._takes_usual:
+            self.partition = NaturalUsers()
+        if self._takes_all and isinstance(self.partition, NaturalUsers):
+            labels, official = train.join(test).labels(), None if test is None else len(train.targets)
+            splits = [labels.take(split) for split in self.held_out.split(len(labels.classes), official)]
+            self.num_clients = max(1, len(self.partition.eligible(splits)))

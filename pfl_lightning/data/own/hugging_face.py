@@ -1,0 +1,92 @@
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pfl_lightning.data.own.base import OwnData
+from pfl_lightning.data.own.raw import FromPython, RawData
+from pfl_lightning.data.reading import reading
+from pfl_lightning.errors import PflError
+
+if TYPE_CHECKING:  # the library is optional
+    from datasets import Dataset
+
+REMEDY = "allowed: a folder that save_to_disk has written, or one with train*.parquet and test*.parquet"
+
+
+class HuggingFace(OwnData):
+    """A data set of Hugging Face's ``datasets``; nothing is downloaded.
+
+    On the command line ``root`` is what ``save_to_disk`` has written, or a folder of Parquet files, as those of a
+    repository on the hub: ``train*.parquet`` and, if there are any, ``test*.parquet``. The split ``train`` is for
+    training and the split ``test``, if there is one, for testing; others are left out. Needs
+    ``pip install "pfl_lightning[datasets]"``.
+
+    Args:
+        dataset: From Python: a ``Dataset``, or a ``DatasetDict`` with ``train``. Default: what ``root`` holds.
+        input: Name of the column with the inputs: pictures of one size, or numbers of one shape (see ``RawData``).
+        target: Name of the column with the targets: class labels, text, or floats for a regression.
+        client: Name of the column that tells which client has a sample. Default: unknown.
+        kwargs: See ``OwnData``.
+    """
+
+    def __init__(
+        self,
+        dataset: FromPython | None = None,
+        input: str = "image",
+        target: str = "label",
+        client: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.dataset, self.input, self.target, self.client = dataset, input, target, client
+
+    def read(self) -> tuple[RawData, RawData | None]:
+        """Read the columns of the splits.
+
+        Raises:
+            PflError: If the library is not installed, the files cannot be read, or a column is not there.
+        """
+        with reading(Path(self.root), REMEDY):
+            splits = _splits(_open(Path(self.root)) if self.dataset is None else self.dataset)
+            train, test = (None if split is None else self._columns(split) for split in splits)
+        assert train is not None
+        return train, test
+
+    def _columns(self, split: "Dataset") -> RawData:
+        from datasets import ClassLabel
+
+        options = {"input": self.input, "target": self.target, "client": self.client}
+        for option, name in options.items():
+            if name is not None and name not in split.column_names:
+                raise PflError(f"data.{option}: no column '{name}'; allowed: {', '.join(split.column_names)}")
+        columns = split.select_columns([name for name in options.values() if name is not None]).with_format("numpy")[:]
+        feature = split.features[self.target]
+        names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
+        clients = None if self.client is None else columns[self.client]
+        return RawData(columns[self.input], columns[self.target], clients, names)
+
+
+def _open(root: Path) -> "Dataset | dict[str, Dataset]":
+    """What ``save_to_disk`` has written, or the splits in Parquet files."""
+    try:
+        from datasets import Dataset, load_from_disk
+    except ImportError as error:
+        raise PflError(f'data: HuggingFace needs pip install "pfl_lightning[datasets]" ({error})') from error
+    if any((root / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        return load_from_disk(str(root))
+    from pyarrow import concat_tables
+    from pyarrow.parquet import read_table
+
+    files = {split: sorted(root.rglob(f"{split}*.parquet")) for split in ("train", "test")}
+    return {split: Dataset(concat_tables(map(read_table, paths))) for split, paths in files.items() if paths}
+
+
+def _splits(dataset: Any) -> tuple["Dataset", "Dataset | None"]:
+    """The samples for training, and those for testing if they are apart."""
+    from datasets import Dataset
+
+    splits = {"train": dataset} if isinstance(dataset, Dataset) else dataset
+    if not isinstance(splits, dict):
+        raise PflError(f"data.dataset: {type(dataset).__name__} is not possible; allowed: a Dataset or a DatasetDict")
+    if "train" not in splits:
+        raise ValueError(f"no split 'train' among {', '.join(map(str, splits)) or 'none'}")
+    return splits["train"], splits.get("test")

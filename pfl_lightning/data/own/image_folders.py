@@ -1,0 +1,136 @@
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import rich.progress
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.data.cache import cached
+from pfl_lightning.data.own.base import OwnData
+from pfl_lightning.data.own.raw import RawData
+from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import reading
+from pfl_lightning.errors import PflError
+
+EXTENSIONS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}  # torchvision's
+FORMATS = ["JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP"]  # others may start programs
+GREY = ("1", "L", "LA")
+COLOR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
+LAYOUTS = "class/picture, client/class/picture, and both below train and test"
+
+Pixels = NDArray[np.uint8]
+
+
+class ImageFolders(OwnData):
+    """Pictures in folders: a folder for each class, or for each client with a folder for each of its classes.
+
+    The pictures are ``class/picture`` or ``client/class/picture`` below ``root``; or below ``root/train`` and, if there
+    is one, ``root/test``, other folders beside them are left out. Files without the extension of a picture are left
+    out as well. Pictures are grey if all are, and decoded once: the pixels are kept in ``root/.pfl_cache``.
+
+    Args:
+        size: Pixels of a side that pictures are resized to. Default: none is resized, and all must be of one size.
+        grey: Whether to make grey pictures of those in colour.
+        kwargs: See ``OwnData``.
+    """
+
+    def __init__(self, size: PositiveInt | None = None, grey: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.size, self.grey = size, grey
+
+    def read(self) -> tuple[RawData, RawData | None]:
+        """Decode the pictures, or read the pixels if they were decoded before.
+
+        Raises:
+            PflError: If there are none, their folders are not as above, or one of them cannot be decoded.
+        """
+        root = Path(self.root)
+        folders = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
+        splits = [pictures for folder in folders if (pictures := _pictures(folder))]
+        everything = [picture for split in splits for picture in split]
+        if len(found := {picture.client is None for picture in everything}) != 1:
+            what = "pictures of both layouts" if found else "no pictures"
+            raise PflError(f"data.root: {what} in '{root}'; allowed: {LAYOUTS}")
+        pixels = self._pixels(root, [picture.path for picture in everything])
+        raw = [_labelled(*each) for each in zip(np.split(pixels, [len(splits[0])]), splits, strict=False)]
+        return raw[0], raw[1] if len(raw) > 1 else None
+
+    def _pixels(self, root: Path, paths: Sequence[Path]) -> Pixels:
+        """Decoded pictures, from the cache where they were decoded before."""
+        name = f"images-{self.size or 'own'}-{'grey' if self.grey else 'color'}"
+        types = {"pixels": torch.uint8}
+        tensors = cached(lambda: {"pixels": decode(paths, self.size, self.grey)}, types, paths, root, name, version=1)
+        return tensors["pixels"].numpy()
+
+
+class _Picture(NamedTuple):
+    """A picture, and the names of the folders that it is in."""
+
+    path: Path
+    label: str
+    client: str | None
+
+
+def decode(paths: Sequence[Path], size: int | None = None, grey: bool = False) -> Tensor:
+    """Decode pictures; progress is shown on a terminal.
+
+    Args:
+        paths: The files.
+        size: Pixels of a side that they are resized to; None for their own.
+        grey: Whether to make them grey.
+
+    Returns:
+        uint8 ``[pictures, channels, height, width]``; with 1 channel if all are grey, otherwise with 3.
+
+    Raises:
+        PflError: If one of them cannot be decoded, or they are not of one size; it names the file.
+    """
+    pictures: list[Pixels] = []
+    for path in rich.progress.track(paths, "Decoding", **on_terminal()):
+        with reading(path, "allowed: pictures of 8 bits a channel; data.size resizes them"):
+            pictures.append(_decode(path, size, grey))
+            if pictures[-1].shape[1:] != pictures[0].shape[1:]:
+                here, first = (" x ".join(map(str, each.shape[:0:-1])) for each in (pictures[-1], pictures[0]))
+                raise ValueError(f"{here} pixels instead of {first}, as '{paths[0]}' has")
+    channels = max(len(picture) for picture in pictures)
+    pixels = np.empty((len(pictures), channels, *pictures[0].shape[1:]), np.uint8)
+    for place, picture in enumerate(pictures):
+        pixels[place] = picture  # a grey one has the same numbers in all channels
+    return torch.from_numpy(pixels)
+
+
+def _decode(path: Path, size: int | None, grey: bool) -> Pixels:
+    """One picture, ``[channels, height, width]``."""
+    with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        if image.mode not in (*GREY, *COLOR):
+            raise ValueError(f"pixels of the mode {image.mode}; allowed: {', '.join((*GREY, *COLOR))}")
+        plain = image.convert("L" if grey or image.mode in GREY else "RGB")
+        if size is not None:
+            plain = plain.resize((size, size), Image.Resampling.BILINEAR)
+        pixels = np.asarray(plain)
+    return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def _pictures(folder: Path) -> list[_Picture]:
+    """The pictures below a folder, in the order of their paths."""
+    pictures = []
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.suffix.lower() in EXTENSIONS and not any(part.startswith(".") for part in parts):
+            if len(parts) not in (2, 3):
+                raise PflError(f"data.root: '{path}' is not in its place; allowed: {LAYOUTS}")
+            pictures.append(_Picture(path, parts[-2], parts[0] if len(parts) == 3 else None))
+    return pictures
+
+
+def _labelled(pixels: Pixels, pictures: Sequence[_Picture]) -> RawData:
+    """Pictures with the names of their classes, and of their clients if there are any."""
+    clients = None if pictures[0].client is None else [str(picture.client) for picture in pictures]
+    return RawData(pixels, [picture.label for picture in pictures], clients)

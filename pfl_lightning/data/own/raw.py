@@ -1,0 +1,219 @@
+"""Arrays of any origin as the tensors that networks and partitions work on."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jsonargparse.typing import register_type
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pfl_lightning.data.labelled import check_each
+from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
+from pfl_lightning.models import InputKind
+
+Array = NDArray[Any]
+PART = 1024  # samples that are made float64 at once
+
+
+class _FromPython:
+    """An option that a settings file cannot hold, such as an array."""
+
+
+def _refuse(value: object) -> None:
+    raise ValueError(f"{value} is not possible; allowed: an array, from Python")
+
+
+register_type(_FromPython, str, _refuse)
+FromPython: Any = _FromPython
+
+
+class RawData(NamedTuple):
+    """Samples as files and other libraries have them: NumPy arrays, tensors or lists.
+
+    Attributes:
+        inputs: Pixels, uint8 ``[samples, height, width]``, ``[samples, channels, height, width]`` or ``[samples,
+            height, width, channels]``: the shorter of the second and the last axis has the channels. Or numbers, float
+            ``[samples, features]`` or of any other shape; with four axes they are images as well. Or tokens counted
+            from 0, any other whole numbers, ``[samples, length]``.
+        targets: Classes, as whole numbers from 0 or as text; or floats for a regression, ``[samples]``.
+        clients: The client that has each sample, as whole numbers or text, ``[samples]``; None if unknown.
+        class_names: Names of the classes that whole numbers count; the numbers themselves if empty.
+    """
+
+    inputs: Any
+    targets: Any
+    clients: Any = None
+    class_names: Sequence[str] = ()
+
+
+def encode_inputs(
+    splits: Sequence[Any], standardize: bool
+) -> tuple[list[Tensor], InputKind, ImageTransform | Numbers | Tokens]:
+    """Inputs as tensors.
+
+    Args:
+        splits: The training inputs, and those for testing if there are any; see ``RawData``.
+        standardize: See ``OwnData``.
+
+    Returns:
+        The tensors of each split, what they are, and what makes network inputs of them.
+
+    Raises:
+        ValueError: If they are neither pixels nor numbers nor tokens.
+    """
+    arrays = [_laid_out(_array(split, "inputs")) for split in splits]
+    if len(found := {(array.shape[1:], array.dtype) for array in arrays}) > 1:
+        shown = " and ".join(sorted(f"{dtype} {list(shape)}" for shape, dtype in found))
+        raise ValueError(f"training and test inputs of {shown}; allowed: of one kind and shape")
+    if arrays[0].dtype == np.int64:
+        return [torch.from_numpy(array) for array in arrays], "tokens", Tokens()
+    is_pixels = arrays[0].dtype == np.uint8
+    if not is_pixels:
+        for array in arrays:
+            check_each(torch.from_numpy(array), torch.from_numpy(np.isfinite(array)), "input", "finite numbers")
+    mean, deviation = moments(arrays[0]) if standardize else (np.zeros(1), np.full(1, 255.0 if is_pixels else 1.0))
+    if is_pixels:
+        transform = ImageTransform(torch.from_numpy(mean / 255).float(), torch.from_numpy(deviation / 255).float())
+        return [torch.from_numpy(array) for array in arrays], "numbers", transform
+    return [_standardized(array, mean, deviation) for array in arrays], "numbers", Numbers()
+
+
+def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Targets as tensors.
+
+    Args:
+        splits: The training targets, and those for testing if there are any; see ``RawData``.
+        class_names: See ``RawData``.
+
+    Returns:
+        Class numbers, int64, or floats for a regression, of each split; and the names of the classes, none for a
+        regression.
+
+    Raises:
+        ValueError: If they are neither classes nor real numbers.
+    """
+    arrays = [_array(split, "targets", axes=1) for split in splits]
+    kinds = {array.dtype.kind for array in arrays}
+    if kinds == {"f"}:
+        return [torch.tensor(array, dtype=torch.get_default_dtype()) for array in arrays], ()
+    if "f" in kinds or ("U" in kinds and len(kinds) > 1):
+        raise ValueError("training and test targets of two types; allowed: one of whole numbers, text and floats")
+    if kinds == {"U"}:
+        targets, class_names = _numbered(arrays)
+    else:
+        targets = [torch.from_numpy(array.astype(np.int64)) for array in arrays]
+        class_names = class_names or _numbers_below(targets)
+    if len(np.unique(arrays[0])) < 2:
+        raise ValueError(f"all targets are {arrays[0][0]}; allowed: two classes or more, or floats for a regression")
+    return targets, tuple(class_names)
+
+
+def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[str, ...]]:
+    """The client that has each sample, as a number.
+
+    Args:
+        splits: Those of the training samples, and those for testing if there are any; see ``RawData``.
+
+    Returns:
+        int64 ``[samples]`` of each split, and the clients' names in sorted order; None and nothing if unknown.
+
+    Raises:
+        ValueError: If they are neither whole numbers nor text, or known for a part of the samples only.
+    """
+    known = [split is not None for split in splits]
+    if not any(known):
+        return [None] * len(splits), ()
+    if not all(known):
+        raise ValueError("clients of training or test samples alone; allowed: of both, or of neither")
+    arrays = [_array(split, "clients", axes=1) for split in splits]
+    if any(array.dtype.kind == "f" for array in arrays):
+        raise ValueError("clients that are floats; allowed: whole numbers or text")
+    numbers, names = _numbered(arrays)
+    return list(numbers), names
+
+
+def moments(inputs: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of each channel of images, of all numbers in rows of pixels, else of each feature.
+
+    Args:
+        inputs: Images ``[samples, channels, height, width]``, pixels ``[samples, pixels]``, or features in the last
+            axis.
+
+    Returns:
+        Two float64 arrays that can be subtracted from an input and divide it. A feature that is constant has the
+        deviation 1; one that is 0 or 1 everywhere, such as a column of a one-hot code, is left as it is: 0 and 1.
+    """
+    is_image = inputs.ndim == 4
+    is_row = inputs.dtype == np.uint8 and not is_image
+    kept = (1,) if is_image else () if is_row else (inputs.ndim - 1,)
+    axes = tuple(axis for axis in range(inputs.ndim) if axis not in kept)
+    shape = tuple(inputs.shape[axis] if axis in kept else 1 for axis in range(inputs.ndim))[1:]
+    parts = [inputs[start : start + PART] for start in range(0, len(inputs), PART)]
+    count = inputs.size // max(1, int(np.prod(shape)))
+    mean = sum(part.sum(axes, dtype=np.float64) for part in parts).reshape(shape) / count
+    squares = sum(np.square(part - mean).sum(axes) for part in parts)
+    deviation = np.sqrt(squares.reshape(shape) / count)
+    deviation[deviation <= np.finfo(np.float32).eps * np.abs(mean)] = 1
+    if not (is_image or is_row):
+        is_indicator = ((inputs == 0) | (inputs == 1)).all(axes).reshape(shape)
+        mean[is_indicator], deviation[is_indicator] = 0, 1
+    return mean, deviation
+
+
+def _standardized(array: Array, mean: Array, deviation: Array) -> Tensor:
+    """Shift and scale in float64, and keep the result in torch's default float type."""
+    result = torch.empty(array.shape)
+    for start in range(0, len(array), PART):
+        part = slice(start, start + PART)
+        result[part] = torch.from_numpy((array[part] - mean) / deviation)
+    return result
+
+
+def _array(values: Any, name: str, axes: int | None = None) -> Array:
+    """An array of numbers or text, of the type of the machine, with so many axes."""
+    array = np.asarray(values.detach().cpu().numpy() if isinstance(values, Tensor) else values)
+    if array.dtype.kind == "S" or (array.dtype == object and all(isinstance(each, str) for each in array.flat)):
+        array = array.astype(str)
+    kinds, allowed = ("biufU", "numbers or text") if axes else ("biuf", "numbers, all of one shape")
+    if array.dtype.kind not in kinds:
+        raise ValueError(f"{name} of the type {array.dtype}; allowed: {allowed}")
+    if axes and array.ndim != axes:
+        raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: [samples], one for each sample")
+    if not array.size:
+        raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: at least one sample")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _laid_out(array: Array) -> Array:
+    """A copy of inputs as uint8, floats or int64, with channels in front of height and width."""
+    if array.ndim < 2:
+        raise ValueError(f"inputs of the shape {list(array.shape)}; allowed: [samples, features] and more axes")
+    is_pixels = array.dtype == np.uint8
+    if array.dtype.kind in "iu" and not is_pixels:
+        if array.ndim > 2:
+            allowed = "uint8 pixels, floats, or tokens [samples, length]"
+            raise ValueError(f"inputs of the type {array.dtype} and the shape {list(array.shape)}; allowed: {allowed}")
+        return np.array(array, np.int64)
+    if array.ndim == 3 and is_pixels:
+        array = array[:, None]
+    if array.ndim == 4 and array.shape[-1] < array.shape[1]:
+        array = np.moveaxis(array, -1, 1)
+    return np.array(array, np.float32 if array.dtype.kind == "b" else array.dtype, order="C")
+
+
+def _numbered(arrays: Sequence[Array]) -> tuple[list[Tensor], tuple[str, ...]]:
+    """The place of each value among all values in sorted order, and these."""
+    names, numbers = np.unique(np.concatenate(arrays), return_inverse=True)
+    splits = np.split(numbers, np.cumsum([len(array) for array in arrays])[:-1])
+    return [torch.from_numpy(split) for split in splits], tuple(map(str, names))
+
+
+def _numbers_below(targets: Sequence[Tensor]) -> tuple[str, ...]:
+    """Names of the classes that whole numbers count."""
+    samples = sum(len(split) for split in targets)
+    for split in targets:
+        allowed = "classes counted from 0, fewer than there are samples, or floats for a regression"
+        check_each(split, (split >= 0) & (split < samples), "label", allowed)
+    return tuple(str(number) for number in range(1 + max(int(split.max()) for split in targets)))

@@ -1,0 +1,64 @@
+"""The model of one client as an ordinary module."""
+
+from copy import deepcopy
+from typing import Any, NoReturn, cast
+
+import torch
+from torch import Tensor, nn
+
+from pfl_lightning.client import Examples
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
+from pfl_lightning.tree import Params, select
+
+
+class NeedsSamplesError(PflError):
+    """A model is trained on the client's samples before it is evaluated, and there are none."""
+
+
+class WithoutSamples:
+    """Stands in for the examples of clients whose samples are not at hand: only their ids are known.
+
+    Args:
+        ids: Client ids, ``[clients]``.
+    """
+
+    def __init__(self, ids: Tensor) -> None:
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NeedsSamplesError(name)
+
+
+def examples_of(client: int, data: FederatedDataModule | None, num_clients: int, device: torch.device) -> Examples:
+    """The training examples of one client, or what stands in for them if there is no data set.
+
+    Args:
+        client: The client's id.
+        data: The data set that the clients' samples are from.
+        num_clients: Number of clients of the method.
+        device: Where the method is.
+
+    Raises:
+        PflError: If there is no such client, or the data set has other clients.
+    """
+    if not 0 <= client < num_clients:
+        raise PflError(f"client: {client} is not possible; allowed: 0 to {num_clients - 1}")
+    ids = torch.tensor([client], device=device)
+    if data is None:
+        return cast(Examples, WithoutSamples(ids))
+    if data.judged_clients != num_clients or data.new_clients:
+        raise PflError(f"data: {data.judged_clients} clients are not possible; allowed: the {num_clients} of the run")
+    data.prepare_data()
+    data.setup()
+    return data.tables["train"].examples(ids.cpu()).to(device)
+
+
+def module_of(network: nn.Module, params: Params) -> nn.Module:
+    """A copy of a network with the tensors of the only client of a cohort, in evaluation mode."""
+    module: Any = deepcopy(network)
+    module.load_state_dict(select(params.client(0), module.state_dict()))
+    return cast(nn.Module, module.eval())

@@ -1,0 +1,245 @@
+"""Searches whose runs are not run: a trial's score is a function of its settings."""
+
+import csv
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from pfl_lightning.callbacks import RoundCheckpoint
+from pfl_lightning.cli import main, search
+from pfl_lightning.cli.planning import PlannedRun
+from pfl_lightning.cli.search import planned_searches
+from pfl_lightning.cli.spaces import Range, distributions, space_of
+from pfl_lightning.errors import PflError
+
+SPACE = ["model.lr=log:0.001..1", "model.epochs=1,2"]
+BEST = -1.5  # decimal logarithm of the best rate
+MONITOR = "val/global/accuracy/mean"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_a_method(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    Path("fedavg.yaml").write_text("model: {class_path: FedAvg}")
+
+
+class Pretended:
+    """Executes no run; from one on it is asked to stop, and rates above some fail."""
+
+    def __init__(self, stops_at=math.inf, highest=1.0):
+        self.signal, self.stops_at, self.highest, self.names = 0, stops_at, highest, []
+
+    def execute_all(self, runs):
+        folders = []
+        for run in runs:
+            self.signal = 2 * (len(self.names) >= self.stops_at)
+            self.names.append(run.name)
+            failed = self.signal or run.settings["model"]["init_args"]["lr"] > self.highest
+            folders.append(None if failed else run.folder)
+        return folders
+
+
+def quickly_planned(number, method, values, seed, passed, out):
+    """A run with the few settings that these tests read."""
+    model = {key.partition(".")[2]: yaml.safe_load(value) for key, value in values.items()}
+    options = dict(word.removeprefix("--trainer.").split("=") for word in passed)
+    settings = {
+        "seed_everything": seed,
+        "trainer": {"max_steps": 100, "default_root_dir": "runs", **options},
+        "model": {"class_path": "FedAvg", "init_args": model},
+        "data": {"class_path": "Digits", "init_args": {"root": "data"}},
+        "checkpoint": {"monitor": None},
+    }
+    called = ", ".join([Path(method).stem, *(f"{key}={value}" for key, value in model.items()), f"seed {seed}"])
+    return PlannedRun(f"{number} {called}", Path(called), [], settings)
+
+
+@pytest.fixture
+def scores(monkeypatch):
+    monkeypatch.setattr(search, "planned_run", quickly_planned)
+
+    def score(run):
+        model = run.settings["model"]["init_args"]
+        off = math.log10(model["lr"]) - BEST
+        return 1 - off**2 - 0.1 * (model["epochs"] == 1) + 0.001 * run.settings["seed_everything"], MONITOR
+
+    monkeypatch.setattr(search, "score_of", score)
+
+
+def found(trials, sweep=None, at_once=1, out="sweep", seeds=(1, 2), passed=(), space=SPACE):
+    (each,) = planned_searches(["fedavg.yaml"], space, seeds, passed, Path(out))
+    done = each.run(trials, at_once, sweep or Pretended())
+    with (each.folder / "trials.csv").open(newline="") as file:
+        return done, list(csv.DictReader(file))
+
+
+def test_the_best_settings_are_found_and_written(capsys, scores):
+    done, rows = found(25)
+    best = max(rows, key=lambda row: float(row["score"]))
+    assert done
+    assert len(rows) == 25
+    assert abs(math.log10(float(best["model.lr"])) - BEST) < 0.15
+    assert best["model.epochs"] == "2"
+    for row in rows:
+        assert float(row["score"]) == pytest.approx((float(row["seed_1"]) + float(row["seed_2"])) / 2)
+    settings = yaml.safe_load(Path("sweep/search/fedavg/best.yaml").read_text())
+    assert settings["model"]["init_args"]["lr"] == float(best["model.lr"])
+    assert settings["model"]["init_args"]["epochs"] == 2
+    assert not {"seed_everything", "default_root_dir"} & {*settings, *settings["trainer"]}
+    told = capsys.readouterr().out
+    assert f"fedavg: model.lr={best['model.lr']}, model.epochs=2: {MONITOR} {float(best['score']):.4f}" in told
+    assert "pfl fit --config sweep/search/fedavg/best.yaml" in told
+
+
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores):
+    _, straight = found(12, out="straight")
+    done, _ = found(12, Pretended(stops_at=9), out="resumed")  # in the fifth trial, between its two seeds
+    assert not done
+    sweep = Pretended()
+    _, resumed = found(12, sweep, out="resumed")
+    assert resumed == straight
+    assert len(sweep.names) == 2 * 8
+    assert sweep.names[0].startswith("trial 5/12, fedavg, lr=")
+    assert found(12, again := Pretended(), out="resumed")[1] == straight
+    assert not again.names
+    assert found(13, out="resumed")[1][:12] == straight
+
+
+def test_another_first_seed_tries_other_settings(scores):
+    one, other = (found(3, out=f"of-{seed}", seeds=[seed])[1] for seed in (1, 2))
+    assert [row["model.lr"] for row in one] != [row["model.lr"] for row in other]
+
+
+def test_a_trial_with_a_failed_run_has_no_score_and_the_search_avoids_its_like(scores):
+    done, rows = found(30, Pretended(highest=0.01))
+    failed = [row for row in rows if not row["score"]]
+    assert done
+    assert failed
+    assert {row["model.lr"] for row in failed} == {row["model.lr"] for row in rows if float(row["model.lr"]) > 0.01}
+    late = rows[20:]
+    assert sum(row in failed for row in late) < len(late) / 2
+
+
+def test_a_loss_is_searched_for_its_smallest_value_and_shown_as_it_is(scores, monkeypatch):
+    monkeypatch.setattr(
+        search, "score_of", lambda run: (-run.settings["model"]["init_args"]["lr"], "val/global/loss/mean")
+    )
+    _, rows = found(12)
+    assert all(row["score"] == row["seed_1"] == row["model.lr"] for row in rows)
+    best = yaml.safe_load(Path("sweep/search/fedavg/best.yaml").read_text())["model"]["init_args"]["lr"]
+    assert best == min(float(row["model.lr"]) for row in rows)
+
+
+def test_a_search_without_a_score_is_not_done(scores):
+    assert not found(2, Pretended(highest=0.0))[0]
+    assert not Path("sweep/search/fedavg/best.yaml").exists()
+
+
+def test_several_trials_can_run_at_once(scores):
+    sweep = Pretended()
+    done, rows = found(5, sweep, at_once=2)
+    assert done
+    assert [row["trial"] for row in rows] == list("12345")
+    assert len(sweep.names) == 10
+
+
+@pytest.mark.parametrize(
+    ("word", "values", "distribution"),
+    [
+        ("a=1..5", Range(1, 5, False), IntDistribution(1, 5)),
+        ("a=log:1..1000", Range(1, 1000, True), IntDistribution(1, 1000, log=True)),
+        ("a=0.0..1", Range(0.0, 1.0, False), FloatDistribution(0.0, 1.0)),
+        ("a=log:1e-4..1", Range(1e-4, 1.0, True), FloatDistribution(1e-4, 1.0, log=True)),
+        ("a=1,2,null", ["1", "2", "null"], CategoricalDistribution(["1", "2", "null"])),
+        ("a=MLP,LeNet5", ["MLP", "LeNet5"], CategoricalDistribution(["MLP", "LeNet5"])),
+    ],
+)
+def test_ranges_and_choices(word, values, distribution):
+    space = space_of([word])
+    assert space == {"a": values}
+    assert distributions(space) == {"a": distribution}
+
+
+def test_drawn_numbers_are_short_and_within_their_range():
+    tight = Range(0.12345678, 0.12345679, False)
+    assert tight.low <= float(tight.word(0.123456785)) <= tight.high
+    assert Range(1e-9, 1.0, True).word(1.23456789e-7) == "1.235e-07"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("model.lr=1..0.1", "search: model.lr=1..0.1 is not possible; allowed: low..high, or log:low..high"),
+        ("model.lr=log:0..1", "search: model.lr=log:0..1 is not possible"),
+        ("model.lr=0.1..", "search: model.lr=0.1.. is not possible"),
+        ("model.lr=a..b", "search: model.lr=a..b is not possible"),
+        ("model.lr=.nan..1", "search: model.lr=.nan..1 is not possible"),
+        ("model.lr=1...inf", "search: model.lr=1...inf is not possible"),
+        ("model.lr=lin:0.1..1", "search: model.lr=lin:0.1..1 is not possible"),
+        ("model.lr", "search: model.lr is not possible; allowed: a setting and its values"),
+        ("model.lr=1,1", "search: model.lr=1 is listed twice"),
+        ("model.lr=0.1..1 --search model.lr=1,2", "search: model.lr is listed twice"),
+        ("model.lr=-1..1", "model.lr: -1 is not possible; allowed: a number v with v>0"),
+        ("model.epochs=0.5..1", "model.epochs: 0.5 is not possible; allowed: a whole number"),
+        ("model.lrr=0.1..1", "model.lrr: FedAvg has no such option"),
+        ("seed_everything=1..9", "--seed_everything is not possible, the sweep sets it"),
+        ("config=a,b", "search: config is not possible; allowed: options of"),
+        ("data.val_fraction=0.1..0.5", "search: data.val_fraction is not possible, trials are judged by it"),
+        ("checkpoint.monitor=a,b", "search: checkpoint.monitor is not possible, trials are judged by it"),
+        ("model.lr=0.1..1 --vary model.epochs=1,2", "vary: not possible with search; allowed: one of them"),
+        ("model.lr=0.1..1 --trials 0", "trials: 0 is not possible"),
+        ("model.lr=0.1..1 -- --data.val_fraction=0", "data.val_fraction: 0 leaves nothing to search by"),
+        (
+            "model.lr=0.1..1 -- --checkpoint.monitor=test/global/accuracy/mean",
+            "checkpoint.monitor: test/global/accuracy/mean is not possible with search; allowed: a name starting with",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, line, capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "--methods", "fedavg.yaml", "--seeds", "1", "--search", *words.split()])
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith(f"pfl: error: {line}")
+    assert list(map(str, Path().iterdir())) == ["fedavg.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"seeds": [1]}, r"^seeds: \[1, 2\] in 'sweep/search/fedavg/study.log', \[1\] now; keep the old value"),
+        ({"space": ["model.lr=log:0.01..1", SPACE[1]]}, "^search model.lr: log:0.001..1.0 in .*, log:0.01..1.0 now"),
+        ({"passed": ["--trainer.max_steps=7"]}, "^trainer.max_steps: 100 in .*, 7 now; .* choose another --out"),
+    ],
+)
+def test_a_search_does_not_go_on_with_other_settings(changes, line, scores):
+    found(1)
+    with pytest.raises(PflError, match=line):
+        found(2, **changes)
+
+
+def test_a_missing_library_gets_a_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(PflError, match=r'^search: needs pip install "pfl_lightning\[search\]"'):
+        found(1)
+
+
+def test_the_score_is_that_of_the_best_checkpoint():
+    state = {RoundCheckpoint().state_key: {"best_score": 0.75, "best_round": 3}}
+
+    class Finished:
+        def resume(self):
+            return self
+
+        content = {"callbacks": state, "monitor": MONITOR}  # noqa: RUF012
+
+    assert search.score_of(Finished()) == (0.75, MONITOR)
+    state[RoundCheckpoint().state_key]["best_score"] = -math.inf
+    with pytest.raises(
+        PflError, match=r"^search: val/global/accuracy/mean was not logged; allowed: data with validation"
+    ):
+        search.score_of(Finished())

@@ -1,0 +1,137 @@
+"""W&B and MLflow with the real libraries and without a network: one process per run, as on a command line."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pfl_lightning.cli.loggers import cells_after, log_once
+from pfl_lightning.cli.trackers import libraries_within
+
+RUN = Path("runs/FedAvg-Digits/version_0")
+TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
+QUICK = ["--trainer.enable_progress_bar=false", "--trainer.val_check_interval=2"]
+BOTH = ["--trainer.logger=WandbLogger", "--trainer.logger.offline=true", "--trainer.logger+=MLFlowLogger"]
+CUT_OFF = "round,train/loss,val/global/accuracy/mean\r\n0,,0.1\r\n1,2.0,\r\n2,1.5,0.2\r\n3,1.2"
+
+
+@pytest.fixture
+def places(tmp_path):
+    """A working folder with a file of the user's, a home and a folder for temporary files."""
+    for name in ("work", "home", "tmp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "work" / "config.yaml").write_text("trainer: {}\n")
+    return tmp_path
+
+
+def pfl(places: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process that must end."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "MLFLOW", "XDG"))}
+    package = str(Path(__file__).parents[2])
+    own = {"HOME": str(places / "home"), "TMPDIR": str(places / "tmp"), "PYTHONPATH": package}
+    command = [sys.executable, "-m", "pfl_lightning", *words]
+    return subprocess.run(
+        command, cwd=places / "work", env=kept | own, capture_output=True, text=True, check=True, timeout=300
+    )
+
+
+def files_of(places: Path) -> set[Path]:
+    """All files that are not the run's, but for torch's own and matplotlib's."""
+    found = {path.relative_to(places) for path in places.rglob("*") if path.is_file()}
+    theirs = ("tmp/torchinductor", "home/.cache/matplotlib", "home/.config/matplotlib", "tmp/matplotlib")
+    return {path for path in found if not str(path).startswith(theirs) and not path.is_relative_to("work" / RUN)}
+
+
+def points(run: Path) -> list[tuple[str, int, float]]:
+    """What MLflow has of a run: names, rounds and values, in their order."""
+    with sqlite3.connect(run / "mlflow/mlflow.db") as store:
+        rows = store.execute("select key, step, value from metrics order by key, step").fetchall()
+    store.close()
+    return rows
+
+
+@pytest.mark.slow
+def test_a_run_with_wandb_and_mlflow_stays_in_its_folder_and_continues_there(places):
+    run, before = places / "work" / RUN, files_of(places)
+    pfl(places, "fit", *TINY, *QUICK, *BOTH, "--trainer.max_steps=3")
+    first = yaml.safe_load((run / "loggers.yaml").read_text())
+    pfl(places, "fit", *TINY, *QUICK, *BOTH, "--trainer.max_steps=4", "--ckpt_path=last")
+    assert yaml.safe_load((run / "loggers.yaml").read_text()) == first
+    assert files_of(places) == before, "nothing outside of the run's folder"
+
+    assert len(list((run / "wandb").glob(f"offline-run-*-{first['WandbLogger']}/*.wandb"))) == 2
+    pictures = [path.name.rpartition("_")[0] for path in run.glob("wandb/offline-run-*/files/media/images/*/*.png")]
+    assert any(name.startswith("partition") for name in pictures)
+
+    names = {name for name, _, _ in points(run)}
+    assert {"train/loss", "test/global/accuracy/mean", "time/total"} <= names
+    assert [step for name, step, _ in points(run) if name == "train/loss"] == [1, 2, 3, 4]
+    assert [step for name, step, _ in points(run) if name == "val/global/accuracy/mean"] == [0, 2, 3, 4]
+    with sqlite3.connect(run / "mlflow/mlflow.db") as store:
+        settings = dict(store.execute("select key, value from params").fetchall())
+        runs = store.execute("select run_uuid, status from runs").fetchall()
+    store.close()
+    assert settings["model.network.hidden"] == "[4]"
+    assert settings["trainer.max_steps"] == "3", "MLflow keeps what the run began with"
+    assert runs == [(first["MLFlowLogger"], "FINISHED")]
+    drawn = run / "mlflow/artifacts" / first["MLFlowLogger"] / "artifacts/test/global/error_by_samples"
+    assert {path.name for path in drawn.iterdir()} == {"000000.png", "000003.png", "000004.png"}
+
+
+def test_the_environment_of_the_user_wins_and_is_restored(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_CACHE_DIR", "mine")
+    monkeypatch.delenv("WANDB_NAME", raising=False)
+    before = dict(os.environ)
+    with libraries_within(tmp_path / "FedAvg-Digits" / "version_0"):
+        assert os.environ["WANDB_CACHE_DIR"] == "mine"
+        assert os.environ["WANDB_NAME"] == "FedAvg-Digits/version_0"
+        os.environ["WANDB_MODE"] = "dryrun"  # as Lightning does
+    assert dict(os.environ) == before
+
+
+class Recorded:
+    """A logger that cannot take back what it was told."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, str]] = []
+
+    def log_metrics(self, metrics, step=None):
+        self.points += [(step, name) for name in metrics]
+
+
+def test_what_a_killed_run_has_logged_after_its_checkpoint_is_not_logged_twice(tmp_path):
+    (tmp_path / "metrics.csv").write_text(CUT_OFF, newline="")
+    known = cells_after(tmp_path / "metrics.csv", 1)
+    logger = Recorded()
+    log_once(logger, known)
+    for step in (2, 3, 4):
+        logger.log_metrics({"train/loss": 1.0, "epoch": 0}, step)
+        logger.log_metrics({"val/global/accuracy/mean": 0.3, "epoch": 0}, step)
+    told = [point for point in logger.points if point[1] != "epoch"]
+    assert told == [
+        (3, "val/global/accuracy/mean"),
+        (4, "train/loss"),
+        (4, "val/global/accuracy/mean"),
+    ]
+    assert known == {(2, "train/loss"), (2, "val/global/accuracy/mean"), (3, "train/loss")}
+
+
+@pytest.mark.parametrize(("logger", "extra"), [("WandbLogger", "wandb"), ("MLFlowLogger", "mlflow")])
+def test_a_missing_library_gets_a_line_with_its_extra(logger, extra, tmp_path, monkeypatch, capsys):
+    from lightning.pytorch.loggers import mlflow, wandb
+
+    from pfl_lightning.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    monkeypatch.setattr(wandb, "_WANDB_AVAILABLE", False)
+    monkeypatch.setattr(mlflow, "_MLFLOW_AVAILABLE", False)
+    with pytest.raises(SystemExit):
+        main(["fit", *TINY, *QUICK, f"--trainer.logger={logger}"])
+    line = f'pfl: error: trainer.logger: {logger} needs {extra}: pip install "pfl_lightning[{extra}]"\n'
+    assert capsys.readouterr().err == line
+    assert not Path("runs").exists()
