@@ -125,6 +125,18 @@ def makes_network(function: Any) -> bool:
     return isinstance(returned, type) and issubclass(returned, nn.Module)
 
 
+def origin(given: Any) -> Any:
+    """The class or function that a ``partial``, or a factory that the parser has made, calls; else what is given."""
+    while isinstance(given, partial):
+        given = next((argument for argument in reversed(given.args) if isinstance(argument, type)), given.func)
+    return given
+
+
+def import_path(given: Any) -> str | None:
+    """The import path of a function, a class or a factory of its objects, or of the class of an object; or None."""
+    return None if given is None else _named(origin(given))
+
+
 def _named(value: Any) -> str:
     """A function, or an object that can be called, by its import path."""
-    return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__name__)}"
+    return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"

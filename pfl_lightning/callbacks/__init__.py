@@ -1,5 +1,6 @@
 from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
 from pfl_lightning.callbacks.client_histograms import ClientHistograms
+from pfl_lightning.callbacks.client_metrics import ClientMetrics
 from pfl_lightning.callbacks.client_scatter import ClientScatter
 from pfl_lightning.callbacks.cosine_maps import CosineMaps
 from pfl_lightning.callbacks.cost_note import CostNote
@@ -18,6 +19,7 @@ from pfl_lightning.callbacks.topology_figure import TopologyFigure
 
 __all__ = [
     "ClientHistograms",
+    "ClientMetrics",
     "ClientScatter",
     "CosineMaps",
     "CostNote",

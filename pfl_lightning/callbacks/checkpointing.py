@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -19,6 +19,7 @@ from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DamagedError, check_state, check_training, method_of, read_checkpoint
+from pfl_lightning.metrics import ClientMetric
 from pfl_lightning.quantity import ACCURACY, LOSS
 
 LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name}
@@ -158,7 +159,9 @@ class RoundCheckpoint(Checkpoint):
         if self.monitor is not None and monitor not in logged:
             known = ", ".join(name for name in logged if name.startswith("val/"))
             raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        sign = -1 if LOWER_IS_BETTER & set(monitor.split("/")) else 1
+        others = [cast(ClientMetric, metric) for metric in method_of(trainer.lightning_module).others.values()]
+        falling = {metric.quantity.name for metric in others if not metric.quantity.higher_is_better}
+        sign = -1 if (LOWER_IS_BETTER | falling) & set(monitor.split("/")) else 1
         score = sign * float(logged.get(monitor, -sign * torch.inf))
         if is_best := score > self.best_score:
             self.best_score, self.best_round = score, trainer.global_step

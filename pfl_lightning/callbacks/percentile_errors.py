@@ -7,7 +7,7 @@ from pfl_lightning.bounds import OpenUnitInterval, Percentile
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, continue_table, continues, folder_of, last_round, save_table
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.metrics import ClientScores, client_percentiles, superquantile
+from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
 from pfl_lightning.quantity import ACCURACY
 
 
@@ -76,6 +76,12 @@ class PercentileErrors(pl.Callback):
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
                 _log(method, f"{name}/{quantity.error_name}", summary)
             rows += client_rows(name, scores)
+        add_columns(method, rows)
+        for tag, other in method.others.items():
+            assert isinstance(other, ClientMetric)
+            with other.sync_context():
+                _, samples, values = other.scores()
+            _log(method, tag, self._summary(values, samples, other.quantity.higher_is_better))
         if self.csv is not None:
             self.csv.write(method.clock.rounds, rows)
 
@@ -101,3 +107,15 @@ def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
         {"split": split, "model": model, "client": client, "samples": samples, "correct": correct, "loss": loss}
         for client, samples, correct, loss in zip(*columns, strict=True)
     ]
+
+
+def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
+    """Add the clients' values of other metrics to their rows."""
+    places = {(row["split"], row["model"], row["client"]): row for row in rows}
+    for tag, metric in method.others.items():
+        assert isinstance(metric, ClientMetric)
+        with metric.sync_context():
+            ids, _, values = metric.scores()
+        split, model, name = tag.split("/")
+        for client, value in zip(ids.tolist(), values.tolist(), strict=True):
+            places[split, model, client][name] = value

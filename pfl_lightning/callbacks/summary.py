@@ -1,3 +1,5 @@
+from typing import cast
+
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
@@ -7,8 +9,9 @@ from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
-from pfl_lightning.methods import method_of
-from pfl_lightning.metrics import density
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.metrics import ClientMetric, density
+from pfl_lightning.quantity import Quantity
 from pfl_lightning.server import PrivateSums
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
@@ -27,7 +30,7 @@ class RunSummary(pl.Callback):
         if not trainer.is_global_zero:
             return
         console = Console()
-        console.print(self._table(trainer, pl_module, "test"))
+        self._print_tables(console, trainer, pl_module, "test")
         method = method_of(pl_module)
         if why := early_stop(trainer):
             rounds = f"round {trainer.global_step} of {trainer.max_steps}"
@@ -60,16 +63,22 @@ class RunSummary(pl.Callback):
 
     def _print_judged(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
         console = Console()
-        console.print(self._table(trainer, pl_module, split))
+        self._print_tables(console, trainer, pl_module, split)
         if trainer.ckpt_path:
             console.print(f"Checkpoint:     {trainer.ckpt_path}", soft_wrap=True)
         for table in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(table, EvaluationTable) and table.path:
                 console.print(f"Each client:    {table.path}", soft_wrap=True)
 
-    def _table(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> Table:
+    def _print_tables(self, console: Console, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
+        """Print one table for the score and one for each other metric."""
         method = method_of(pl_module)
-        quantity = method.metrics[f"{split}/{method.evaluated_models[0]}"].quantity
+        name = f"{split}/{method.evaluated_models[0]}"
+        others = [cast(ClientMetric, metric) for key, metric in method.others.items() if key.startswith(f"{name}/")]
+        for quantity in (method.metrics[name].quantity, *(metric.quantity for metric in others)):
+            console.print(self._table(trainer, method, split, quantity))
+
+    def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
         judged = "New clients" if federated(trainer).new_clients else "Clients"
         title = f"{judged}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")

@@ -30,6 +30,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "enable_checkpointing": (None, True),
     "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
 }
+MAY_BE_SEVERAL = {"ClientMetrics"}  # callbacks that a run may have with different options
 PLAIN = (str, int, float, dict)  # values of trainer options that are no classes, which check themselves
 
 
@@ -66,7 +67,7 @@ def check_trainer(trainer: Namespace) -> None:
     if trainer.default_root_dir is None:
         raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
     names = [name for name, _ in named_callbacks(trainer.callbacks)]
-    if twice := {name for name in names if names.count(name) > 1}:
+    if twice := {name for name in names if names.count(name) > 1} - MAY_BE_SEVERAL:
         raise PflError(f"trainer.callbacks: {twice.pop()} is listed twice; allowed: once (null clears the list)")
     if len(doublings := [name for name in names if is_doubling(name)]) > 1:
         raise PflError(f"trainer.callbacks: {' with '.join(doublings)} is not possible; allowed: one of them")

@@ -36,7 +36,8 @@ _EXPECTED = re.compile(
 )
 _LITERAL = re.compile(r"^Expected a (?:typing\.)?Literal\[(.+?)\](?:\. Got|$)")
 _BASE = re.compile(
-    r"subclass of ([A-Z]\w*)|\.([A-Z]\w*)\] expects a function or a callable class|^Subtypes: \[.*?\.([A-Z]\w*)'>"
+    r"subclass of ([A-Z]\w*)|\.([A-Z]\w*)\] expects a function or a callable class"
+    r"|^Subtypes: \[.*?\.([A-Z]\w*)(?:'>|\], <)"
 )
 _NO_CLASS = re.compile(r"import path|subclass|expects a function or a callable class|Expected a path but")
 _OTHERS = {"network": ["the import path of a torch module, or of a function annotated to return one"]}

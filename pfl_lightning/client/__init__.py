@@ -1,26 +1,45 @@
 from pfl_lightning.client.after_steps import Follow, Masked
 from pfl_lightning.client.engine import BackendName, Engine
 from pfl_lightning.client.examples import Examples, Samples, largest_first
+from pfl_lightning.client.losses import (
+    STANDARD,
+    Loss,
+    LossFunction,
+    OwnLoss,
+    loss_of_samples,
+    sample_losses,
+    try_loss,
+)
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, Total, total
 from pfl_lightning.client.phase import Gradient, Phase
+from pfl_lightning.client.predictions import Collected, Predictions
 from pfl_lightning.client.rehearsal import Cost, Rehearsal
 
 __all__ = [
+    "STANDARD",
     "BackendName",
+    "Collected",
     "Correlation",
     "Cost",
     "Engine",
     "Examples",
     "Follow",
     "Gradient",
+    "Loss",
+    "LossFunction",
     "Masked",
+    "OwnLoss",
     "Penalty",
     "Phase",
+    "Predictions",
     "Proximity",
     "Rehearsal",
     "Samples",
     "SmoothL1",
     "Total",
     "largest_first",
+    "loss_of_samples",
+    "sample_losses",
     "total",
+    "try_loss",
 ]

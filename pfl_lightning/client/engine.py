@@ -1,6 +1,6 @@
 """The local work of clients: ``train`` runs declared phases, ``each`` maps any function of one client's tensors."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from math import prod
 from typing import Literal
 
@@ -25,8 +25,9 @@ from pfl_lightning.client.layers import (
     set_mode,
     shared_layers,
 )
-from pfl_lightning.client.losses import hits, sample_losses
+from pfl_lightning.client.losses import STANDARD, Loss, hits
 from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.predictions import Predictions
 from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
@@ -52,6 +53,7 @@ class Engine:
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Told how many more samples were visited, as the work goes on. A sample counts once each time that its
             gradient is taken, frozen layers run on it, or it is scored.
+        loss: The loss.
 
     Attributes:
         choices: Which backend ran, and why, by the layers that were trained.
@@ -66,8 +68,10 @@ class Engine:
         backend: BackendName = "auto",
         chunk_size: int | None = None,
         report: Callable[[float], None] = unheard,
+        loss: Loss = STANDARD,
     ) -> None:
         self.network, self.requested, self.chunk_size, self.report = network, backend, chunk_size, report
+        self.loss = loss
         self.trainable = frozenset(name for name, _ in network.named_parameters())
         self.has_batch_norm = has_layers(network, BATCH_NORM)
         self.choices: dict[str, str] = {}
@@ -153,7 +157,7 @@ class Engine:
         epochs = Epochs(
             examples, phase, key, lambda inputs: self._features(leading, received, inputs, epochs.computed), dtype
         )
-        steps = backend.steps(network, received.without(leading.state_dict()), rows, phase, epochs.fixed)
+        steps = backend.steps(network, received.without(leading.state_dict()), rows, phase, self.loss, epochs.fixed)
         self._note(network, backend, rows, steps)
         batches, draws = epochs.batches, is_random(network)
         for number, epoch in enumerate(epochs):
@@ -203,6 +207,7 @@ class Engine:
                 _, grads = loss_gradient(
                     backend.forward,
                     network,
+                    self.loss,
                     moving,
                     select(moving.own, names),
                     self._features(leading, received.take(there), some.gather(every)),
@@ -251,24 +256,39 @@ class Engine:
         return torch.cat(found)
 
     @torch.no_grad()
-    def score(self, examples: Examples, params: Params) -> tuple[Tensor, Tensor]:
+    def predictions(self, examples: Examples, params: Params) -> Iterator[Predictions]:
+        """Outputs of each client's model for its examples, some examples at a time.
+
+        Args:
+            examples: Examples of the cohort; a client may have none.
+            params: All tensors of the network.
+        """
+        self.network.eval()
+        for there, some in examples.windows(SAMPLES_AT_ONCE):
+            every = some.positions
+            outputs = self._outputs(self.network, params.take(there), some.gather(every), int(some.counts.sum()))
+            yield Predictions(there, outputs, some.targets(every), some.present)
+
+    def score(
+        self, examples: Examples, params: Params, *others: Callable[[Predictions], None]
+    ) -> tuple[Tensor, Tensor]:
         """Evaluate each client's model on its examples.
 
         Args:
             examples: Held-out examples of the cohort; a client may have none.
             params: All tensors of the network.
+            others: Who else is shown the predictions.
 
         Returns:
             Number of correct predictions, and sum of the losses, per client, ``[cohort]`` each.
         """
-        self.network.eval()
         counts = examples.device_counts
         correct = torch.zeros_like(counts)
         losses = next(self.network.parameters()).new_zeros(len(counts), device=counts.device)
-        for there, some in examples.windows(SAMPLES_AT_ONCE):
-            every, present = some.positions, some.present
-            outputs = self._outputs(self.network, params.take(there), some.gather(every), int(some.counts.sum()))
-            targets = some.targets(every)
+        for found in self.predictions(examples, params):
+            there, outputs, targets, present = found
             correct[there] += (hits(outputs, targets) & present).sum(1)
-            losses[there] += (sample_losses(outputs, targets) * present).sum(1)
+            losses[there] += (self.loss(outputs, targets) * present).sum(1)
+            for other in others:
+                other(found)
         return correct, losses

@@ -1,29 +1,172 @@
-"""The loss, chosen by the type of the targets and the number of outputs; its gradient is always prediction - target.
+"""The losses of samples: the standard one, by formula, and a user's own.
 
-Floating-point targets: half the squared error of the single output. Class labels with one output: logistic loss of the
-labels 0 and 1. Class labels with several outputs: softmax cross-entropy.
+The standard loss is chosen by the type of the targets and the number of outputs, and its gradient is always prediction
+- target. Floating-point targets: half the squared error of the single output. Class labels with one output: logistic
+loss of the labels 0 and 1. Class labels with several outputs: softmax cross-entropy.
 """
 
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Protocol
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.loss import _Loss as TorchLoss
+
+from pfl_lightning.errors import PflError, one_line
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+class Loss(Protocol):
+    """A loss as the engine takes it, for several clients at once."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Losses ``[clients, batch]`` for outputs ``[clients, batch, outputs]`` and targets ``[clients, batch]``."""
+
+    def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The losses, and their gradients with respect to the outputs, ``[clients, batch, outputs]``."""
+
+
+class StandardLoss:
+    """The standard loss, with its gradients by formula."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See ``sample_losses``."""
+        return sample_losses(outputs, targets)
+
+    def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``losses_and_gradients``."""
+        return losses_and_gradients(outputs, targets)
+
+
+STANDARD = StandardLoss()
+
+
+@dataclass(frozen=True)
+class OwnLoss:
+    """A loss of samples that knows nothing of clients, with its gradients by autograd.
+
+    Attributes:
+        function: Losses ``[samples]`` of outputs ``[samples, outputs]`` and targets ``[samples]``.
+    """
+
+    function: LossFunction
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """See ``Loss``."""
+        return self.function(outputs.flatten(0, 1), targets.flatten()).view_as(targets)
+
+    def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``Loss``."""
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            losses = self(leaf, targets)
+            (gradients,) = torch.autograd.grad(losses.sum(), leaf)
+        return losses.detach(), gradients
+
+
+class PerSample(nn.Module):
+    """One of torch's losses as a loss of samples; a single output and its targets are numbers ``[samples]`` to it.
+
+    Args:
+        loss: The loss; it is copied.
+
+    Raises:
+        PflError: If it is to add up samples. Their mean is what a step takes anyway.
+    """
+
+    def __init__(self, loss: TorchLoss) -> None:
+        super().__init__()
+        if loss.reduction not in ("none", "mean"):
+            raise PflError(f"model.loss.reduction: {loss.reduction} is not possible; allowed: none, mean")
+        self.loss = deepcopy(loss)
+        self.loss.reduction = "none"
+
+    def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Losses, ``[samples]``."""
+        if outputs.shape[-1] == 1:
+            outputs, targets = outputs.squeeze(-1), targets.to(outputs.dtype)
+        losses: Tensor = self.loss(outputs, targets)
+        return losses
+
+
+def loss_of_samples(given: nn.Module | LossFunction | None) -> LossFunction | None:
+    """A given loss as a loss of samples.
+
+    Raises:
+        PflError: If it has parameters, which nobody would train, or is to add up samples.
+    """
+    if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):
+        what = f"{type(given).__name__} with parameters ({', '.join(names)})"
+        raise PflError(f"model.loss: {what} is not possible: nobody would train them; allowed: one without")
+    return PerSample(given) if isinstance(given, TorchLoss) else given
+
+
+def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor) -> None:
+    """Try a loss of samples before it is trained with.
+
+    Args:
+        function: The loss.
+        name: Its name in errors.
+        outputs: Outputs of the network for some samples, ``[samples, outputs]``.
+        targets: Their targets, ``[samples]``.
+
+    Raises:
+        PflError: If it fails, or does not return one finite loss of each sample that its outputs decide.
+    """
+    zeros, varied = (
+        outputs.new_zeros(outputs.shape),
+        torch.linspace(-1, 1, outputs.numel()).to(outputs).view_as(outputs),
+    )
+    with warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore")  # about shapes, which the line says itself
+        try:
+            problem = _problem(function(zeros.requires_grad_(), targets), targets)
+            samples = zip(varied.split(1), targets.split(1), strict=True)
+            alone = torch.cat([function(*sample) for sample in samples]) if not problem else zeros
+            problem = problem or _difference(function(varied, targets), alone)
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError) as error:
+            took = " and ".join(f"{tuple(tensor.shape)} ({tensor.dtype})" for tensor in (outputs, targets))
+            raise PflError(f"model.loss: {name} of outputs and targets {took} fails: {one_line(error)}") from error
+    if problem:
+        raise PflError(f"model.loss: {name} returns {problem}; allowed: one finite loss of each sample")
+
+
+def _problem(losses: object, targets: Tensor) -> str:
+    """What is wrong with the losses of outputs that are zero; empty if nothing is."""
+    if not isinstance(losses, Tensor):
+        return f"a {type(losses).__name__}"
+    if losses.shape != targets.shape:
+        return f"the shape {tuple(losses.shape)} for {len(targets)} samples"
+    if not torch.isfinite(losses).all():
+        return f"{losses[~torch.isfinite(losses)][0].item()} for outputs of zero"
+    return "" if losses.requires_grad else "losses without a gradient"
+
+
+def _difference(several: Tensor, alone: Tensor) -> str:
+    """Whether losses of samples in a batch differ from those of the same samples alone; empty if they do not."""
+    return "" if torch.allclose(several, alone, rtol=1e-4, atol=1e-5) else "what depends on other samples, or on chance"
 
 
 def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Loss of each sample.
+    """The standard loss of each sample.
 
     Args:
-        outputs: ``[clients, batch, outputs]``.
-        targets: Class labels, or floating-point targets of a regression, ``[clients, batch]``.
+        outputs: ``[..., outputs]``.
+        targets: Class labels, or floating-point targets of a regression, ``[...]``.
 
     Returns:
-        Losses, ``[clients, batch]``.
+        Losses, ``[...]``.
     """
     if targets.is_floating_point():
         return (outputs.squeeze(-1) - targets).square() / 2
     if outputs.shape[-1] == 1:
         return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), targets.to(outputs.dtype), reduction="none")
-    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
 
 
 def losses_and_gradients(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from pfl_lightning.client.epochs import keeps_inputs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import frozen_layers
 from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.predictions import Watch
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 
@@ -52,7 +53,7 @@ class Rehearsal(Engine):
         self.passes += 1
         return {name: rows.zero_() for name, rows in params.room(names, len(examples)).items()}
 
-    def score(self, examples: Examples, params: Params) -> tuple[Tensor, Tensor]:
+    def score(self, examples: Examples, params: Params, *others: Watch) -> tuple[Tensor, Tensor]:
         """Note one pass over the samples; nothing is correct, and losses are 0."""
         self.passes += 1
         counts = examples.device_counts

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.client.epochs import Epoch, in_order
-from pfl_lightning.client.losses import sample_losses
+from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.penalties import Slope, slopes_of
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.sgd import Moving, clipped, sgd_step, step_unless_small
@@ -27,6 +27,7 @@ class Steps(ABC):
         rows: Uninitialised rows ``[clients, ...]`` for the tensors that the phase changes; after ``finish`` they hold
             the result.
         phase: The phase to run.
+        loss: The loss.
 
     Attributes:
         params: The tensors of this network, for the clients of the current step.
@@ -34,8 +35,8 @@ class Steps(ABC):
         beside: The extra tensors that do not belong to the network.
     """
 
-    def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase) -> None:
-        self.network, self.phase, self.rows = network, phase, rows
+    def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss) -> None:
+        self.network, self.phase, self.rows, self.loss = network, phase, rows, loss
         names, parameters = set(network.state_dict()), {name for name, _ in network.named_parameters()}
         before = start.moved_to(rows)
         self._params, self._beside = before.select(names), before.without(names)
@@ -145,7 +146,7 @@ class AutogradSteps(Steps):
         """Losses of a mini-batch, and the gradient of its mean loss plus the penalty."""
         seen = (slice(clients), batch)
         data = (epoch.inputs[seen], epoch.targets[seen], epoch.weights[seen])
-        losses, grads = loss_gradient(self.forward, self.network, self.params, tensors, *data)
+        losses, grads = loss_gradient(self.forward, self.network, self.loss, self.params, tensors, *data)
         for name, slope in self.penalty(tensors).items():
             grads[name] = slope.added_to(grads[name], tensors[name])
         return losses, grads
@@ -157,6 +158,7 @@ class AutogradSteps(Steps):
 def loss_gradient(
     forward: Forward,
     network: nn.Module,
+    loss: Loss,
     params: Params,
     tensors: Mapping[str, Tensor],
     inputs: Tensor,
@@ -168,6 +170,7 @@ def loss_gradient(
     Args:
         forward: Computes the outputs of a network for every client.
         network: The network.
+        loss: The loss.
         params: All of its tensors.
         tensors: The tensors to differentiate with respect to, ``[clients, ...]`` each; they replace those in
             ``params``.
@@ -181,6 +184,6 @@ def loss_gradient(
     with torch.enable_grad():
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in tensors.items()}
         outputs = forward(network, Params(params.shared, {**params.own, **leaves}), inputs)
-        losses = sample_losses(outputs, targets)
+        losses = loss(outputs, targets)
         grads = torch.autograd.grad((losses * weights).sum(), list(leaves.values()), materialize_grads=True)
     return losses.detach(), dict(zip(leaves, grads, strict=True))

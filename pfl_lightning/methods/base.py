@@ -1,6 +1,4 @@
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from math import pow
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
@@ -8,7 +6,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from pfl_lightning.client import BackendName, Engine, Examples, Penalty, Phase, total
+from pfl_lightning.client import BackendName, Engine, Examples, LossFunction, loss_of_samples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
@@ -16,14 +14,17 @@ from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.evaluation import Evaluated
 from pfl_lightning.methods.hooks import warn_of_unused
 from pfl_lightning.methods.privacy import check_private
+from pfl_lightning.methods.schedule import LRSchedule, Schedule
 from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import MLP, Head, InputKind, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Sums, Upload, Weighting, client_weights
+from pfl_lightning.strict import import_path
 from pfl_lightning.system import model_bits
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
+OBJECTS = ("network", "loss", "lr_schedule", "server_optimizer", "sums", "sparsity", "topology")  # no plain arguments
 LOSS = "train/loss"  # entry of the training losses among the uploads
 
 
@@ -49,6 +50,8 @@ class Method(Evaluated):
         network: Network to train. Its input shape and number of classes come from the data set.
         head: The head: a number of layers, counted from the output (those without parameters do not count), or the
             names of layers, such as ``fc``. Default: set by the method (usually 1).
+        loss: Loss of each sample, from outputs and targets: a module without parameters, or from Python a function; see
+            ``sample_losses``. Default: cross-entropy, or half the squared error of a regression.
         epochs: Local epochs per round.
         epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` counts mini-batch
             steps, and so do a method's other options in epochs; refitting always takes full epochs.
@@ -56,6 +59,8 @@ class Method(Evaluated):
         lr: Local learning rate. The default is from SRPFL's code; FedRep can diverge with the paper's 0.1.
         lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when refitting.
         lr_decay_every: Rounds between two decays.
+        lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of the local learning rates,
+            except when refitting. Default: that of ``lr_decay``.
         momentum: Local momentum, reset to zero in every phase. Default: set by the method (usually 0).
         weight_decay: Local weight decay (L2 penalty). Default: set by the method (usually 1e-4).
         decay_biases: Apply ``weight_decay`` to biases too, as torch does.
@@ -87,12 +92,14 @@ class Method(Evaluated):
         self,
         network: NetworkFactory = MLP,
         head: Head | None = None,
+        loss: nn.Module | LossFunction | None = None,
         epochs: PositiveInt = 1,
         epoch_steps: PositiveInt | None = None,
         batch_size: PositiveInt = 10,
         lr: PositiveFloat = 0.01,
         lr_decay: PositiveFloat = 1.0,
         lr_decay_every: PositiveInt = 1,
+        lr_schedule: LRSchedule | None = None,
         momentum: ClosedUnitInterval | None = None,
         weight_decay: NonNegativeFloat | None = None,
         decay_biases: bool = False,
@@ -108,10 +115,14 @@ class Method(Evaluated):
         sparsity: Sparsity = Sparsity(),
     ) -> None:
         super().__init__(server_optimizer, sums or Sums())
-        self.save_hyperparameters(ignore=["network", "server_optimizer", "sums", "sparsity", "topology"])
+        self.save_hyperparameters(
+            ignore=["network", "loss", "lr_schedule", "server_optimizer", "sums", "sparsity", "topology"]
+        )
         self.make_network, self.head = network, head or self.usual_head
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
-        self.lr, self.lr_decay, self.lr_decay_every = lr, lr_decay, lr_decay_every
+        self.lr, self.schedule = lr, Schedule(lr_schedule, lr_decay, lr_decay_every)
+        self.own_loss = loss_of_samples(loss)
+        self.given = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
         self.momentum = self.usual_momentum if momentum is None else momentum
         self.weight_decay = self.usual_weight_decay if weight_decay is None else weight_decay
         self.decay_biases, self.clip_norm, self.weighting = decay_biases, clip_norm, weighting
@@ -134,7 +145,7 @@ class Method(Evaluated):
         self.built_for |= {"test_only": test_only, "input_kind": input_kind}
         self.test_only = test_only
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained, input_kind)
-        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add)
+        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.made_loss())
         self.parts = self.network.parts(self.head)
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} has only one layer")
@@ -214,25 +225,6 @@ class Method(Evaluated):
 
     # What every method shares
 
-    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
-        """A local phase of the current round that trains one part of the network with the method's settings.
-
-        Args:
-            part: The part.
-            epochs: Local epochs.
-            lr: Learning rate; the method's by default.
-            penalty: The method's own penalty; that of ``sparsity`` is added.
-        """
-        rate, both = self.rate(lr or self.lr), total(penalty, self.sparsity.penalty(self.shared_parameters))
-        phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
-        return replace(
-            phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm, penalty=both
-        )
-
-    def rate(self, lr: float) -> float:
-        """A local learning rate in the current round."""
-        return lr * pow(self.lr_decay, self.clock.rounds // self.lr_decay_every)
-
     def received(self, ids: Tensor) -> Params:
         """Tensors that clients start a round with: the shared ones, and their own, ``[cohort, ...]``."""
         tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
@@ -241,11 +233,6 @@ class Method(Evaluated):
     def sent(self, models: Tree) -> Tree:
         """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""
         return {**models, **self.sparsity.pruned(select(models, self.engine.trainable))}
-
-    @property
-    def shared_parameters(self) -> Tree:
-        """The server's parameters of the shared part; empty if nothing is shared."""
-        return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
 
     def prune_shared(self, names: Iterable[str]) -> None:
         """Prune some parameters of the shared model in place, so that clients receive them like this."""

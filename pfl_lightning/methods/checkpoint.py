@@ -117,6 +117,21 @@ def check_shape(content: Content, built_for: Mapping[str, Any]) -> None:
             raise refusal(content, f"shape.{name}: {_short(was)} is not possible; allowed: {now}, as the data set has")
 
 
+def check_given(content: Content, given: Mapping[str, str | None]) -> None:
+    """Check that the objects that a checkpoint does not hold are given again.
+
+    Args:
+        content: A checkpoint.
+        given: Import paths of these objects, or None, by option.
+
+    Raises:
+        PflError: If one is missing or of another kind.
+    """
+    for name, now in given.items():
+        if (was := content["given"].get(name)) != now:
+            raise refusal(content, f"{name}: {was or 'none'} in the checkpoint, {now or 'none'} now; allowed: the same")
+
+
 def check_tensors(content: Content, expected: Mapping[str, Tensor]) -> None:
     """Check that the tensors of a checkpoint, unpacked, have the names, shapes and types of these.
 

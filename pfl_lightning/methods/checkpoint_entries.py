@@ -72,6 +72,10 @@ def _is_named(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
+def _is_given(value: Any) -> bool:
+    return _is_named(value) and all(isinstance(path, str | None) for path in value.values())
+
+
 def _is_progress(value: Any) -> bool:
     return _is_named(value) and all(_is_counts(value.get(part)) for part in ("total", "current"))
 
@@ -112,6 +116,7 @@ METHOD: dict[Key, Kind] = {
     ("shape", "num_clients"): SIZE,
     ("shape", "input_kind"): Kind(", ".join(get_args(InputKind)), lambda value: value in get_args(InputKind)),
     ("hyper_parameters",): NAMED,
+    ("given",): Kind("import paths, or null, by option", _is_given),
     ("clock",): _fields_of(Clock, younger="ready"),
     ("clock", "rounds"): COUNT,
     ("clock", "compute"): AMOUNT,

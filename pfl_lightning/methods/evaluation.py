@@ -1,4 +1,3 @@
-from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -7,13 +6,13 @@ from typing import Any, ClassVar, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from pfl_lightning.client import Cost, Examples, Penalty, Phase
+from pfl_lightning.client import Collected, Cost, Examples, Phase
 from pfl_lightning.data import FederatedDataModule, Judgement, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.client_models import NeedsSamplesError, examples_of, module_of
-from pfl_lightning.methods.lifecycle import Lifecycle
-from pfl_lightning.metrics import ClientScore
+from pfl_lightning.methods.training import Trained
+from pfl_lightning.metrics import ClientMetric, ClientScore
 from pfl_lightning.models import NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tree import Params, Tree, select
@@ -29,7 +28,7 @@ class Measure(Protocol):
         """Take what was measured for these clients."""
 
 
-class Evaluated(Lifecycle):
+class Evaluated(Trained):
     """The evaluation of every method: each client is judged with each of its models, on each split.
 
     These are, unless a method says otherwise, the shared part plus what the client ``keeps`` (``stored``, or ``global``
@@ -47,6 +46,8 @@ class Evaluated(Lifecycle):
         scores: The clients' scores, by ``split/model``.
         measures: Metrics of the models themselves, by ``model/metric``; callbacks add theirs before an evaluation, and
             take them away after it.
+        others: Other metrics of the clients' predictions, by ``split/model/metric``; callbacks add theirs before an
+            evaluation, and they are logged as the scores are.
     """
 
     keeps: ClassVar[Part] = "nothing"
@@ -60,10 +61,6 @@ class Evaluated(Lifecycle):
         super().__init__(*args, **kwargs)
         self.measures = nn.ModuleDict()
         self._newcomer: Tree = {}
-
-    @abstractmethod
-    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
-        """A local phase of the current round that trains one part of the network."""
 
     @property
     def judged_models(self) -> tuple[str, ...]:
@@ -220,8 +217,7 @@ class Evaluated(Lifecycle):
             found: list[tuple[Any, tuple[Tensor, ...]]] = []
             for model, params in judge(train, key):
                 for split, examples in judged.items():
-                    score = (examples.ids, examples.device_counts, *self.engine.score(examples, params))
-                    found.append((self.scores[f"{split}/{model}"], score))
+                    found += self._scored(f"{split}/{model}", examples, params)
                 watching = [cast(Any, metric) for name, metric in self.measures.items() if name.startswith(f"{model}/")]
                 found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
             return found
@@ -230,14 +226,22 @@ class Evaluated(Lifecycle):
             for metric, values in found:
                 metric.update(*values)
 
+    def _scored(self, name: str, examples: Examples, params: Params) -> list[tuple[Any, tuple[Tensor, ...]]]:
+        """What each metric of a split and model takes of some clients."""
+        others = [cast(ClientMetric, metric) for key, metric in self.others.items() if key.rpartition("/")[0] == name]
+        ids, counts, shown = examples.ids, examples.device_counts, [Collected(len(examples))] if others else []
+        score = (ids, counts, *self.engine.score(examples, params, *shown))
+        values = [(metric, (ids, counts, shown[0].map(metric.measure).to(ids.device))) for metric in others]
+        return [(self.scores[name], score), *values]
+
     def on_validation_epoch_end(self) -> None:
         """Log summaries of the scores over the clients, then reset them."""
         self.progress.end()
         self.log_clock()
         self.log_budget()
-        for name, metric in self.metrics.items():
-            summary = metric.compute().items()
-            self.log_dict({f"{name}/{metric.quantity.name}/{key}": value.float() for key, value in summary})
+        scores = {f"{name}/{metric.quantity.name}": metric for name, metric in self.metrics.items()}
+        for name, metric in {**scores, **cast(dict[str, ClientMetric], dict(self.others.items()))}.items():
+            self.log_dict({f"{name}/{key}": value.float() for key, value in metric.compute().items()})
             metric.reset()
 
     def test_step(self, batch: Judgement, batch_idx: int) -> None:

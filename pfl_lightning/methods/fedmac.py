@@ -47,7 +47,7 @@ class FedMac(MovingCopy):
         """Warn before a run in which the models may grow without bound."""
         batches = ceil(federated(self.trainer).training_counts.mean() / self.batch_size)  # of the mean client
         steps = self.inner_steps * self.epochs * min(self.epoch_steps or batches, batches)
-        rates = sum(self.lr * self.lr_decay ** (t // self.lr_decay_every) for t in range(self.trainer.max_steps))
+        rates = sum(self.lr * self.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
         growth = self.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
         if growth > WARN_ABOVE and not (self.decay_biases and self.weight_decay > self.strength):
             warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}, and best below {STABLE}", stacklevel=2)

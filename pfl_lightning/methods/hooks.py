@@ -8,7 +8,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 HOOKS = (
-    *("at_first", "choose", "local", "server_step", "messages", "elapse"),
+    *("at_first", "choose", "local", "sample_losses", "server_step", "messages", "elapse"),
     *("judged_models", "judged_model", "common_body"),
 )
 
@@ -26,7 +26,7 @@ def warn_of_unused(kind: type, base: type) -> None:
     for name, member in vars(kind).items():
         is_function = isinstance(member, (FunctionType, property))
         if is_function and not name.startswith("_") and name not in used | inherited:
-            near = difflib.get_close_matches(name, HOOKS, n=1)
+            near = difflib.get_close_matches(name, HOOKS, n=1) or [hook for hook in HOOKS if name in hook]
             hint = f"did you mean {near[0]}?" if near else f"hooks are {', '.join(HOOKS)}; start other names with _"
             warnings.warn(f"{kind.__name__}.{name} is never called; {hint}", stacklevel=3)
 

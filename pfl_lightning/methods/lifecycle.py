@@ -10,7 +10,7 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pfl_lightning.client import Cost, Engine, Examples, Rehearsal
+from pfl_lightning.client import Cost, Engine, Examples, LossFunction, Rehearsal
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
@@ -20,6 +20,7 @@ from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.progress import Progress
 from pfl_lightning.methods.server_optimizer import ServerOptimizer, try_optimizer
 from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.methods.suitable import check_network
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import InputKind, Network, Part
@@ -49,6 +50,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         test_only: Whether some clients never train.
         new_head_epochs: If new clients are tested on new heads: the epochs for which they train them.
         parts: Names of the tensors of each part of the network.
+        own_loss: The loss given by the user; None for the standard one.
     """
 
     network: Network
@@ -59,6 +61,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
     test_only: bool = False
     new_head_epochs: int = 0
     parts: dict[Part, frozenset[str]]
+    own_loss: LossFunction | None
     lr: float
     sparsity: Sparsity
 
@@ -67,7 +70,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.automatic_optimization = False
         self.make_optimizer, self.sums = server_optimizer, sums
         self.clock, self.ledger, self.progress = Clock(), Ledger(), Progress()
-        self.scores = nn.ModuleDict()
+        self.scores, self.others = nn.ModuleDict(), nn.ModuleDict()
         self._rehearsals: dict[str, Rehearsal] = {}
 
     # Implemented by methods
@@ -139,6 +142,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.build_for(data)
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.scores.clear()
+        self.others.clear()
         self._rehearsals.clear()
         for split in data.judged_splits:
             for model in self.evaluated_models:
@@ -167,17 +171,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
                 f"clients with personal models ({', '.join(self.judged_models)}); allowed: 0, or a method evaluated "
                 "with its global model alone, such as FedAvg"
             )
-        if self.network.takes != data.input_kind:
-            fitting = sorted(kind.__name__ for kind in Network.__subclasses__() if kind.takes == data.input_kind)
-            raise PflError(
-                f"model.network: {self.network.kind} takes {self.network.takes}, {type(data).__name__} has "
-                f"{data.input_kind}; allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
-            )
-        if data.new_clients and data.new_head_epochs and not self.parts["body"]:
-            raise PflError(
-                f"data.new_head_epochs: {data.new_head_epochs} is not possible with {self.network.kind}, "
-                "which has only one layer and so no body; allowed: 0"
-            )
+        check_network(self.network, data, has_body=bool(self.parts["body"]))
 
     # The server's optimizer
 
@@ -299,6 +293,8 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         except (RuntimeError, IndexError, KeyError) as error:
             raise refusal(checkpoint, f"state_dict: a tensor cannot be unpacked ({one_line(error)})") from error
         floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
-        nn.ModuleList([self.network, self.clients]).to(floats[0] if floats else None)
+        for part in (self.network, self.clients, self.own_loss):
+            if floats and isinstance(part, nn.Module):
+                part.to(floats[0])
         check_tensors(checkpoint, self.state_dict())
         check_optimizer_state(checkpoint, list(self.network.parameters()))

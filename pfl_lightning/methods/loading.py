@@ -21,8 +21,8 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
 
     Args:
         path: The checkpoint.
-        arguments: Constructor arguments that the checkpoint lacks: ``network``, ``server_optimizer``, ``sums`` and
-            ``topology``, unless they are the defaults. Checkpoints of ``pfl fit`` need none.
+        arguments: Constructor arguments that the checkpoint lacks: ``network``, ``loss``, ``lr_schedule``,
+            ``server_optimizer``, ``sums`` and ``topology``, unless these are the defaults. ``pfl fit`` needs none.
 
     Raises:
         PflError: If the checkpoint is damaged, or something in it is missing or wrong.

@@ -1,3 +1,4 @@
+from pfl_lightning.metrics.client_metric import ClientMetric, MetricFactory, made_for, name_of
 from pfl_lightning.metrics.client_scores import ClientAccuracy, ClientLoss, ClientScore, ClientScores
 from pfl_lightning.metrics.density import ClientDensity, density
 from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
@@ -8,11 +9,15 @@ __all__ = [
     "ClientAccuracy",
     "ClientDensity",
     "ClientLoss",
+    "ClientMetric",
     "ClientScore",
     "ClientScores",
+    "MetricFactory",
     "client_percentiles",
     "client_summary",
     "density",
+    "made_for",
+    "name_of",
     "pair_correlation",
     "pairs",
     "smooth_quantile",

@@ -14,11 +14,19 @@ def test_a_misspelled_hook_is_told_with_the_nearest_one():
                 pass
 
 
-def test_a_function_that_nobody_calls_is_told_with_the_hooks():
-    with pytest.warns(UserWarning, match=r"Losing\.loss is never called; hooks are at_first, choose, local,"):
+def test_a_part_of_a_hooks_name_is_told_with_the_whole():
+    with pytest.warns(UserWarning, match=r"Losing\.loss is never called; did you mean sample_losses\?"):
 
         class Losing(Method):
             def loss(self, outputs, targets):
+                pass
+
+
+def test_a_function_that_nobody_calls_is_told_with_the_hooks():
+    with pytest.warns(UserWarning, match=r"Idle\.rest is never called; hooks are at_first, choose, local, sample_los"):
+
+        class Idle(Method):
+            def rest(self):
                 pass
 
 

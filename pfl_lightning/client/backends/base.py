@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.steps import AutogradSteps, Steps
 from pfl_lightning.tree import Params, Tree
@@ -41,7 +42,7 @@ class Backend(ABC):
     def tile_size(self, moving: list[Tensor]) -> int:
         """Number of clients to train at once, given the stacks that are trained, ``[clients, ...]`` each."""
 
-    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
+    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int) -> Steps:
         """The SGD steps of a phase for some clients.
 
         Args:
@@ -49,7 +50,8 @@ class Backend(ABC):
             start: See ``Steps``.
             rows: See ``Steps``.
             phase: The phase to run.
+            loss: The loss.
             samples: Number of the largest client's inputs if they stay the same during the whole phase; 0 if they
                 change.
         """
-        return AutogradSteps(self.forward, network, start, rows, phase)
+        return AutogradSteps(self.forward, network, start, rows, phase, loss)

@@ -9,6 +9,7 @@ from torch import nn
 
 from pfl_lightning.client.backends.batched import Batched
 from pfl_lightning.client.linear import LinearSteps
+from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.steps import Steps
 from pfl_lightning.tree import Params, Tree
@@ -26,10 +27,10 @@ class LinearStack(Batched):
         kinds = [type(layer) for layer in layers]
         return kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
 
-    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> Steps:
+    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int) -> Steps:
         """The steps of a phase; by autograd if they need each client's full gradient or mixed precision."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         if mixed_precision or any(rule is not None for rule in (phase.direction, phase.tolerance, phase.clip_norm)):
-            return super().steps(network, start, rows, phase, samples)
-        return LinearSteps(network, start, rows, phase, samples)
+            return super().steps(network, start, rows, phase, loss, samples)
+        return LinearSteps(network, start, rows, phase, loss, samples)

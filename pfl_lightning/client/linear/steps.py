@@ -8,7 +8,7 @@ from pfl_lightning.client.epochs import Epoch
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.layer import LinearLayer
 from pfl_lightning.client.linear.recursion import Tie
-from pfl_lightning.client.losses import losses_and_gradients
+from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.penalties import Correlation, Proximity
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.steps import Steps
@@ -23,12 +23,15 @@ class LinearSteps(Steps):
         start: See ``Steps``.
         rows: See ``Steps``.
         phase: The phase to run.
+        loss: The loss.
         samples: See ``Backend.steps``.
     """
 
     epoch: Epoch
 
-    def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, samples: int) -> None:
+    def __init__(
+        self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int
+    ) -> None:
         relus = _linear_layers(network)
         self.layers = [LinearLayer(name, phase, relu) for name, relu in relus.items()]
         first = next(iter(relus))
@@ -39,7 +42,7 @@ class LinearSteps(Steps):
             start_weight = start.tree[weight]
             self.layers[0] = DualLayer(first, phase, relus[first], start_weight, rows[weight], tie, rows.get(copy))
             rows = {name: row for name, row in rows.items() if name not in (weight, copy)}
-        super().__init__(network, start, rows, phase)
+        super().__init__(network, start, rows, phase, loss)
 
     @property
     def kind(self) -> str:
@@ -58,7 +61,7 @@ class LinearSteps(Steps):
         hidden = first.read(clients, batch)
         for layer in others:
             hidden = layer.forward(hidden)
-        losses, grad = losses_and_gradients(hidden, self.epoch.targets[:clients, batch])
+        losses, grad = self.loss.with_gradients(hidden, self.epoch.targets[:clients, batch])
         grad *= self.epoch.weights[:clients, batch, None]
         penalty = self.penalty(self.moving.tensors)
         for layer in reversed(others):

@@ -1,0 +1,75 @@
+import re
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.methods import method_of
+from pfl_lightning.metrics import ClientMetric, MetricFactory, made_for, name_of
+from pfl_lightning.quantity import ACCURACY, QUANTITIES
+
+TAKEN = {*QUANTITIES, ACCURACY.error_name}
+KEY = "trainer.callbacks"
+
+
+class ClientMetrics(pl.Callback):
+    """Judges the clients by one of torchmetrics' metrics too, such as F1 or AUROC, at each evaluation.
+
+    Every evaluated model gets it on every split, computed for each client on its own samples. It is logged as accuracy
+    is (``test/refitted/f1/mean``, ``std``, ``worst``, percentiles) and has a column in ``clients.csv``. Clients without
+    a value, as an AUROC of one class, are left out of these; ``test/refitted/auroc/left_out`` counts them.
+
+    Args:
+        metric: Class of the metric, such as ``torchmetrics.classification.MulticlassF1Score``. The data's number of
+            classes is filled in; class labels come with probabilities. See ``ClientMetric``.
+        name: Its name in logged values. Default: that of its class, in short, such as ``f1``.
+    """
+
+    def __init__(self, metric: MetricFactory, name: str | None = None) -> None:
+        self.metric, self.name = metric, name
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Try the metric.
+
+        Raises:
+            PflError: If it cannot be made or computed for this data, or its name is taken.
+        """
+        self.name = self._tried(federated(trainer))
+        others = [other for other in trainer.callbacks if isinstance(other, ClientMetrics)]  # type: ignore[attr-defined]
+        if self.name in TAKEN or self.name in [other.name for other in others if other is not self]:
+            raise PflError(f"{KEY}.name: {self.name} is taken; allowed: another name for this metric")
+        if not re.fullmatch(r"\w+", self.name):
+            raise PflError(f"{KEY}.name: {self.name!r} is not possible; allowed: letters, digits and _")
+
+    def _tried(self, data: FederatedDataModule) -> str:
+        """The metric's name, after a trial."""
+        outputs, targets = _easy(data)
+        try:
+            one = made_for(self.metric, data.num_classes)
+            value = ClientMetric(1, one, "").measure(outputs, targets)
+        except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
+            raise PflError(f"{KEY}.metric: not possible for {type(data).__name__}: {one_line(error)}") from error
+        if value.isnan():
+            raise PflError(f"{KEY}.metric: {type(one).__name__} gives nan for {type(data).__name__}")
+        return self.name or name_of(one)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Have the clients judged by the metric."""
+        method, data, name = method_of(pl_module), federated(trainer), str(self.name)
+        for split in data.judged_splits:
+            for model in method.evaluated_models:
+                metric = ClientMetric(data.judged_clients, made_for(self.metric, data.num_classes), name)
+                method.others[f"{split}/{model}/{name}"] = metric.to(method.device)
+
+    on_test_epoch_start = on_validation_epoch_start
+
+
+def _easy(data: FederatedDataModule) -> tuple[Tensor, Tensor]:
+    """Outputs that are right for targets of all classes, two samples of each, or for a regression."""
+    if data.regression:
+        numbers = torch.linspace(-1, 1, 4)
+        return numbers[:, None], numbers
+    classes = torch.arange(data.num_classes).repeat(2)
+    return torch.eye(data.num_classes)[classes], classes

@@ -1,0 +1,50 @@
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Predictions(NamedTuple):
+    """Outputs of some clients' models for some of their examples.
+
+    Attributes:
+        there: The places of these clients in the cohort.
+        outputs: ``[clients, samples, outputs]``.
+        targets: ``[clients, samples]``.
+        present: False where a client has fewer samples than others, ``[clients, samples]``.
+    """
+
+    there: Tensor | slice
+    outputs: Tensor
+    targets: Tensor
+    present: Tensor
+
+
+Watch = Callable[[Predictions], None]
+
+
+class Collected:
+    """Collects the predictions for each client of a cohort.
+
+    Args:
+        clients: Number of clients.
+    """
+
+    def __init__(self, clients: int) -> None:
+        self.parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(clients)]
+
+    def __call__(self, found: Predictions) -> None:
+        """Take some predictions."""
+        there, outputs, targets, present = found
+        chosen = self.parts[there] if isinstance(there, slice) else [self.parts[place] for place in there.tolist()]
+        for row, parts in enumerate(chosen):
+            parts.append((outputs[row][present[row]], targets[row][present[row]]))
+
+    def map(self, measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """A function of each client's outputs ``[samples, outputs]`` and targets ``[samples]``, ``[clients]``.
+
+        It is nan for a client without samples.
+        """
+        values = [measure(*map(torch.cat, zip(*parts, strict=True))) if parts else None for parts in self.parts]
+        return torch.stack([torch.tensor(torch.nan) if value is None else value.cpu() for value in values])

@@ -1,0 +1,136 @@
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from pfl_lightning.client import (
+    STANDARD,
+    Loss,
+    OwnLoss,
+    Penalty,
+    Phase,
+    sample_losses,
+    total,
+    try_loss,
+)
+from pfl_lightning.data import FederatedDataModule, Round
+from pfl_lightning.methods.checkpoint import check_given, check_method
+from pfl_lightning.methods.lifecycle import Lifecycle
+from pfl_lightning.methods.schedule import Schedule
+from pfl_lightning.models import Part
+from pfl_lightning.tree import Tree
+
+
+class Trained(Lifecycle):
+    """The local training of every method: phases of SGD with the method's settings.
+
+    Attributes:
+        schedule: The factor of all local learning rates in each round.
+        given: Import paths of what checkpoints do not hold, by option.
+        shared: Names of the tensors that clients receive from the server.
+    """
+
+    schedule: Schedule
+    given: dict[str, str | None]
+    shared: frozenset[str]
+    epoch_steps: int | None
+    batch_size: int
+    momentum: float
+    weight_decay: float
+    decay_biases: bool
+    clip_norm: float | None
+
+    # What a method may override
+
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Loss of each sample, for training and evaluation; by default the one given as ``loss``, or the standard one.
+
+        Args:
+            outputs: Outputs of the network, ``[samples, outputs]``.
+            targets: Class labels, or floating-point targets of a regression, ``[samples]``.
+
+        Returns:
+            Losses, ``[samples]``; each must depend on its own sample alone.
+        """
+        return (sample_losses if self.own_loss is None else self.own_loss)(outputs, targets)
+
+    # What every method shares
+
+    def build_for(self, data: FederatedDataModule) -> None:
+        """Build the method for a data set, and try what it trains with; see ``Lifecycle.build_for``."""
+        super().build_for(data)
+        self.schedule.factor(0)
+        if isinstance(self.engine.loss, OwnLoss):
+            few = next(data.make_judgement(slice(1)).train.windows(4))[1]  # samples of the largest client
+            _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))
+            self.network.train()  # as Lightning wants it
+            try_loss(self.sample_losses, self._loss_name, outputs[0], targets[0])
+
+    def made_loss(self) -> Loss:
+        """The loss for the engine: the standard one, unless a method or a user says otherwise."""
+        is_standard = self.own_loss is None and type(self).sample_losses is Trained.sample_losses
+        return STANDARD if is_standard else OwnLoss(self.sample_losses)
+
+    @property
+    def _loss_name(self) -> str:
+        """The loss in errors."""
+        if type(self).sample_losses is not Trained.sample_losses:
+            return f"{type(self).__name__}.sample_losses"
+        return str(self.given["loss"]).rpartition(".")[2]
+
+    def rehearse(self, name: str, work: Callable[[], object]) -> None:
+        """Note what some work asks of the engine; warn if it trains clients with another loss than the own one."""
+        super().rehearse(name, work)
+        asked = self._rehearsals[name]
+        if name == "training" and isinstance(self.engine.loss, OwnLoss) and not (asked.phases or asked.passes):
+            where = f"{type(self).__name__}.local trains without the engine"
+            warnings.warn(f"{where}: {self._loss_name} is used in scores alone", stacklevel=2)
+
+    def setup(self, stage: str) -> None:
+        """Build the network for the data set, and learn the rates of all rounds before the first one."""
+        super().setup(stage)
+        if stage == "fit":
+            self.schedule.factor(max(self.trainer.max_steps, 0))
+
+    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
+        """A local phase of the current round that trains one part of the network with the method's settings.
+
+        Args:
+            part: The part.
+            epochs: Local epochs.
+            lr: Learning rate; the method's by default.
+            penalty: The method's own penalty; that of ``sparsity`` is added.
+        """
+        rate, both = self.rate(lr or self.lr), total(penalty, self.sparsity.penalty(self.shared_parameters))
+        phase = Phase(self.parts[part], epochs, self.batch_size, rate, self.momentum, self.weight_decay)
+        return replace(
+            phase, decay_biases=self.decay_biases, steps=self.epoch_steps, clip_norm=self.clip_norm, penalty=both
+        )
+
+    def rate(self, lr: float) -> float:
+        """A local learning rate in the current round."""
+        return lr * self.schedule.factor(self.clock.rounds)
+
+    def log_round(self, batch: Round, loss: Tensor | None) -> None:
+        """Log a round, and its local learning rate if there is a schedule."""
+        super().log_round(batch, loss)
+        if not self.schedule.is_constant:
+            self.log("train/lr", self.lr * self.schedule.factor(self.clock.rounds - 1))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the names of the loss and the schedule, which a checkpoint does not hold."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["given"] = self.given
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Check that the loss and the schedule are the same; see ``Lifecycle.on_load_checkpoint``."""
+        check_method(checkpoint)
+        check_given(checkpoint, self.given)
+        super().on_load_checkpoint(checkpoint)
+
+    @property
+    def shared_parameters(self) -> Tree:
+        """The server's parameters of the shared part; empty if nothing is shared."""
+        return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}

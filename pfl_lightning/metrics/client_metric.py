@@ -1,0 +1,139 @@
+"""One of torchmetrics' metrics for each client, with a state of one number per client."""
+
+import inspect
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from pfl_lightning.metrics.functional import client_summary
+from pfl_lightning.quantity import Quantity
+from pfl_lightning.strict import origin
+
+PREFIX, SUFFIX = re.compile("^(Binary|Multiclass|Multilabel)"), re.compile("Score$")
+WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+MEANINGLESS = re.compile("No (positive|negative) samples")  # torchmetrics warns, and returns a number nevertheless
+
+
+class MetricFactory(Protocol):
+    """Makes a metric; what takes a number of classes gets that of the data."""
+
+    def __call__(self, *, num_classes: int) -> Metric:
+        """Make it."""
+
+
+def made_for(make: MetricFactory, num_classes: int) -> Metric:
+    """A metric for data with so many classes."""
+    needed = {"num_classes": num_classes} if "num_classes" in inspect.signature(origin(make)).parameters else {}
+    return make(**needed)
+
+
+def name_of(metric: Metric) -> str:
+    """Name of a metric in logged values: ``f1`` of ``MulticlassF1Score``, ``mean_absolute_error``."""
+    return WORDS.sub("_", SUFFIX.sub("", PREFIX.sub("", type(metric).__name__))).lower()
+
+
+class ClientMetric(Metric):
+    """A metric of every client's predictions, computed on the client's samples alone.
+
+    Class labels come with probabilities: of all classes, ``[samples, classes]``, for a metric that has a
+    ``num_classes``, and of class 1, ``[samples]``, for a binary one. Targets of a regression come with the outputs,
+    ``[samples]``. Of a metric that gives one number per class, a client has the mean over the classes that it holds.
+
+    A client has no value, and is left out, if it has no samples, or if the metric says that its value has no meaning,
+    as the area under a curve with one class.
+
+    Args:
+        num_clients: Number of clients.
+        metric: The metric of one client.
+        name: Its name in logged values.
+    """
+
+    is_differentiable = False
+    full_state_update = False
+
+    samples: Tensor
+    sums: Tensor
+
+    def __init__(self, num_clients: int, metric: Metric, name: str) -> None:
+        super().__init__()
+        better = metric.higher_is_better is not False
+        self.quantity = Quantity(name, higher_is_better=better, scale=1, unit="", digits=4)
+        self.of_one = [metric]  # in a list, it is no part of this one's state
+        self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("sums", torch.zeros(num_clients), dist_reduce_fx="sum")
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The value of one client; nan if it has none.
+
+        Args:
+            outputs: Outputs of its model, ``[samples, outputs]``.
+            targets: ``[samples]``, at least one.
+
+        Raises:
+            ValueError: If the metric gives neither one number nor one of each class.
+        """
+        (metric,) = self.of_one
+        metric.to(outputs.device).reset()
+        with _listening() as heard:
+            metric.update(_predictions(metric, outputs, targets), targets)
+            value = metric.compute()
+        if not isinstance(value, Tensor) or value.ndim > 1:
+            raise ValueError(f"{type(metric).__name__} gives neither one number nor one of each class")
+        held = targets.unique() if not targets.is_floating_point() else targets[:0]
+        if value.ndim == 1 and len(value) > len(held) > 0:
+            value = value[held]
+        is_alone = value.ndim == 0 or len(held) == 1
+        return value.new_tensor(torch.nan) if heard and is_alone else value.to(self.sums.dtype).mean()
+
+    def update(self, ids: Tensor, samples: Tensor, values: Tensor) -> None:
+        """Take the values of some clients.
+
+        Args:
+            ids: Client ids, ``[clients]``.
+            samples: Number of evaluated samples, ``[clients]``.
+            values: The values, ``[clients]``; nan for none.
+        """
+        found = ~values.isnan()
+        self.samples.index_add_(0, ids[found], samples[found])
+        self.sums.index_add_(0, ids[found], values[found].to(self.sums.dtype))
+
+    def scores(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Ids, samples and values of the clients that have a value, ``[clients]`` each; only of this process."""
+        ids = self.samples.nonzero().squeeze(1)
+        return ids, self.samples[ids], self.sums[ids]
+
+    def compute(self) -> dict[str, Tensor]:
+        """``mean``, ``weighted_mean``, ``std`` and ``worst`` over the clients, and how many are ``left_out``."""
+        ids, samples, values = self.scores()
+        left_out = torch.tensor(float(len(self.samples) - len(ids)))
+        return {**client_summary(values, samples, self.quantity.higher_is_better), "left_out": left_out}
+
+
+def _predictions(metric: Metric, outputs: Tensor, targets: Tensor) -> Tensor:
+    """What a metric takes; see ``ClientMetric``."""
+    outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
+    if targets.is_floating_point():
+        return outputs.squeeze(-1)
+    if outputs.shape[-1] == 1:
+        positive = outputs.sigmoid()
+        shares = torch.cat([1 - positive, positive], dim=-1)
+    else:
+        shares = outputs.softmax(-1)
+    takes_classes = "num_classes" in inspect.signature(type(metric).__init__).parameters
+    return shares if takes_classes or shares.shape[-1] > 2 else shares[:, 1]
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Hear torchmetrics say that a value is meaningless, in place of the user, for each client."""
+    heard: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield heard
+    heard += [str(warning.message) for warning in caught if MEANINGLESS.search(str(warning.message))]

@@ -1,0 +1,116 @@
+"""The callback that judges clients by torchmetrics' classes too, in whole runs."""
+
+from functools import partial
+
+import lightning.pytorch as pl
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn import metrics as sk
+from torchmetrics import ConfusionMatrix, MeanAbsoluteError
+from torchmetrics.classification import BinaryF1Score, MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
+
+from pfl_lightning.callbacks import ClientMetrics, MetricsTable, PercentileErrors, RoundCheckpoint
+from pfl_lightning.data import Digits, LinearRepresentation
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg, FedRep
+from pfl_lightning.models import MLP, LinearNetwork
+
+F1 = partial(MulticlassF1Score, average="macro")
+NETWORK = partial(MLP, hidden=(8,))
+
+
+def expected_f1(method, data, split):
+    """Macro F1 of each client's global model by scikit-learn."""
+    values = []
+    for client in range(data.num_clients):
+        loader = data.client_dataloader(client, split, batch_size=1000)
+        inputs, targets = next(iter(loader))
+        values.append(sk.f1_score(targets, method.network(inputs).argmax(1).detach(), average="macro"))
+    return np.array(values)
+
+
+@pytest.mark.parametrize(("backend", "chunk"), [("auto", None), ("sequential", 2)])
+def test_the_summary_is_over_the_clients_and_every_client_has_a_column(backend, chunk, ragged_data, fit, tmp_path):
+    method = FedAvg(network=NETWORK, eval_epochs=0, backend=backend, chunk_size=chunk)
+    data, table = ragged_data(), MetricsTable(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    callbacks = [ClientMetrics(F1), PercentileErrors(percentiles=(50,))]
+    trainer = fit(method, data, 2, callbacks=callbacks, logger=table)
+    values = expected_f1(method, data, "test")
+    expected = {"mean": values.mean(), "std": values.std(), "worst": values.min(), "p50": np.median(values)}
+    logged = {name: float(trainer.callback_metrics[f"test/global/f1/{name}"]) for name in (*expected, "left_out")}
+    assert logged == pytest.approx({**expected, "left_out": 0}, abs=1e-6)
+    rows = pd.read_csv(next(tmp_path.rglob("clients.csv"))).query("round == 2 and split == 'test'")
+    assert rows.sort_values("client").f1.tolist() == pytest.approx(values, abs=1e-6)
+
+
+def test_a_run_with_a_metric_trains_and_scores_as_one_without(ragged_data, fit):
+    states, scores = [], []
+    for number, callbacks in enumerate(([], [ClientMetrics(F1)])):
+        method = FedRep(network=NETWORK)
+        trainer = fit(method, ragged_data(), 2, str(number), callbacks=callbacks)
+        states.append(method.state_dict())
+        scores.append({name: value for name, value in trainer.callback_metrics.items() if "/f1/" not in name})
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
+    assert scores[0] == scores[1]
+
+
+def test_clients_of_few_classes_are_left_out_of_an_area_and_counted(fit):
+    def found(metric):
+        data = Digits(num_clients=4)  # three classes each
+        trainer = fit(FedAvg(network=NETWORK, eval_epochs=0), data, 1, callbacks=[ClientMetrics(metric)])
+        return {
+            name.rpartition("/")[2]: v for name, v in trainer.callback_metrics.items() if "test/global/auroc" in name
+        }
+
+    assert found(MulticlassAUROC)["left_out"] == 4
+    own = found(partial(MulticlassAUROC, average="none"))
+    assert own["left_out"] == 0
+    assert 0 < own["mean"] < 1
+
+
+def test_the_best_checkpoint_may_be_that_of_a_metric_where_lower_is_better(fit, tmp_path):
+    monitor, table = "val/global/mean_absolute_error/mean", MetricsTable(tmp_path / "run")
+    (tmp_path / "run").mkdir()
+    best = RoundCheckpoint(monitor=monitor)
+    method = FedAvg(network=partial(LinearNetwork, rank=2), eval_epochs=0, lr=0.3)
+    data = LinearRepresentation(num_clients=4, samples=20)
+    fit(method, data, 5, callbacks=[ClientMetrics(MeanAbsoluteError), best, table], logger=table, val_check_interval=1)
+    errors = pd.read_csv(next(tmp_path.rglob("metrics.csv"))).set_index("round")[monitor]
+    assert (best.best_round, -best.best_score) == (errors.idxmin(), pytest.approx(errors.min()))
+    assert errors.idxmin() != errors.idxmax()
+
+
+def test_several_metrics_have_names_of_their_own(ragged_data, fit):
+    several = [ClientMetrics(F1), ClientMetrics(MulticlassAccuracy, name="balanced")]
+    logged = fit(FedAvg(network=NETWORK), ragged_data(), 1, callbacks=several).callback_metrics
+    assert {"test/global/f1/mean", "test/refitted/balanced/mean", "val/global/balanced/worst"} <= logged.keys()
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "line"),
+    [
+        ([ClientMetrics(MulticlassAccuracy)], "trainer.callbacks.name: accuracy is taken; allowed: another name"),
+        ([ClientMetrics(F1), ClientMetrics(F1)], "trainer.callbacks.name: f1 is taken; allowed: another name"),
+        ([ClientMetrics(F1, name="a/b")], "trainer.callbacks.name: 'a/b' is not possible; allowed: letters, digits"),
+        ([ClientMetrics(BinaryF1Score)], "trainer.callbacks.metric: not possible for RaggedData: "),
+        ([ClientMetrics(partial(F1, average="all"))], "trainer.callbacks.metric: not possible for RaggedData: "),
+        ([ClientMetrics(partial(ConfusionMatrix, task="multiclass"))], "trainer.callbacks.metric: not possible for"),
+        ([ClientMetrics(MulticlassF1Score, name="loss")], "trainer.callbacks.name: loss is taken"),
+    ],
+)
+def test_what_cannot_judge_the_clients_is_refused_before_the_first_round(callbacks, line, ragged_data, fit):
+    with pytest.raises(PflError) as refused:
+        fit(FedAvg(network=NETWORK), ragged_data(), 1, callbacks=callbacks)
+    assert str(refused.value).startswith(line)
+
+
+def test_new_clients_are_judged_by_it_too(ragged_data, fit):
+    method = FedRep(network=NETWORK)
+    fit(method, ragged_data(), 1)
+    trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[ClientMetrics(F1)], enable_progress_bar=False)
+    (scores,) = trainer.test(method, ragged_data(new_clients=4, val_fraction=0.0), verbose=False)
+    assert 0 <= scores["test/refitted/f1/mean"] <= 1

@@ -1,0 +1,202 @@
+"""A loss of one's own, held against the standard one and against plain torch."""
+
+from functools import partial
+
+import pytest
+import torch
+from fakes.cohorts import examples_of
+from fakes.methods import built
+from torch import nn
+from torch.nn import functional as F
+
+from pfl_lightning.client import Engine, OwnLoss, Phase, loss_of_samples, sample_losses, try_loss
+from pfl_lightning.data import LinearRepresentation
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import (
+    HFMAML,
+    DeltaFL,
+    DisPFL,
+    FedAvg,
+    FedMac,
+    FedRep,
+    FedRoD,
+    Method,
+    PerFedAvg,
+    load_method,
+)
+from pfl_lightning.models import MLP, ConvNet, LinearNetwork
+from pfl_lightning.tree import Params
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def focal(outputs, targets):
+    losses = F.cross_entropy(outputs, targets, reduction="none")
+    return (1 - losses.neg().exp()) ** 2 * losses
+
+
+METHODS = {
+    "DeltaFL": partial(DeltaFL, conformity=0.6),
+    "DisPFL": partial(DisPFL, drop_rounds=4),
+    "FedAvg": FedAvg,
+    "FedMac": partial(FedMac, correlation=0.1, copy_lr=3.0),
+    "FedRep": partial(FedRep, head_epochs=2),
+    "FedRoD": FedRoD,
+    "HFMAML": HFMAML,
+    "PerFedAvg": PerFedAvg,
+}
+
+
+def distance(one, other):
+    states = [method.state_dict() for method in (one, other)]
+    return max(float((tensor.double() - states[1][name].double()).abs().max()) for name, tensor in states[0].items())
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+def test_the_standard_loss_given_as_ones_own_is_the_standard_loss(make, backend, ragged_data, fit):
+    methods, scores = [], []
+    for number, loss in enumerate((None, sample_losses, focal)):
+        method = built(make, ragged_data(), backend=backend, loss=loss)
+        trainer = fit(method, ragged_data(), 2, str(number))
+        methods.append(method)
+        scores.append(float(trainer.callback_metrics["train/loss"]))
+    assert distance(*methods[:2]) < 1e-12
+    assert scores[0] == pytest.approx(scores[1], rel=1e-12)
+    assert distance(methods[0], methods[2]) > 1e-3
+    assert abs(scores[0] - scores[2]) > 1e-2
+
+
+@pytest.mark.parametrize(
+    "network", [partial(MLP, hidden=(8, 5)), partial(ConvNet, channels=(3, 4))], ids=["mlp", "conv"]
+)
+def test_label_smoothing_is_that_of_a_plain_loop(network):
+    examples, loss = examples_of(counts=(12, 12)), nn.CrossEntropyLoss(label_smoothing=0.2)
+    model = network((1, 16, 16), 3)
+    params = Params({name: tensor.clone() for name, tensor in model.state_dict().items()}, {})
+    phase = Phase(frozenset(model.state_dict()), epochs=3, batch_size=12, lr=0.1, momentum=0.5)
+    trained = {}
+    for backend in ("sequential", "batched"):
+        engine = Engine(model, backend, loss=OwnLoss(loss_of_samples(loss)))
+        trained[backend], losses = engine.train(examples, params, phase, (1, "train", 0, "all"))
+    inputs, targets = examples.gather(examples.positions), examples.targets(examples.positions)
+    for client in range(2):
+        optimizer, before = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5), model.state_dict()
+        model.load_state_dict(params.shared)
+        for _ in range(3):
+            optimizer.zero_grad()
+            value = loss(model(inputs[client]), targets[client])
+            value.backward()
+            optimizer.step()
+        assert losses[client] == pytest.approx(value.item(), rel=1e-10)
+        for name, tensor in before.items():
+            for found in trained.values():
+                torch.testing.assert_close(found.own[name][client], tensor, rtol=0, atol=1e-12)
+
+
+def test_the_loss_in_scores_is_ones_own_without_the_padding():
+    examples, model = examples_of(), MLP((1, 16, 16), 3, hidden=(4,))
+    params = Params(model.state_dict(), {})
+    _, found = Engine(model, loss=OwnLoss(focal)).score(examples, params)
+    for client, count in enumerate(examples.counts.tolist()):
+        one = examples.rows(client, client + 1)
+        outputs, targets = model(one.gather(one.positions)[0, :count]), one.targets(one.positions)[0, :count]
+        assert found[client].item() == pytest.approx(focal(outputs, targets).sum().item(), rel=1e-12)
+
+
+class Smoothed(Method):
+    """Standard loss with a reward for doubt."""
+
+    def sample_losses(self, outputs, targets):
+        doubt = outputs.softmax(-1).square().sum(-1)
+        return super().sample_losses(outputs, targets) + 0.5 * doubt
+
+
+def test_a_method_may_have_a_loss_which_the_users_own_goes_into(ragged_data, fit):
+    def whole(outputs, targets):
+        return focal(outputs, targets) + 0.5 * outputs.softmax(-1).square().sum(-1)
+
+    hooked, plain = built(Smoothed, ragged_data(), loss=focal), built(FedAvg, ragged_data(), loss=whole)
+    for number, method in enumerate((hooked, plain)):
+        fit(method, ragged_data(), 2, str(number))
+    assert distance(hooked, plain) < 1e-12
+
+
+def test_a_method_that_trains_without_the_engine_is_told_that_its_loss_is_for_scores_alone(ragged_data, fit):
+    class Resting(Smoothed):
+        def local(self, cohort, received, key):
+            names = received.shared
+            return received.owned(names, len(cohort)), torch.zeros(len(cohort))
+
+    with pytest.warns(UserWarning, match=r"Resting\.local trains without the engine: Resting\.sample_losses is"):
+        fit(built(Resting, ragged_data()), ragged_data(), 1)
+
+
+def test_weights_of_classes_travel_with_the_checkpoint_but_the_loss_must_be_given_again(ragged_data, fit, tmp_path):
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    method = built(FedAvg, ragged_data(), loss=loss)
+    fit(method, ragged_data(), 1)
+    path = tmp_path / "run/checkpoints/last.ckpt"
+    loaded = load_method(path, network=method.make_network, loss=nn.CrossEntropyLoss(weight=torch.ones(3)))
+    assert distance(method, loaded) == 0
+    with pytest.raises(PflError, match=r"loss: torch\.nn\.modules\.loss\.CrossEntropyLoss in the checkpoint, none now"):
+        load_method(path, network=method.make_network)
+    assert loss.reduction == "mean", "the user's object is the user's"
+
+
+@pytest.mark.parametrize("loss", [nn.HuberLoss(), nn.L1Loss(), nn.MSELoss()])
+def test_a_loss_of_numbers_takes_a_regression(loss, fit):
+    method = FedAvg(network=partial(LinearNetwork, rank=2), loss=loss, lr=0.05)
+    fit(method, LinearRepresentation(num_clients=4, samples=8), 1)
+    outputs, targets = torch.randn(5, 1), torch.randn(5)
+    expected = type(loss)(reduction="none")(outputs[:, 0], targets)
+    assert torch.equal(method.sample_losses(outputs, targets), expected)
+
+
+def test_a_logistic_loss_of_torch_takes_two_classes():
+    outputs, labels = torch.randn(6, 1), torch.tensor([0, 1, 1, 0, 1, 0])
+    assert torch.allclose(loss_of_samples(nn.BCEWithLogitsLoss())(outputs, labels), sample_losses(outputs, labels))
+
+
+class Learned(nn.Module):
+    """A loss with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        (Learned(), "Learned with parameters (scale) is not possible: nobody would train them; allowed: one without"),
+        (nn.CrossEntropyLoss(reduction="sum"), "sum is not possible; allowed: none, mean"),
+        (nn.MSELoss(), "mine of outputs and targets (4, 3) (torch.float64) and (4,) (torch.int64) fails: The size of"),
+        (F.cross_entropy, "mine returns the shape () for 4 samples; allowed: one finite loss of each sample"),
+        (lambda outputs, targets: [1.0], "mine returns a list; allowed: one finite loss"),
+        (lambda outputs, targets: (outputs / outputs).sum(1), "mine returns nan for outputs of zero"),
+        (lambda outputs, targets: (outputs.argmax(1) != targets).double(), "mine returns losses without a gradient"),
+        (lambda outputs, targets: focal(outputs / (1 + outputs.std()), targets), "mine returns what depends on other"),
+        (lambda outputs: outputs, "mine of outputs and targets (4, 3) (torch.float64) and (4,) (torch.int64) fails: "),
+    ],
+)  # fmt: skip
+def test_what_is_no_loss_of_samples_is_refused_in_a_line(loss, line):
+    outputs, targets = torch.zeros(4, 3), torch.tensor([0, 2, 1, 1])
+    with pytest.raises(PflError) as refused:
+        try_loss(loss_of_samples(loss), "mine", outputs, targets)
+    assert line in str(refused.value)
+    assert str(refused.value).startswith("model.loss")
+
+
+def test_a_loss_may_choose_by_its_values_on_every_backend(ragged_data, fit):
+    def branching(outputs, targets):
+        losses = sample_losses(outputs, targets)
+        return losses * 2 if bool((losses >= 0).all()) else losses
+
+    methods = [built(FedAvg, ragged_data(), loss=branching, backend=backend) for backend in ("sequential", "batched")]
+    for method in methods:
+        fit(method, ragged_data(), 1, method.backend)
+    assert distance(*methods) < 1e-12

@@ -1,0 +1,119 @@
+"""Local learning rates over rounds, held against torch's own schedulers and against runs that change their rate."""
+
+from functools import partial
+
+import pytest
+import torch
+from fakes.methods import built
+from torch.optim import SGD
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg, FedRep, PFedMe, load_method
+from pfl_lightning.methods.schedule import Schedule
+
+
+def warm_up_then_fall(optimizer):
+    parts = [LinearLR(optimizer, start_factor=0.25, total_iters=3), CosineAnnealingLR(optimizer, T_max=5)]
+    return SequentialLR(optimizer, parts, milestones=[3])
+
+
+SCHEDULERS = {
+    "cosine": partial(CosineAnnealingLR, T_max=8, eta_min=0.1),
+    "one cycle": partial(OneCycleLR, max_lr=1.0, total_steps=8),
+    "warm-up": partial(LinearLR, start_factor=0.1, total_iters=4),
+    "steps": partial(MultiStepLR, milestones=[2, 5], gamma=0.3),
+    "both": warm_up_then_fall,
+}
+
+
+def rates_of_torch(make, lr, rounds):
+    """The rates of an optimizer whose scheduler steps after each round, as in any training loop."""
+    optimizer = SGD([torch.zeros(1)], lr=lr)
+    scheduler, rates = make(optimizer), []
+    for _ in range(rounds):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+@pytest.mark.parametrize("make", SCHEDULERS.values(), ids=SCHEDULERS)
+def test_every_rate_of_a_method_follows_the_scheduler(make, ragged_data):
+    method = built(partial(FedRep, head_lr=0.4), ragged_data(), lr_schedule=make)
+    factors = rates_of_torch(make, 1.0, 8)
+    assert len(set(factors)) > 2
+    for done, factor in enumerate(factors):
+        method.clock.rounds = done
+        assert (method.phase("body", 1).lr, method.phase("head", 1, 0.4).lr) == (0.1 * factor, 0.4 * factor)
+        assert method.refitting.lr == 0.1, "refitting is as good late as early"
+
+
+def test_a_cosine_of_the_methods_rate_is_that_of_torch_on_it():
+    make = partial(CosineAnnealingLR, T_max=10)
+    schedule = Schedule(make)
+    assert [0.3 * schedule.factor(place) for place in range(10)] == pytest.approx(rates_of_torch(make, 0.3, 10))
+
+
+def test_decay_is_the_short_way_to_steps():
+    short, long = Schedule(decay=0.5, every=3), Schedule(partial(StepLR, step_size=3, gamma=0.5))
+    assert [short.factor(place) for place in range(9)] == [long.factor(place) for place in range(9)]
+    assert short.factor(8) == 0.25
+
+
+def test_rounds_may_be_asked_for_in_any_order():
+    schedule = Schedule(SCHEDULERS["both"])
+    late, early = schedule.factor(7), schedule.factor(2)
+    assert [early, late] == [rates_of_torch(SCHEDULERS["both"], 1.0, 8)[place] for place in (2, 7)]
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedRep, PFedMe])
+def test_a_run_that_resumes_goes_on_at_the_rate_of_its_round(kind, ragged_data, fit, tmp_path):
+    def run(folder, rounds, ckpt_path=None):
+        method = built(kind, ragged_data(), lr_schedule=SCHEDULERS["cosine"])
+        return method, fit(method, ragged_data(), rounds, folder, ckpt_path)
+
+    straight, trainer = run("straight", 4)
+    run("resumed", 2)
+    resumed, _ = run("resumed", 4, tmp_path / "resumed/checkpoints/last.ckpt")
+    assert all(torch.equal(tensor, resumed.state_dict()[name]) for name, tensor in straight.state_dict().items())
+    rate = 0.1 * rates_of_torch(SCHEDULERS["cosine"], 1.0, 4)[3]
+    assert float(trainer.callback_metrics["train/lr"]) == pytest.approx(rate, rel=1e-6)  # logged in float32
+
+
+def test_a_schedule_is_that_of_the_checkpoint_or_refused(ragged_data, fit, tmp_path):
+    fit(built(FedAvg, ragged_data(), lr_schedule=SCHEDULERS["cosine"]), ragged_data(), 1)
+    path = tmp_path / "run/checkpoints/last.ckpt"
+    with pytest.raises(PflError, match=r"lr_schedule: torch\.\S*CosineAnnealingLR in the checkpoint, none now"):
+        load_method(path, network=built(FedAvg, ragged_data()).make_network)
+
+
+def test_a_constant_rate_is_not_logged(ragged_data, fit):
+    assert "train/lr" not in fit(built(FedAvg, ragged_data()), ragged_data(), 1).callback_metrics
+
+
+@pytest.mark.parametrize(
+    ("options", "rounds", "line"),
+    [
+        ({"make": partial(ReduceLROnPlateau)}, 1, "ReduceLROnPlateau needs a metric; allowed: one that counts rounds"),
+        ({"make": partial(OneCycleLR, max_lr=1, total_steps=3)}, 5, "not possible in round 4: Tried to step 4 times"),
+        ({"make": partial(LambdaLR, lr_lambda=lambda done: 1 - done)}, 3, "a factor of -1 in round 2 is not possible"),
+        ({"make": partial(StepLR, step_size=1, gamma=float("nan"))}, 2, "a factor of nan in round 1 is not possible"),
+        ({"make": partial(CosineAnnealingLR, T_max=0)}, 2, "not possible in round 1: "),
+        ({"make": partial(LinearLR), "decay": 0.5}, 1, "0.5 is not possible with model.lr_schedule; allowed: 1"),
+    ],
+)
+def test_what_cannot_be_a_schedule_of_rounds_is_refused_in_a_line(options, rounds, line):
+    with pytest.raises(PflError) as refused:
+        Schedule(**options).factor(rounds - 1)
+    assert line in str(refused.value)
+    assert str(refused.value).startswith("model.lr_")
