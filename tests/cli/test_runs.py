@@ -62,7 +62,7 @@ def test_lengths_change_without_a_word(key):
         (("seed_everything",), 2, "seed_everything: 1 in the checkpoint, 2 now"),
         (("model", "class_path"), "FedAvg", "model: FedRep in the checkpoint, FedAvg now"),
         (("model", "init_args", "epochs"), 3, "model.epochs: 1 in the checkpoint, 3 now"),
-        (("data", "init_args", "num_clients"), 10, "data.num_clients: 20 in the checkpoint, 10 now"),
+        (("data", "init_args", "num_clients"), 10, "data.num_clients: None in the checkpoint, 10 now"),
         (("trainer", "precision"), "64-true", "trainer.precision: None in the checkpoint, 64-true now"),
         (
             ("trainer", "callbacks"),
