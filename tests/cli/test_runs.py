@@ -62,7 +62,7 @@ def test_lengths_change_without_a_word(key):
         (("seed_everything",), 2, "seed_everything: 1 in the checkpoint, 2 now"),
         (("model", "class_path"), "FedAvg", "model: FedRep in the checkpoint, FedAvg now"),
         (("model", "init_args", "epochs"), 3, "model.epochs: 1 in the checkpoint, 3 now"),
-        (("data", "init_args", "num_clients"), 10, "data.num_clients: None in the checkpoint, 10 now"),
+        (("data", "init_args", "num_clients"), 10, "data.num_clients: 20 in the checkpoint, 10 now"),
         (("trainer", "precision"), "64-true", "trainer.precision: None in the checkpoint, 64-true now"),
         (
             ("trainer", "callbacks"),
@@ -103,7 +103,7 @@ def told(*path, value, old=FULL):
         (("model", "init_args", "head_epochs"), 10, 3),
         (("model", "init_args", "chunk_size"), None, 5),
         (("model", "init_args", "network", "init_args", "dropouts"), [], [0.5]),
-        (("data", "init_args", "num_clients"), 20, 10),
+        (("data", "init_args", "num_clients"), None, 10),
         (("data", "init_args", "participation"), None, {"pool_size": 5}),
         (("trainer", "callbacks", 0, "init_args", "rounds_per_stage"), 10, 4),
     ],
