@@ -14,7 +14,7 @@ from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.models import InputKind
 
 Array = NDArray[Any]
-PART = 1024  # samples that are made float64 at once
+PART = 64  # samples that are made float64 at once: they stay in the processor's cache
 
 
 class _FromPython:
@@ -150,11 +150,11 @@ def moments(inputs: Array) -> tuple[Array, Array]:
     kept = (1,) if is_image else () if is_row else (inputs.ndim - 1,)
     axes = tuple(axis for axis in range(inputs.ndim) if axis not in kept)
     shape = tuple(inputs.shape[axis] if axis in kept else 1 for axis in range(inputs.ndim))[1:]
-    parts = [inputs[start : start + PART] for start in range(0, len(inputs), PART)]
+    parts = torch.from_numpy(inputs).split(PART)  # torch sums several times faster than NumPy here
     count = inputs.size // max(1, int(np.prod(shape)))
-    mean = sum(part.sum(axes, dtype=np.float64) for part in parts).reshape(shape) / count
-    squares = sum(np.square(part - mean).sum(axes) for part in parts)
-    deviation = np.sqrt(squares.reshape(shape) / count)
+    total = torch.stack([part.double().sum(axes) for part in parts]).sum(0).view(shape)
+    squares = torch.stack([(part.double() - total / count).square_().sum(axes) for part in parts]).sum(0).view(shape)
+    mean, deviation = (total / count).numpy(), (squares / count).sqrt().numpy()
     deviation[deviation <= np.finfo(np.float32).eps * np.abs(mean)] = 1
     if not (is_image or is_row):
         is_indicator = ((inputs == 0) | (inputs == 1)).all(axes).reshape(shape)
