@@ -77,11 +77,11 @@ class PercentileErrors(pl.Callback):
                 _log(method, f"{name}/{quantity.error_name}", summary)
             rows += client_rows(name, scores)
         add_columns(method, rows)
-        for tag, metric in method.others.items():
-            assert isinstance(metric, ClientMetric)
-            with metric.sync_context():
-                _, samples, values = metric.scores()
-            _log(method, tag, self._summary(values, samples, metric.quantity.higher_is_better))
+        for tag, other in method.others.items():
+            assert isinstance(other, ClientMetric)
+            with other.sync_context():
+                _, samples, values = other.scores()
+            _log(method, tag, self._summary(values, samples, other.quantity.higher_is_better))
         if self.csv is not None:
             self.csv.write(method.clock.rounds, rows)
 
