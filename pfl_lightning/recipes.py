@@ -9,8 +9,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from pfl_lightning.errors import PflError
-
 
 class Recorded:
     """Remembers the arguments that an object was made with."""
@@ -59,10 +57,10 @@ def path_of(kind: type) -> str:
     """The shortest import path of a class, such as ``torch.optim.SGD``, which is the one that people write.
 
     Raises:
-        PflError: If it was made within a function, so that it cannot be imported.
+        ValueError: If it was made within a function, so that it cannot be imported.
     """
     if "<locals>" in kind.__qualname__:
-        raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
+        raise ValueError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
     packages = list(accumulate(kind.__module__.split("."), "{}.{}".format))
     found = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
     return f"{next(found, kind.__module__)}.{kind.__qualname__}"

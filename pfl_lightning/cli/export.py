@@ -10,8 +10,8 @@ from pfl_lightning.cli.runs import find_resume, settings_along
 from pfl_lightning.methods import load_method
 from pfl_lightning.models.export import check_file, example_inputs, export
 
-DESCRIPTION = """Writes the model of one client to a new file. The ending says how: .pt for the tensors, .pt2 for a
-program of torch.export, .onnx for an ONNX model; the last two take batches of any size.
+DESCRIPTION = """Writes the model of one client to a new file. Its ending says how: .pt for tensors, .pt2 for a program
+of torch.export, .onnx for an ONNX model; the last two take batches of any size.
 Example: pfl export runs/FedRep-Digits/version_0 model.onnx --client 3"""
 
 

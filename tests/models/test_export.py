@@ -1,4 +1,4 @@
-"""Exported files are loaded back, and give what the network gives for batches that they were not made with."""
+"""Exported files are loaded back, and give what the network gives, for batches of other sizes too."""
 
 import onnx.reference
 import pytest
