@@ -140,7 +140,7 @@ def moved_masks(models: Tree, masks: Tree, scores: Tree, ratio: float) -> Tree:
 
 
 def _moved(weights: Tensor, masks: Tensor, scores: Tensor, ratio: float) -> Tensor:
-    sizes, scores, held = (rows.reshape(len(rows), -1) for rows in (weights.abs(), scores, masks))
+    sizes, scores, held = (rows.reshape(len(rows), -1) for rows in (weights.abs(), scores.abs(), masks))
     ones = int(held[0].sum())
     count = ceil(ratio * ones - ROUNDING)
     kept = _largest(sizes.where(held, -1), ones - count)

@@ -16,8 +16,15 @@ def content(rounds: int = 2, **changes: Any) -> dict[str, Any]:
         "method": "pfl_lightning.methods.fedavg.FedAvg",
         "global_step": rounds,
         "state_dict": {"network.fc1.weight": torch.zeros(10, 64)},
-        "shape": {"input_shape": (1, 8, 8), "num_classes": 10, "num_clients": 20, "test_only": False},
+        "shape": {
+            "input_shape": (1, 8, 8),
+            "num_classes": 10,
+            "num_clients": 20,
+            "test_only": False,
+            "input_kind": "numbers",
+        },
         "hyper_parameters": {},
+        "given": {"loss": None, "lr_schedule": None},
         "clock": {"rounds": rounds, "compute": 1.5, "total": 2.5, "ready": {}},
         "engine": {"choices": {}, "limit": None},
         "loops": {
