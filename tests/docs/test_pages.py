@@ -12,6 +12,7 @@ OWN = Path(__file__).parents[2] / "docs" / "own"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(OWN.glob("*.md")), ids=lambda page: page.stem)
 def test_every_block_of_a_page_runs_in_its_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
