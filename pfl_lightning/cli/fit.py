@@ -226,7 +226,9 @@ class PflCLI(LightningCLI):
         self.datamodule.prepare_data()
         self.datamodule.setup(self.subcommand)
         self.check_data()
-        self.model.build_for(self.datamodule)
+        self.model.build_for(self.datamodule, resumes=self.resume is not None)
+        if self.model.taken and self.speaks:
+            complain(self.model.taken, "note")
         self.config[self.subcommand].trainer.logger = self.logger
         given = self.config_init[self.subcommand].trainer
         callbacks = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else list(given.callbacks or [])

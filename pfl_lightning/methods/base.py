@@ -13,6 +13,7 @@ from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.evaluation import Evaluated
 from pfl_lightning.methods.hooks import warn_of_unused
+from pfl_lightning.methods.pretrained import take_weights
 from pfl_lightning.methods.privacy import check_private
 from pfl_lightning.methods.schedule import LRSchedule, Schedule
 from pfl_lightning.methods.sparsity import Sparsity
@@ -48,6 +49,8 @@ class Method(Evaluated):
 
     Args:
         network: Network to train. Its input shape and number of classes come from the data set.
+        pretrained: File with the weights that the network starts with: what ``torch.save`` wrote of a module's
+            ``state_dict``, or a checkpoint. Default: random weights, but for what the data set has.
         head: The head: a number of layers, counted from the output (those without parameters do not count), or the
             names of layers, such as ``fc``. Default: set by the method (usually 1).
         loss: Loss of each sample, from outputs and targets: a module without parameters, or from Python a function; see
@@ -91,6 +94,7 @@ class Method(Evaluated):
     def __init__(
         self,
         network: NetworkFactory = MLP,
+        pretrained: str | None = None,
         head: Head | None = None,
         loss: nn.Module | LossFunction | None = None,
         epochs: PositiveInt = 1,
@@ -115,10 +119,8 @@ class Method(Evaluated):
         sparsity: Sparsity = Sparsity(),
     ) -> None:
         super().__init__(server_optimizer, sums or Sums())
-        self.save_hyperparameters(
-            ignore=["network", "loss", "lr_schedule", "server_optimizer", "sums", "sparsity", "topology"]
-        )
-        self.make_network, self.head = network, head or self.usual_head
+        self.save_hyperparameters(ignore=list(OBJECTS))
+        self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
         self.lr, self.schedule = lr, Schedule(lr_schedule, lr_decay, lr_decay_every)
         self.own_loss = loss_of_samples(loss)
@@ -138,6 +140,7 @@ class Method(Evaluated):
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
         test_only: bool = False,
         input_kind: InputKind = "numbers",
+        weights: Tree | None = None,
     ) -> None:
         """Make the network and the bank with one row per client; see ``Lifecycle.build``."""
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
@@ -147,6 +150,8 @@ class Method(Evaluated):
         self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained, input_kind)
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self.made_loss())
         self.parts = self.network.parts(self.head)
+        if weights is not None:
+            self.taken = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} has only one layer")
         statistics = frozenset(name for name, _ in self.network.named_buffers())

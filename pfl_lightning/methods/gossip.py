@@ -53,9 +53,9 @@ class Gossip(Method):
         if self.sparsity.prune:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
-    def build_for(self, data: FederatedDataModule) -> None:
+    def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, and check the graph; see ``Lifecycle.build_for``."""
-        super().build_for(data)
+        super().build_for(data, resumes)
         Links.between(self.topology.graph(data.num_clients, data.seed), list(range(data.num_clients)), self.mixing)
 
     @property

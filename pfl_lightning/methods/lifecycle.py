@@ -1,5 +1,5 @@
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, cast
@@ -10,13 +10,14 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from pfl_lightning.client import Cost, Engine, Examples, LossFunction, Rehearsal
+from pfl_lightning.client import Engine, Examples, LossFunction
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.checkpoint import check_method, check_optimizer_state, check_shape, check_tensors, refusal
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
+from pfl_lightning.methods.pretrained import read_weights
 from pfl_lightning.methods.progress import Progress
 from pfl_lightning.methods.server_optimizer import ServerOptimizer, try_optimizer
 from pfl_lightning.methods.sparsity import Sparsity
@@ -51,6 +52,8 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         new_head_epochs: If new clients are tested on new heads: the epochs for which they train them.
         parts: Names of the tensors of each part of the network.
         own_loss: The loss given by the user; None for the standard one.
+        pretrained: File with the weights that the network starts with.
+        taken: A line that says what was taken from it.
     """
 
     network: Network
@@ -62,6 +65,8 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
     new_head_epochs: int = 0
     parts: dict[Part, frozenset[str]]
     own_loss: LossFunction | None
+    pretrained: str | None
+    taken: str = ""
     lr: float
     sparsity: Sparsity
 
@@ -71,7 +76,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.make_optimizer, self.sums = server_optimizer, sums
         self.clock, self.ledger, self.progress = Clock(), Ledger(), Progress()
         self.scores, self.others = nn.ModuleDict(), nn.ModuleDict()
-        self._rehearsals: dict[str, Rehearsal] = {}
 
     # Implemented by methods
 
@@ -90,6 +94,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         pretrained: Mapping[str, Tensor] = MappingProxyType({}),
         test_only: bool = False,
         input_kind: InputKind = "numbers",
+        weights: Tree | None = None,
     ) -> None:
         """Make the network and the bank with one row per client, once.
 
@@ -98,12 +103,13 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
             num_classes: Number of classes.
             num_clients: Number of clients.
             seed: Seed of the initial network.
-            pretrained: Pretrained tensors of the network, by name.
+            pretrained: The data set's pretrained tensors of the network, by name.
             test_only: Whether some clients never train and so have no samples to refit on.
             input_kind: The kind of the inputs.
+            weights: Tensors of the file ``self.pretrained``, if there is one; see ``take_weights``.
 
         Raises:
-            PflError: If the network does not fit the inputs, the method or the backend.
+            PflError: If the network does not fit the inputs, the method, the backend or the weights.
         """
 
     @abstractmethod
@@ -143,27 +149,27 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.scores.clear()
         self.others.clear()
-        self._rehearsals.clear()
         for split in data.judged_splits:
             for model in self.evaluated_models:
                 kind = ClientLoss if data.regression or split == "train" else ClientAccuracy
                 self.scores[f"{split}/{model}"] = kind(data.judged_clients)
 
-    def build_for(self, data: FederatedDataModule) -> None:
+    def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, unless it is built, and check that the two are compatible.
 
         Args:
             data: The data set, after its ``setup``.
+            resumes: Whether the weights will come from a checkpoint, so that no file of others need be there.
 
         Raises:
             PflError: If the network cannot take the inputs, or has no body for new clients, or the method evaluates
-                personal models but some clients never train.
+                personal models but some clients never train, or the pretrained weights cannot be read or do not fit.
         """
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
-            self.build(
-                *shape, data.seed, data.pretrained(), data.training_clients < data.judged_clients, data.input_kind
-            )
+            weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
+            test_only = data.training_clients < data.judged_clients
+            self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         try_optimizer(self.make_optimizer, self.network.parameters())
         if self.test_only and self.judged_models != ("global",):
             raise PflError(
@@ -230,24 +236,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.log("system/cohort", float(len(batch.examples)), prog_bar=True)
         if federated(self.trainer).participation.can_lose:
             self.log("system/lost", float(len(batch.lost)))
-
-    # What work costs
-
-    def training_cost(self, cohort: Examples) -> Cost:
-        """What ``local`` costs these clients; it is rehearsed once in a run, with the first of them."""
-        if "training" not in self._rehearsals:
-            one = cohort.rows(0, 1)
-            self.rehearse("training", lambda: self.local(one, self.received(one.ids), ("rehearsal",)))
-        return self._rehearsals["training"].cost(cohort.counts)
-
-    def rehearse(self, name: str, work: Callable[[], object]) -> None:
-        """Note what some work asks of the engine, which does nothing meanwhile."""
-        engine, self.engine = self.engine, Rehearsal(self.network)
-        try:
-            work()
-            self._rehearsals[name] = self.engine
-        finally:
-            self.engine = engine
 
     # Checkpoints
 

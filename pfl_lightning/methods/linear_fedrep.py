@@ -47,6 +47,7 @@ class LinearFedRep(Method):
 
     def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:
         super().__init__(
+            pretrained=None,
             head=1,
             loss=None,
             epochs=1,

@@ -38,7 +38,7 @@ def _from_settings(checkpoint: Content) -> Method:
     """Make the method as the command line did."""
     check_run(checkpoint)
     parser = StrictParser(exit_on_error=False)
-    parser.add_subclass_arguments(Method, "model")
+    parser.add_subclass_arguments(Method, "model", fail_untyped=False)
     with _refusing(checkpoint, "config.model"):
         settings = parser.parse_object({"model": checkpoint["config"]["model"]})
         method: Method = parser.instantiate(settings).model

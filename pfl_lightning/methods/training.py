@@ -7,10 +7,13 @@ from torch import Tensor
 
 from pfl_lightning.client import (
     STANDARD,
+    Cost,
+    Examples,
     Loss,
     OwnLoss,
     Penalty,
     Phase,
+    Rehearsal,
     sample_losses,
     total,
     try_loss,
@@ -42,6 +45,10 @@ class Trained(Lifecycle):
     decay_biases: bool
     clip_norm: float | None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rehearsals: dict[str, Rehearsal] = {}
+
     # What a method may override
 
     def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -58,9 +65,9 @@ class Trained(Lifecycle):
 
     # What every method shares
 
-    def build_for(self, data: FederatedDataModule) -> None:
+    def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, and try what it trains with; see ``Lifecycle.build_for``."""
-        super().build_for(data)
+        super().build_for(data, resumes)
         self.schedule.factor(0)
         if isinstance(self.engine.loss, OwnLoss):
             few = next(data.make_judgement(slice(1)).train.windows(4))[1]  # samples of the largest client
@@ -80,17 +87,10 @@ class Trained(Lifecycle):
             return f"{type(self).__name__}.sample_losses"
         return str(self.given["loss"]).rpartition(".")[2]
 
-    def rehearse(self, name: str, work: Callable[[], object]) -> None:
-        """Note what some work asks of the engine; warn if it trains clients with another loss than the own one."""
-        super().rehearse(name, work)
-        asked = self._rehearsals[name]
-        if name == "training" and isinstance(self.engine.loss, OwnLoss) and not (asked.phases or asked.passes):
-            where = f"{type(self).__name__}.local trains without the engine"
-            warnings.warn(f"{where}: {self._loss_name} is used in scores alone", stacklevel=2)
-
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and learn the rates of all rounds before the first one."""
         super().setup(stage)
+        self._rehearsals.clear()
         if stage == "fit":
             self.schedule.factor(max(self.trainer.max_steps, 0))
 
@@ -134,3 +134,25 @@ class Trained(Lifecycle):
     def shared_parameters(self) -> Tree:
         """The server's parameters of the shared part; empty if nothing is shared."""
         return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
+
+    # What work costs
+
+    def training_cost(self, cohort: Examples) -> Cost:
+        """What ``local`` costs these clients; it is rehearsed once in a run, with the first of them."""
+        if "training" not in self._rehearsals:
+            one = cohort.rows(0, 1)
+            self.rehearse("training", lambda: self.local(one, self.received(one.ids), ("rehearsal",)))
+        return self._rehearsals["training"].cost(cohort.counts)
+
+    def rehearse(self, name: str, work: Callable[[], object]) -> None:
+        """Note what some work asks of the engine, which does nothing meanwhile; warn if none uses the own loss."""
+        engine, asked = self.engine, Rehearsal(self.network)
+        self.engine = asked
+        try:
+            work()
+        finally:
+            self.engine = engine
+        self._rehearsals[name] = asked
+        if name == "training" and isinstance(engine.loss, OwnLoss) and not (asked.phases or asked.passes):
+            where = f"{type(self).__name__}.local trains without the engine"
+            warnings.warn(f"{where}: {self._loss_name} is used in scores alone", stacklevel=2)

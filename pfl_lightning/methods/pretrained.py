@@ -1,0 +1,111 @@
+"""The weights of a file that a network starts with."""
+
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pfl_lightning import files
+from pfl_lightning.data.reading import reading
+from pfl_lightning.errors import PflError
+from pfl_lightning.models import Network
+from pfl_lightning.server import restored
+from pfl_lightning.tree import Tree
+
+KEY = "model.pretrained"
+WITHIN = ("state_dict", "model")  # keys under which training programs save the tensors
+PREFIXES = ("", "network.", "model.", "module.")  # of the names in checkpoints of ours, of Lightning and of wrappers
+SHOWN = 4  # names in a line
+
+
+def read_weights(file: str) -> Tree:
+    """Read tensors by name; of other values, such as counts of epochs, there is nothing left.
+
+    Args:
+        file: What ``torch.save`` has written: a module's ``state_dict``, or a checkpoint that has it under
+            ``state_dict`` or ``model``.
+
+    Raises:
+        PflError: If it cannot be read, or holds anything but plain values and tensors.
+    """
+    path = Path(file).expanduser()
+    with reading(path, "write it with torch.save(module.state_dict(), file)", key=KEY):
+        content = _content(path)
+        for key in WITHIN:
+            content = _inside(content, key)
+        return restored({name: held for name, held in content.items() if isinstance(held, Tensor | tuple)})
+
+
+def _content(path: Path) -> Any:
+    with path.open("rb"):
+        pass
+    if zipfile.is_zipfile(path) and not files.is_intact(path):
+        raise ValueError("it is damaged")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a file from elsewhere makes torch raise
+        raise ValueError("not what torch.save writes, not complete, or not plain values and tensors") from error
+
+
+def _inside(content: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise ValueError(f"a {type(content).__name__} instead of tensors by name")
+    inner = content.get(key)
+    return inner if isinstance(inner, Mapping) else content
+
+
+@torch.no_grad()
+def take_weights(network: Network, weights: Tree, head: frozenset[str], file: str) -> str:
+    """Give a network the tensors of a file, in place.
+
+    They have the names of the user's module or those of the network, all of them perhaps after one of ``PREFIXES``. The
+    tensors of the head stay as they are where they have other shapes, such as for other classes.
+
+    Args:
+        network: The network.
+        weights: The tensors of the file.
+        head: Names of the head's tensors.
+        file: Name of the file.
+
+    Returns:
+        A line that says what was taken.
+
+    Raises:
+        PflError: If no tensor has a name of the network's, or one that is not of the head does not fit.
+    """
+    tensors = network.state_dict()
+    named = max(_namings(network, weights), key=len)
+    fitting = {name: given for name, given in named.items() if _fits(given, tensors[name])}
+    for name in sorted(named.keys() - fitting.keys() - head):
+        was, now = (f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (named[name], tensors[name]))
+        own = network.own_name(name)
+        raise PflError(f"{KEY}: '{file}' has {own} of {was}; allowed: {now}, as {network.kind} has")
+    if not fitting:
+        names = _listed(map(network.own_name, tensors))
+        raise PflError(f"{KEY}: '{file}' has nothing for {network.kind}; allowed: a file with some of {names}")
+    for name, given in fitting.items():
+        tensors[name].copy_(given)
+    taken = f"{KEY}: {len(fitting)} of the {len(tensors)} tensors of {network.kind} are from '{file}'"
+    fresh = [network.own_name(name) for name in tensors if name not in fitting]
+    return f"{taken}; new: {_listed(fresh)}" if fresh else taken
+
+
+def _namings(network: Network, weights: Tree) -> Iterator[Tree]:
+    """The tensors of a file that the network has, by its names, for each way to name them."""
+    for prefix in PREFIXES:
+        for own in (network.own_name, str):
+            given = {name: f"{prefix}{own(name)}" for name in network.state_dict()}
+            yield {name: weights[alias] for name, alias in given.items() if alias in weights}
+
+
+def _fits(given: Tensor, tensor: Tensor) -> bool:
+    return given.shape == tensor.shape and given.is_floating_point() == tensor.is_floating_point()
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    first, more = (every := list(names))[:SHOWN], len(every[SHOWN:])
+    return ", ".join(first) + (f" and {more} more" if more else "")
