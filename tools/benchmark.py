@@ -115,8 +115,9 @@ def main(
     Args:
         workloads: One or more of fedavg-mlp, fedrep-mlp, srpfl-mlp, ragged-mlp, fedavg-dnn, fedavg-logistic,
             fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
-            fedavg-lenet, fedprox-lenet, deltafl-lenet, fedrep-lenet, fedavg-resnet18, fedavg-gru, data-loading,
-            evaluation, population, gossip-population; all by default, and none for [].
+            fedavg-lenet, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is none of ours
+            (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, data-loading, evaluation,
+            population, gossip-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.

@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models import mobilenet_v3_small
 
+from pfl_lightning.methods import FedAvg
+
 
 class Net(nn.Module):
     """A small convolutional network; what is not a Sequential needs no more than this."""
@@ -26,3 +28,9 @@ def colour_net(num_classes: int, dropout: float = 0.2) -> nn.Module:
     """Torchvision's small MobileNet on grey images of 8 x 8 pixels."""
     network = mobilenet_v3_small(num_classes=num_classes, dropout=dropout)
     return nn.Sequential(nn.Upsample(size=32), nn.Conv2d(1, 3, 1), network)
+
+
+class HeadOnly(FedAvg):
+    """FedAvg that leaves the body as it is."""
+
+    trains = "head"

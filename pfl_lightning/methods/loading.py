@@ -22,26 +22,31 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     Args:
         path: The checkpoint.
         arguments: Constructor arguments that the checkpoint lacks: ``network``, ``loss``, ``lr_schedule``,
-            ``server_optimizer``, ``sums`` and ``topology``, unless these are the defaults. ``pfl fit`` needs none.
+            ``server_optimizer``, ``sums`` and ``topology``, unless these are the defaults. A run of ``pfl fit`` needs
+            only its ``network``, with its options, and only if that is a function of your own.
 
     Raises:
         PflError: If the checkpoint is damaged, or something in it is missing or wrong.
     """
     checkpoint = read_checkpoint(path)
-    method = _from_settings(checkpoint) if "config" in checkpoint else _from_arguments(checkpoint, arguments)
+    method = _from_settings(checkpoint, arguments) if "config" in checkpoint else _from_arguments(checkpoint, arguments)
     method.on_load_checkpoint(checkpoint)
     method.load_state_dict(checkpoint["state_dict"])
     return method
 
 
-def _from_settings(checkpoint: Content) -> Method:
-    """Make the method as the command line did."""
+def _from_settings(checkpoint: Content, arguments: dict[str, Any]) -> Method:
+    """Make the method as the command line did, but for a network that is given."""
     check_run(checkpoint)
+    model = checkpoint["config"]["model"]
+    replaced = {"network"} & arguments.keys()
+    options = {name: value for name, value in model["init_args"].items() if name not in replaced}
     parser = StrictParser(exit_on_error=False)
     parser.add_subclass_arguments(Method, "model", fail_untyped=False)
     with _refusing(checkpoint, "config.model"):
-        settings = parser.parse_object({"model": checkpoint["config"]["model"]})
+        settings = parser.parse_object({"model": {**model, "init_args": options}})
         method: Method = parser.instantiate(settings).model
+    method.make_network = arguments.get("network", method.make_network)
     return method
 
 

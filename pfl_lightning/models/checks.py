@@ -42,7 +42,10 @@ def check_tensors(module: nn.Module) -> None:
         if (other := first.setdefault(id(parameter), name)) != name:
             raise PflError(f"model.network: {kind} ties {name} to {other}; allowed: parameters with one name each")
         if not parameter.requires_grad:
-            raise PflError(f"model.network: {kind} has {name} with requires_grad False; allowed: parameters that train")
+            raise PflError(
+                f"model.network: {kind} has {name} with requires_grad False; allowed: parameters that train, and a "
+                'method that trains only the head (trains = "head")'
+            )
     if not first:
         raise PflError(f"model.network: {kind} has no parameters; allowed: a network that can be trained")
 

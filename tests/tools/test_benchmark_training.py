@@ -32,6 +32,8 @@ TINY = {
     "fedprox-lenet": {"input_shape": (3, 32, 32)},
     "fedavg-lenet": {"input_shape": (3, 32, 32)},
     "fedrep-lenet": {"input_shape": (3, 32, 32)},
+    "fedrep-lenet-split": {"input_shape": (3, 32, 32)},
+    "fedrep-lenet-opaque": {"input_shape": (3, 32, 32)},
     "fedavg-resnet18": {"input_shape": (3, 9, 9), "cohort": 2},
     "fedavg-gru": {"input_shape": (5, 7), "classes": 7},
 }

@@ -17,7 +17,7 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
-from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, Network, ResNet18
+from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, Network, NetworkFactory, ResNet18
 from pfl_lightning.system import Participation
 
 
@@ -41,6 +41,27 @@ class FusedGRU(nn.Module):
         rows = F.one_hot(tokens, self.alphabet).to(self.fc.weight.dtype)
         scores: Tensor = self.fc(self.gru(rows)[0][:, -1])
         return scores
+
+
+class Split(nn.Module):
+    """``LeNet5`` as a module that is none of ours: what it ends with are layers of their own."""
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        super().__init__()
+        self.layers = LeNet5(input_shape, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Scores ``[batch, classes]`` of images ``[batch, channels, height, width]``."""
+        scores: Tensor = self.layers(images)
+        return scores
+
+
+class Opaque(Split):
+    """The same with something after the head, so that it is a single layer."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The same scores, as another tensor."""
+        return super().forward(images) * 1.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +88,7 @@ class Workload:
         module: Makes the plain loop's module from our network with the first weights.
     """
 
-    network: Callable[[tuple[int, ...], int], Network]
+    network: NetworkFactory
     input_shape: tuple[int, ...]
     cohort: int
     samples: int | tuple[int, ...]
@@ -119,6 +140,8 @@ WORKLOADS = {
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
     "deltafl-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, conformity=0.5),
     "fedrep-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
+    "fedrep-lenet-split": Workload(Split, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
+    "fedrep-lenet-opaque": Workload(Opaque, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
     "fedavg-resnet18": Workload(ResNet18, CIFAR_LIKE, cohort=4, samples=32, batch_size=16),
     "fedavg-gru": Workload(CharGRU, TEXT_LIKE, cohort=20, samples=30, classes=80, module=FusedGRU),
     "data-loading": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),

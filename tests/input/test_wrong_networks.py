@@ -1,0 +1,144 @@
+"""Networks of a user's own, and files of weights, that cannot be used: one line each, before anything is written.
+
+A row has the words that choose the network, and words of the line.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from fakes import wrong_networks
+from torch import nn
+
+from pfl_lightning.cli import main
+
+OWN = "fakes.wrong_networks"
+PATHS = "the import path of a torch module, or of a function annotated to return one"
+
+
+class Runs:
+    """Leaves a file behind when it is unpickled without care."""
+
+    def __reduce__(self):
+        return os.mkdir, ("called",)
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def refused(capsys, *words):
+    """The only line of a run that cannot start, which leaves nothing behind."""
+    before = sorted(Path().rglob("*"))
+    with pytest.raises(SystemExit):
+        main(["fit", "--data.num_clients=4", "--trainer.max_steps=1", *words])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert sorted(Path().rglob("*")) == before
+    return line.removeprefix("pfl: error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            "Mapped",
+            "model.network: Mapped returns a dict with logits, features; allowed: a tensor of numbers [batch, 10]",
+        ),
+        ("Paired", "model.network: Paired returns a tuple; allowed: a tensor of numbers [batch, 10]"),
+        (
+            "Wide",
+            "model.network: Wide returns a tensor [batch, 11] of float32; allowed: a tensor of numbers [batch, 10]",
+        ),
+        ("Tied", "model.network: Tied ties again.weight to body.weight; allowed: parameters with one name each"),
+        (
+            "Frozen",
+            "model.network: Frozen has body.weight with requires_grad False; allowed: parameters that train, and",
+        ),
+        ("Empty", "model.network: Empty has no parameters; allowed: a network that can be trained"),
+        ("Lazy", "model.network: Lazy does not take inputs of shape (1, 8, 8): Calculated padded input size"),
+        ("Coloured", "model.network: Coloured does not take inputs of shape (1, 8, 8): Given groups=1, weight of size"),
+        ("InPlace", "model.network: InPlace changes its inputs in place; allowed: a copy of them"),
+        ("Broken", "model.network: Broken cannot be made: no luck today"),
+        ("of_a_number", "model.network: Tensor is not possible; allowed: what makes a torch module"),
+        ("NoModule", f"model.network: no such class: {OWN}.NoModule; allowed: "),
+        ("unannotated", f"model.network: no such class: {OWN}.unannotated; allowed: "),
+        ("absent", f"model.network: no such class: {OWN}.absent; allowed: "),
+        (
+            "Net --model.head=fc",
+            "model.head: fc is not possible; allowed: 1 to 1, or some of body, head, the layers of",
+        ),
+        ("Net --model.head=[body,head]", "model.head: ['body', 'head'] is not possible; allowed: 1 to 1, or some of"),
+        ("Net --model.head=2", "model.head: 2 is not possible; allowed: 1 to 1, or some of body, head, the layers of"),
+        ("Net --model.network.hidden=x", "model.network.hidden: x is not possible; allowed: a whole number"),
+        ("annotated --model.network.hidden=x", "model.network.hidden: x is not possible; allowed: a whole number"),
+        ("annotated --model.network.hiden=3", "model.network.hiden: annotated has no such option; see --model.network"),
+    ],
+)
+def test_a_network_that_cannot_be_trained_gets_one_line(words, line, capsys):
+    found = refused(capsys, *f"--model.network={OWN}.{words}".split())
+    assert found.startswith(line)
+    assert "no such class" not in line or found.endswith(PATHS)
+
+
+def saved(content):
+    return lambda: torch.save(content, "w.pt")
+
+
+def cut_short():
+    torch.save(good(), "w.pt")
+    Path("w.pt").write_bytes(Path("w.pt").read_bytes()[:-100])
+
+
+def changed():
+    """One bit of a tensor is another."""
+    torch.save(tensors := good(), "w.pt")
+    data = bytearray(Path("w.pt").read_bytes())
+    data[data.index(tensors["body.weight"].numpy().tobytes())] ^= 1
+    Path("w.pt").write_bytes(data)
+
+
+def good(hidden=4):
+    return wrong_networks.Net((1, 8, 8), 10, hidden).state_dict()
+
+
+REMEDY = "; write it with torch.save(module.state_dict(), file)"
+CANNOT = "model.pretrained: cannot read 'w.pt' ("
+WEIGHTS = {
+    "absent": (lambda: None, f"{CANNOT}No such file or directory){REMEDY}"),
+    "folder": (lambda: Path("w.pt").mkdir(), f"{CANNOT}Is a directory){REMEDY}"),
+    "code": (saved({"body.weight": Runs()}), f"{CANNOT}not what torch.save writes, not complete, or not plain values"),
+    "whole module": (saved(nn.Linear(2, 2)), f"{CANNOT}not what torch.save writes, not complete, or not plain values"),
+    "cut short": (cut_short, f"{CANNOT}not what torch.save writes, not complete, or not plain values and tensors)"),
+    "changed": (changed, f"{CANNOT}it is damaged){REMEDY}"),
+    "text": (lambda: Path("w.pt").write_text("no"), f"{CANNOT}not what torch.save writes, not complete, or not plain"),
+    "tensor": (saved(torch.zeros(3)), f"{CANNOT}a Tensor instead of tensors by name){REMEDY}"),
+    "empty": (saved({}), "model.pretrained: 'w.pt' has nothing for Net; allowed: a file with some of body.weight, "),
+    "names": (saved({"fc.weight": torch.zeros(1)}), "model.pretrained: 'w.pt' has nothing for Net; allowed: a file"),
+    "head alone": (saved({"head.bias": torch.zeros(7)}), "model.pretrained: 'w.pt' has nothing for Net; allowed: a"),
+    "shape": (
+        saved(good(5)),
+        "model.pretrained: 'w.pt' has body.bias of torch.float32 (5,); allowed: torch.float32 (4,)",
+    ),
+    "whole numbers": (
+        saved({name: tensor.long() for name, tensor in good().items()}),
+        "model.pretrained: 'w.pt' has body.bias of torch.int64 (4,); allowed: torch.float32 (4,), as Net has",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_file_without_fitting_weights_gets_one_line(name, capsys):
+    write, line = WEIGHTS[name]
+    write()
+    found = refused(capsys, f"--model.network={OWN}.Net", "--model.pretrained=w.pt")
+    assert found.startswith(line)
+    assert not Path("called").exists()
+
+
+def test_a_method_that_makes_its_own_start_takes_no_weights(capsys):
+    line = refused(capsys, "--model=LinearFedRep", "--model.pretrained=w.pt")
+    assert line.startswith("model.pretrained: LinearFedRep has no such option")
