@@ -192,7 +192,7 @@ class Run:
             PflError: If there is no such client, model or checkpoint, or the data are others.
         """
         found = self._find(checkpoint)
-        return client_module(self.method(checkpoint), client, model, self._settings(found, data), found)
+        return client_module(self.method(checkpoint), client, model, lambda: self._settings(found, data), found)
 
     def _find(self, checkpoint: Checkpoint) -> Resume:
         best = self.folder / CHECKPOINTS / BEST

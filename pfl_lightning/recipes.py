@@ -64,3 +64,13 @@ def path_of(kind: type) -> str:
     packages = list(accumulate(kind.__module__.split("."), "{}.{}".format))
     found = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
     return f"{next(found, kind.__module__)}.{kind.__qualname__}"
+
+
+def word_for(made: Any) -> str:
+    """What stands in settings for an object that they cannot hold, such as an array; such a word is its own."""
+    return made if is_word(made) else f"<{type(made).__name__} of a program>"
+
+
+def is_word(value: Any) -> bool:
+    """Whether a setting stands for such an object."""
+    return isinstance(value, str) and value.endswith(" of a program>")

@@ -13,13 +13,19 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from sklearn.datasets import load_digits
+from torch.nn import CrossEntropyLoss
+from torch.optim.lr_scheduler import StepLR
+from torchmetrics.classification import MulticlassF1Score
 
 from pfl_lightning import Experiment, Run, clients, load_method, results
-from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.callbacks import ClientMetrics, StageDoubling
 from pfl_lightning.cli import main
-from pfl_lightning.data import Digits, Dirichlet
+from pfl_lightning.data import Arrays, Digits, Dirichlet
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep
 from pfl_lightning.models import MLP
+from pfl_lightning.server import PrivateSums
 from pfl_lightning.system import Participation
 
 WORDS = [
@@ -148,6 +154,72 @@ def test_what_a_file_cannot_hold_is_used_as_it_is():
     assert again.test()["loss"].tolist() == run.test()["loss"].tolist()
     experiment.settings["trainer"]["max_steps"] = 2
     assert experiment.fit(resume=True).results()["round"].max() == 2
+
+
+SAID = {
+    "loss": (partial(CrossEntropyLoss, label_smoothing=0.1), "torch.nn.CrossEntropyLoss", "label_smoothing", 0.1),
+    "lr_schedule": (partial(StepLR, step_size=1), "torch.optim.lr_scheduler.StepLR", "step_size", 1),
+    "sums": (PrivateSums(noise_multiplier=0.5), "pfl_lightning.server.PrivateSums", "noise_multiplier", 0.5),
+}
+
+
+@pytest.mark.parametrize("option", SAID)
+def test_own_parts_that_settings_can_say_are_in_them_and_the_run_goes_on_and_opens_without_the_program(option):
+    value, path, argument, given = SAID[option]
+    method = FedAvg(network=partial(MLP, hidden=[4]), weighting="uniform", **{option: value})
+
+    def fit(rounds: int, folder: str, resume: bool = False) -> Run:
+        return Experiment(method, Digits(num_clients=4), rounds, folder=folder, val_check_interval=1).fit(resume)
+
+    straight = fit(2, "straight")
+    fit(1, "python")
+    resumed = fit(2, "python", resume=True)
+    assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
+    said = settings(resumed.folder)["model"]["init_args"][option]
+    assert (said["class_path"], said["init_args"][argument]) == (path, given)
+    main(["test", str(resumed.folder)])
+    main(["compare", str(resumed.folder), "--out=figures"])
+    assert Run(resumed.folder).client(2)(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def wards(flip: int = 1) -> Arrays:
+    digits = load_digits(n_class=3)
+    clients = [f"ward {number % 4}" for number in range(len(digits.target))]
+    return Arrays(digits.images[::flip].astype("float32"), digits.target, clients)
+
+
+def test_arrays_are_used_as_they_are_and_the_run_goes_on_compares_and_opens_with_them(capsys):
+    def fit(rounds: int, folder: str, seed: int = 1, resume: bool = False) -> Run:
+        method = FedAvg(network=partial(MLP, hidden=[4]))
+        return Experiment(method, wards(), rounds, seed=seed, folder=folder, val_check_interval=1).fit(resume)
+
+    straight = fit(2, "straight")
+    fit(1, "python")
+    resumed, other = fit(2, "python", resume=True), fit(2, "python", seed=2)
+    assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
+    said = settings(resumed.folder)["data"]["init_args"]
+    assert [said[name] for name in ("inputs", "clients", "test")] == [
+        *("<ndarray of a program>", "<list of a program>", None)
+    ]
+    main(["compare", str(resumed.folder), str(other.folder), "--out=figures"])
+    assert pd.read_csv("figures/final.csv").filter(like="seed_std").notna().all(axis=None), "two seeds of one curve"
+    told = Run(resumed.folder, data=wards()).test()["correct"].tolist()
+    assert told == resumed.clients().query("round == 2 and split == 'test'")["correct"].tolist()
+    assert Run(resumed.folder).client(3)(torch.zeros(1, 1, 8, 8)).shape == (1, 3), "which needs no data"
+    for run, line in {
+        Run(resumed.folder): "data.inputs: <ndarray of a program> is not in the checkpoint; allowed: Run(folder, ",
+        Run(resumed.folder, data=wards(flip=-1)): "data: Arrays holds other data than the checkpoint was trained on",
+    }.items():
+        with pytest.raises(PflError) as refused:
+            run.test()
+        assert str(refused.value).startswith(line)
+
+
+def test_metrics_of_the_clients_are_computed_again_with_the_run():
+    callbacks = [ClientMetrics(partial(MulticlassF1Score, average="macro"))]
+    run = small(callbacks=callbacks).fit()
+    trained = run.clients().query("round == 1 and split == 'test'")
+    assert Run(run.folder).test()["f1"].tolist() == pytest.approx(trained["f1"].tolist())
 
 
 def test_a_notebook_with_a_running_loop_and_a_thread_can_train():

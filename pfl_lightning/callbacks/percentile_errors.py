@@ -110,7 +110,7 @@ def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
 
 
 def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
-    """Add the clients' values of other metrics to their rows."""
+    """Add the clients' values of other metrics to their rows; other splits than theirs are left out."""
     places = {(row["split"], row["model"], row["client"]): row for row in rows}
     for tag, metric in method.others.items():
         assert isinstance(metric, ClientMetric)
@@ -118,4 +118,5 @@ def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
             ids, _, values = metric.scores()
         split, model, name = tag.split("/")
         for client, value in zip(ids.tolist(), values.tolist(), strict=True):
-            places[split, model, client][name] = value
+            if (split, model, client) in places:
+                places[split, model, client][name] = value

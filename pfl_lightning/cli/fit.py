@@ -265,8 +265,7 @@ class PflCLI(LightningCLI):
         """Refuse other data than those of the checkpoint."""
         before = self.resume and self.resume.content.get("fingerprint")
         if before and not self.datamodule.new_clients and before != self.datamodule.fingerprint():
-            option = self.datamodule.files_option
-            raise PflError(
-                f"data.{option}: '{getattr(self.datamodule, option)}' holds other data than the checkpoint was trained "
-                "on; allowed: the same files"
-            )
+            option, name = self.datamodule.files_option, type(self.datamodule).__name__
+            place = getattr(self.datamodule, option)
+            held = f"data.{option}: '{place}'" if place else f"data: {name}"
+            raise PflError(f"{held} holds other data than the checkpoint was trained on; allowed: the same")

@@ -3,7 +3,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType
@@ -20,9 +20,10 @@ from pfl_lightning.callbacks.run_folder import RunFolder
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser, plain
-from pfl_lightning.cli.runs import Resume, word_for
+from pfl_lightning.cli.runs import Resume
 from pfl_lightning.errors import PflError, cause_of
 from pfl_lightning.methods import Method, NeedsSamplesError
+from pfl_lightning.recipes import word_for
 
 LOGGERS = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed")
 
@@ -154,7 +155,7 @@ def built_from(settings: Mapping[str, Any], found: Resume | None = None) -> Part
 
 
 def client_module(
-    method: Method, client: int, model: str | None, settings: Mapping[str, Any], found: Resume
+    method: Method, client: int, model: str | None, settings: Callable[[], Mapping[str, Any]], found: Resume
 ) -> nn.Module:
     """One client's model; the data set is loaded if the model is trained on the client's samples.
 
@@ -162,7 +163,7 @@ def client_module(
         method: The trained method.
         client: The client's id.
         model: Name of the model; see ``Method.client``.
-        settings: All settings of the run.
+        settings: Gives all settings of the run, of which the data set is made.
         found: The checkpoint.
 
     Raises:
@@ -171,7 +172,7 @@ def client_module(
     try:
         return method.client(client, model)
     except NeedsSamplesError:
-        return method.client(client, model, built_from(settings, found).datamodule)
+        return method.client(client, model, built_from(settings(), found).datamodule)
 
 
 def objects_in(settings: Any) -> Iterator[Any]:

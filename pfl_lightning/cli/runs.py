@@ -14,6 +14,7 @@ from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DamagedError, check_run, check_training, read_checkpoint
+from pfl_lightning.recipes import is_word
 from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
@@ -97,16 +98,6 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
             raise PflError(f"{key}: {value} is not in the checkpoint; allowed: Run(folder, method=..., data=...)")
     rest = {"checkpoint": config["checkpoint"], "trainer": {**config["trainer"], "logger": False}}
     return {**known, **rest, **parts}
-
-
-def word_for(made: Any) -> str:
-    """What stands in settings for an object that they cannot hold, such as an array."""
-    return f"<{type(made).__name__} of a program>"
-
-
-def is_word(value: Any) -> bool:
-    """Whether a setting stands for such an object."""
-    return isinstance(value, str) and value.endswith(" of a program>")
 
 
 def _find(ckpt_path: str, parent: Path) -> Resume:

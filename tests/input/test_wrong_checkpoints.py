@@ -56,6 +56,8 @@ METHOD_ROWS = [  # refused wherever a checkpoint is read
     (("shape", "test_only"), None, "None is not possible; allowed: true, false"),
     (("hyper_parameters",), GONE, "is missing"),
     (("hyper_parameters",), {1: 2}, "allowed: a mapping with names"),
+    (("given",), GONE, "is missing"),
+    (("given",), {"loss": 7}, "allowed: import paths, or null, by option"),
     (("clock",), GONE, "is missing"),
     (("clock", "compute"), GONE, "allowed: a mapping with compute, ready, rounds, total"),
     (("clock", "minutes"), 1.0, "allowed: a mapping with compute, ready, rounds, total"),
@@ -100,6 +102,7 @@ TRAINING_ROWS = [  # refused where training continues
     (("lr_schedulers",), [{}], "allowed: an empty list"),
 ]
 BUILT_ROWS = [  # what only the method, the network and the callbacks can tell
+    (("given", "loss"), "torch.nn.CrossEntropyLoss", "loss: torch.nn.CrossEntropyLoss in the checkpoint, none now"),
     (("state_dict", "network.fc1.bias"), GONE, "state_dict.network.fc1.bias is missing"),
     (("state_dict", "network.fc9.bias"), torch.zeros(4), "state_dict.network.fc9.bias is one too many"),
     (
@@ -200,7 +203,7 @@ def test_tensors_must_fit_the_method_and_its_network(key, value, words, content)
 
 
 @pytest.mark.parametrize("subcommand", ["fit", "validate", "test"])
-@pytest.mark.parametrize(("key", "value", "words"), [METHOD_ROWS[5], BUILT_ROWS[2]], ids=["entry", "tensor"])
+@pytest.mark.parametrize(("key", "value", "words"), [METHOD_ROWS[5], BUILT_ROWS[3]], ids=["entry", "tensor"])
 def test_every_subcommand_refuses_in_one_line(subcommand, key, value, words, content, capsys):
     torch.save(changed(content, key, value), "x.ckpt")
     with pytest.raises(SystemExit) as stop:

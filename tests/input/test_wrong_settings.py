@@ -94,6 +94,26 @@ OPTIONS = [
 WRONG = ("null", "nan", "inf", "-1", "word", "10000000000000000000000000000000")
 
 
+METRICS, METRIC = "--trainer.callbacks+=ClientMetrics", "--trainer.callbacks.metric"
+WRONG_LOSS = "--model.loss=wrong_loss."
+    "--trainer.callbacks+=ClientMetrics",
+    "--trainer.callbacks.metric",
+    "--model.loss=wrong_loss.",
+)
+LOSSES = """
+from torch import nn
+from torch.nn import functional as F
+
+class Total(nn.Module):
+    def forward(self, outputs, targets):
+        return F.cross_entropy(outputs, targets, reduction="sum")
+
+class NoNumber(nn.Module):
+    def forward(self, outputs, targets):
+        return (outputs / outputs).sum(1)
+"""
+
+
 def parts(kind: Any) -> set[Any]:
     """The types that a union consists of."""
     return set(typing.get_args(kind)) if isinstance(kind, UnionType) else {kind}
@@ -228,6 +248,61 @@ def refused(capsys, *args: str) -> tuple[int, str]:
             2,
             "model.sums.delta: 0 is not possible; allowed: a number v",
         ),
+        # losses and schedules of rates
+        ("--model.loss=1", 2, "model.loss: 1 is not possible; allowed: "),
+        ("--model.loss=torch.nn.NoLoss", 2, "model.loss: NoLoss: module 'torch.nn' has no attribute 'NoLoss'"),
+        ("--model.loss=torch.nn.functional.cross_entropy", 2, "model.loss: no such class: torch.nn.functional.cro"),
+        ("--model.loss=torch.nn.CrossEntropyLoss --model.loss.gamma=1", 2, "model.loss.gamma: CrossEntropyLoss has no"),
+        (
+            "--model.loss=torch.nn.CrossEntropyLoss --model.loss.reduction=sum",
+            1,
+            "model.loss.reduction: sum is not possible; allowed: none, mean",
+        ),
+        ("--model.loss=torch.nn.MSELoss", 1, "model.loss: MSELoss of outputs and targets (4, 10) (torch.float32) and"),
+        ("--model.loss=torch.nn.PReLU", 1, "model.loss: PReLU with parameters (weight) is not possible: nobody would"),
+        (f"{WRONG_LOSS}Total", 1, "model.loss: Total returns the shape () for 4 samples; allowed: one finite loss of"),
+        (f"{WRONG_LOSS}NoNumber", 1, "model.loss: NoNumber returns nan for outputs of zero; allowed: one finite loss"),
+        ("--model.lr_schedule=x", 2, "model.lr_schedule: no such class: x; allowed: the import path of a subclass of "),
+        ("--model.lr_schedule=CosineAnnealingLR", 2, "model.lr_schedule.T_max: a value is missing; see --model.lr_sch"),
+        (
+            "--model.lr_schedule=torch.optim.lr_scheduler.ReduceLROnPlateau",
+            1,
+            "model.lr_schedule: ReduceLROnPlateau needs a metric; allowed: one that counts rounds",
+        ),
+        (
+            "--model.lr_schedule=OneCycleLR --model.lr_schedule.max_lr=1 --model.lr_schedule.total_steps=9",
+            1,
+            "model.lr_schedule: not possible in round 10: Tried to step 10 times",
+        ),
+        (
+            "--model.lr_decay=0.5 --model.lr_schedule=StepLR --model.lr_schedule.step_size=1",
+            1,
+            "model.lr_decay: 0.5 is not possible with model.lr_schedule; allowed: 1",
+        ),
+        # metrics of the clients
+        (METRICS, 2, "trainer.callbacks.metric: a value is missing; see --trainer.callbacks"),
+        (f"{METRICS} {METRIC}=F1", 2, "trainer.callbacks.metric: "),
+        (f"{METRICS} {METRIC}=torch.nn.Linear", 2, "trainer.callbacks.metric: "),
+        (
+            f"{METRICS} {METRIC}=torchmetrics.classification.MulticlassF1Score {METRIC}.average=middle",
+            2,
+            "trainer.callbacks.metric.average: middle is not possible; allowed: ",
+        ),
+        (
+            f"{METRICS} {METRIC}=torchmetrics.PearsonCorrCoef",
+            1,
+            "trainer.callbacks.metric: not possible for Digits: ",
+        ),
+        (
+            f"{METRICS} {METRIC}=torchmetrics.classification.MulticlassAccuracy",
+            1,
+            "trainer.callbacks.name: accuracy is taken; allowed: another name for this metric",
+        ),
+        (
+            f"{METRICS} {METRIC}=torchmetrics.classification.MulticlassF1Score --trainer.callbacks.name=f/1",
+            1,
+            "trainer.callbacks.name: 'f/1' is not possible; allowed: letters, digits and _",
+        ),
         # the trainer
         *(
             (f"--trainer.val_check_interval={interval}", 1, f"trainer.val_check_interval: {interval} is not possible")
@@ -264,7 +339,12 @@ def refused(capsys, *args: str) -> tuple[int, str]:
         ),
     ],
 )
-def test_a_wrong_setting_gets_one_clear_line(words, code, line, capsys):
+def test_a_wrong_setting_gets_one_clear_line(words, code, line, capsys, monkeypatch):
+    if "wrong_loss." in words:
+        monkeypatch.syspath_prepend(".")
+        monkeypatch.delitem(sys.modules, "wrong_loss", raising=False)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        Path("wrong_loss.py").write_text(LOSSES)
     given_code, given_line = refused(capsys, "fit", *words.split())
     assert given_line.startswith(f"pfl: error: {line}")
     assert given_code == code
@@ -333,11 +413,14 @@ bird = build
         "model: {class_path: FedAvg, init_args: {server_optimizer: CALL}}",
         "model: {class_path: FedAvg, init_args: {network: CALL}}",
         "model: {class_path: FedAvg, init_args: {sums: CALL}}",
+        "model: {class_path: FedAvg, init_args: {loss: CALL}}",
+        "model: {class_path: FedAvg, init_args: {lr_schedule: CALL}}",
         "model: CALL",
         "data: CALL",
         "data: {class_path: Digits, init_args: {speeds: CALL}}",
         "data: {class_path: Digits, init_args: {partition: CALL}}",
         "trainer: {callbacks: [CALL]}",
+        "trainer: {callbacks: [{class_path: ClientMetrics, init_args: {metric: CALL}}]}",
         "trainer: {logger: CALL}",
         "trainer: {profiler: CALL}",
         "trainer: {strategy: CALL}",

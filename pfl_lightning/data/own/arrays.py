@@ -30,7 +30,7 @@ class Arrays(OwnData):
         kwargs: See ``OwnData``.
 
     Raises:
-        PflError: If there are arrays and a file, or neither, or inputs without targets.
+        PflError: If there are arrays and a file, or neither, or inputs without targets, also of the test.
     """
 
     files_option = "file"
@@ -49,6 +49,8 @@ class Arrays(OwnData):
             raise PflError(f"data.file: {file} is not possible; allowed: a file, or from Python inputs and targets")
         if inputs is not None and targets is None:
             raise PflError("data.targets: None is not possible with inputs; allowed: one for each of them")
+        if test is not None and len(test) not in (2, 3):
+            raise PflError(f"data.test: {len(test)} arrays are not possible; allowed: inputs, targets, clients")
         self.file = None if file is None else str(Path(file).expanduser())
         self.arrays = RawData(inputs, targets, clients), None if test is None else RawData(*test)
 

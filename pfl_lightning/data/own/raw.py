@@ -12,20 +12,26 @@ from torch import Tensor
 from pfl_lightning.data.labelled import check_each
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.models import InputKind
+from pfl_lightning.recipes import word_for
 
 Array = NDArray[Any]
 PART = 64  # samples that are made float64 at once: they stay in the processor's cache
 
 
 class _FromPython:
-    """An option that a settings file cannot hold, such as an array."""
+    """An option that a settings file cannot hold, such as an array, so that it says what it was instead."""
 
 
 def _refuse(value: object) -> None:
     raise ValueError(f"{value} is not possible; allowed: an array, from Python")
 
 
-register_type(_FromPython, str, _refuse)
+def _is_array(value: object, kind: type) -> bool:
+    """Whether a value may be an array, or several: no word and no number is."""
+    return not isinstance(value, str | int | float)
+
+
+register_type(_FromPython, word_for, _refuse, type_check=_is_array)
 FromPython: Any = _FromPython
 
 
