@@ -26,6 +26,7 @@ _GIVEN = (
     re.compile(r"Given value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"Got value: (?!Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"^Unable to load config '(.+)'"),
+    re.compile(r"^Expected a dot import path string: (.+)"),
     re.compile(r"^Not of type Path: .* not (None)Type"),
     re.compile(r"(?:Got|Given) value: \[?Namespace\(class_path='([\w.]+)'"),
     re.compile(r"^Import path (\S+) (?:is|does) not"),

@@ -75,7 +75,7 @@ def cells_after(table: Path, rounds: int) -> Cells:
     """What a table has of the rounds after some, as the round and the column of each value."""
     if not table.is_file():
         return set()
-    with table.open(newline="") as file:
+    with table.open(newline="", errors="replace") as file:  # a line may be damaged
         later = [row for row in csv.DictReader(file) if row["round"].isdecimal() and int(row["round"]) > rounds]
     return {(int(row["round"]), name) for row in later for name, value in row.items() if value and name != "round"}
 

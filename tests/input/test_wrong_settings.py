@@ -69,9 +69,12 @@ def needed(kind: type, key: str) -> list[str]:
     return [f"--{key}.{name}=word" for name in names] if len(names) > 1 else []
 
 
+METRICS, METRIC = "--trainer.callbacks+=ClientMetrics", "--trainer.callbacks.metric"
+MUST = {METRICS: [f"{METRIC}=torchmetrics.MeanSquaredError"]}  # what a callback must be given
 CALLBACKS = [
-    option._replace(words=[f"--trainer.callbacks+={option.words[-1].partition('=')[2]}"])
+    option._replace(words=[word, *MUST.get(word, ())])
     for option in chosen("callbacks", "trainer.callbacks")
+    for word in [f"--trainer.callbacks+={option.words[-1].partition('=')[2]}"]
 ]
 SIZES = ["--data.partition=ConsecutiveClasses"]
 OPTIONS = [
@@ -94,12 +97,7 @@ OPTIONS = [
 WRONG = ("null", "nan", "inf", "-1", "word", "10000000000000000000000000000000")
 
 
-METRICS, METRIC = "--trainer.callbacks+=ClientMetrics", "--trainer.callbacks.metric"
 WRONG_LOSS = "--model.loss=wrong_loss."
-    "--trainer.callbacks+=ClientMetrics",
-    "--trainer.callbacks.metric",
-    "--model.loss=wrong_loss.",
-)
 LOSSES = """
 from torch import nn
 from torch.nn import functional as F
