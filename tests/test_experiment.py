@@ -218,7 +218,7 @@ def test_arrays_are_used_as_they_are_and_the_run_goes_on_compares_and_opens_with
 def test_metrics_of_the_clients_are_computed_again_with_the_run():
     callbacks = [ClientMetrics(partial(MulticlassF1Score, average="macro"))]
     run = small(callbacks=callbacks).fit()
-    trained = pd.read_csv(run.folder / "clients.csv").query("round == 1 and split == 'test'")
+    trained = run.clients().query("round == 1 and split == 'test'")
     assert Run(run.folder).test()["f1"].tolist() == pytest.approx(trained["f1"].tolist())
 
 

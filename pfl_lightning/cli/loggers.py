@@ -104,6 +104,7 @@ def _logger(setting: Namespace, folder: Path) -> Logger:
     parser.add_argument("--logger", type=Logger)
     try:
         logger: Logger = parser.instantiate(Namespace(logger=setting)).logger
+        getattr(logger, "experiment", None)  # its run begins here, and cannot for W&B without an account
     except Exception as error:  # whatever the class raises, such as for a package that is not installed
         raise PflError(f"trainer.logger: {_reason(kind, error.__cause__ or error)}") from error
     if isinstance(logger, CSVLogger) and Path(logger.log_dir).resolve() == folder.resolve():
@@ -118,4 +119,4 @@ def _reason(kind: type, error: BaseException) -> str:
     extra = of_kind(kind, EXTRAS)
     if extra and isinstance(error, ModuleNotFoundError):
         return f'{kind.__name__} needs {extra}: pip install "pfl_lightning[{extra}]"'
-    return f"{kind.__module__}.{kind.__qualname__} cannot be made: {one_line(error)}"
+    return f"{kind.__name__} cannot be made: {one_line(error)}"

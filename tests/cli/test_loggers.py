@@ -159,5 +159,5 @@ def test_a_logger_that_cannot_be_made_leaves_nothing(capsys):
     with pytest.raises(SystemExit) as stop:
         fit("--trainer.logger=mine.Broken")
     assert stop.value.code == 1
-    assert capsys.readouterr().err == "pfl: error: trainer.logger: mine.Broken cannot be made: pip install broken\n"
+    assert capsys.readouterr().err == "pfl: error: trainer.logger: Broken cannot be made: pip install broken\n"
     assert not Path("runs").exists()

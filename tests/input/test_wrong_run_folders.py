@@ -217,7 +217,10 @@ WRONG = [
     (["--trainer.accelerator=nonsense"], "nonsense"),
     (["--trainer.strategy=nonsense"], "nonsense"),
     (["--trainer.profiler=nonsense"], "profiler"),
-    (["--trainer.logger=WandbLogger"], "trainer.logger: lightning.pytorch.loggers.WandbLogger cannot be made: "),
+    (
+        ["--trainer.logger=MLFlowLogger", "--trainer.logger.tracking_uri=no://where"],
+        "trainer.logger: MLFlowLogger cannot be made: ",
+    ),
 ]
 
 
