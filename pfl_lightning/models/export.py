@@ -68,15 +68,16 @@ def write_onnx(network: nn.Module, example: Tensor, path: Path) -> None:
         import onnxscript  # noqa: F401
     except ImportError:
         raise PflError('file: .onnx needs other libraries; pip install "pfl_lightning[onnx]"') from None
-    torch.onnx.export(
-        _program(network, example),
-        (),
-        path,
-        input_names=["inputs"],
-        output_names=["outputs"],
-        external_data=False,
-        verbose=False,
-    )
+    program = _program(network, example)
+    try:
+        torch.onnx.export(
+            program, (), path, input_names=["inputs"], output_names=["outputs"], external_data=False, verbose=False
+        )
+    except Exception as error:  # such as of torch 2.6 with a newer onnxscript
+        name = type(network).__name__
+        raise PflError(
+            f"file: torch {torch.__version__} cannot write {name} as .onnx; allowed: .pt, .pt2, or a newer torch"
+        ) from error
 
 
 def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
