@@ -139,7 +139,7 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
         [[1.5, 3.0], [0.5, 1.0]]
     """
     updates = {name: models[name] - received[name] for name in received if name in models}
-    squares = [update.double().flatten(1).square().sum(1) for update in updates.values()]
+    squares = [update.double().reshape(len(update), -1).square().sum(1) for update in updates.values()]
     factors = norm / torch.stack(squares).sum(0).sqrt().clamp(min=norm) if squares else torch.ones(0)
     near = factors == 1
     return {
