@@ -128,7 +128,7 @@ class Rounds:
         Raises:
             PflError: If the backend cannot run this network, or the memory does not suffice.
         """
-        method, timer = self.make(choice), Timer(fresh)
+        method, timer = self.make(choice), RoundTimer(fresh)
         method.build_for(self.data)
         trainer = pl.Trainer(
             max_steps=1,
@@ -150,7 +150,7 @@ class Rounds:
         return timer.seconds, timer.peak
 
 
-class Timer(pl.Callback):
+class RoundTimer(pl.Callback):
     """Seconds and memory of a trainer's first round, from before its clients are chosen.
 
     Args:
