@@ -49,7 +49,7 @@ class Engine:
         network: Network of all clients; its own tensors are never read or written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, because a choice by timing could make two runs
             of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
-            and on a CPU except for convolutions and fused recurrent layers with parameters that differ per client.
+            and on a CPU except for convolutions and fused recurrent layers, where parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Told how many more samples were visited, as the work goes on. A sample counts once each time that its
             gradient is taken, frozen layers run on it, or it is scored.
@@ -103,7 +103,7 @@ class Engine:
             return "dropout would depend on the chunk"
         if alone(network):
             return f"torch's vmap cannot run {', '.join(alone(network))}"
-        if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
+        if on_cpu and own and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU):
             return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
 
