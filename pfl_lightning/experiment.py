@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 Checkpoint = Literal["last", "best"]
 
 
-def part_of(made: Any) -> Any:
-    """What the settings of a run say of an object.
-
-    Raises:
-        PflError: If its class cannot be imported.
-    """
-    try:
-        return recipe(made)
-    except ValueError as error:
-        raise PflError(str(error)) from None
-
-
 class Experiment:
     """A method, a data set and a number of rounds: what ``pfl fit`` runs, from Python.
 
@@ -81,12 +69,12 @@ class Experiment:
             raise PflError("data.seed: not possible here, it follows the experiment's; allowed: Experiment(seed=...)")
         self.method, self.data = method, data
         self.callbacks = [callback for callback in callbacks if not isinstance(callback, Recorded)]
-        named = [part_of(callback) for callback in callbacks if isinstance(callback, Recorded)]
+        named = [recipe(callback) for callback in callbacks if isinstance(callback, Recorded)]
         own = {"max_steps": rounds, "default_root_dir": str(folder), "callbacks": named or None}
         self.settings = {
             "seed_everything": seed,
-            "model": part_of(method),
-            "data": part_of(data),
+            "model": recipe(method),
+            "data": recipe(data),
             "trainer": {"enable_progress_bar": False, **trainer, **own},
         }
 
@@ -135,7 +123,7 @@ class Run:
     ) -> None:
         self.folder = Path(folder)
         objects = {"model": method, "data": data}
-        self.recipes = {part: part_of(made) for part, made in objects.items() if made is not None}
+        self.recipes = {part: recipe(made) for part, made in objects.items() if made is not None}
 
     def test(self, checkpoint: Checkpoint = "last", **data: Any) -> "pd.DataFrame":
         """Evaluate on the test samples, as ``pfl test`` does.

@@ -9,6 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from pfl_lightning.errors import PflError
+
 
 class Recorded:
     """Remembers the arguments that an object was made with."""
@@ -28,6 +30,9 @@ def recipe(value: Any) -> Any:
 
     Returns:
         Settings. What they cannot say, such as an array or a function, stays what it is.
+
+    Raises:
+        PflError: If a class cannot be imported.
     """
     if isinstance(value, Recorded):
         return {"class_path": path_of(type(value)), "init_args": recipe(given(value))}
@@ -57,10 +62,10 @@ def path_of(kind: type) -> str:
     """The shortest import path of a class, such as ``torch.optim.SGD``, which is the one that people write.
 
     Raises:
-        ValueError: If it was made within a function, so that it cannot be imported.
+        PflError: If it was made within a function, so that it cannot be imported.
     """
     if "<locals>" in kind.__qualname__:
-        raise ValueError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
+        raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
     packages = list(accumulate(kind.__module__.split("."), "{}.{}".format))
     found = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
     return f"{next(found, kind.__module__)}.{kind.__qualname__}"

@@ -11,6 +11,7 @@ import pfl_lightning
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
     {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "strict", "tree"},
+    {"processes"},
     {"recipes"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},

@@ -118,10 +118,8 @@ def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor
     Raises:
         PflError: If it fails, or does not return one finite loss of each sample that its outputs decide.
     """
-    zeros, varied = (
-        outputs.new_zeros(outputs.shape),
-        torch.linspace(-1, 1, outputs.numel()).to(outputs).view_as(outputs),
-    )
+    zeros = torch.zeros_like(outputs)
+    varied = torch.linspace(-1, 1, outputs.numel()).to(outputs).view_as(outputs)
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")  # about shapes, which the line says itself
         try:

@@ -237,7 +237,8 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         times = self.speeds.times(index, self.num_clients)[: self.training_clients]
-        times = times * self.training_counts if self.time_per == "sample" else times
+        if self.time_per == "sample":
+            times = times * self.training_counts
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])

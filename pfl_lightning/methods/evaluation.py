@@ -144,10 +144,8 @@ class Evaluated(Trained):
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
         shape = self.built_for["input_shape"], self.built_for["num_classes"]
-        head = select(
-            start_network(self.make_network, *shape, seed, {}, self.network.takes).state_dict(), self.parts["head"]
-        )
-        old = self.network.state_dict()
+        new = start_network(self.make_network, *shape, seed, {}, self.network.takes)
+        head, old = select(new.state_dict(), self.parts["head"]), self.network.state_dict()
         return {name: tensor.to(old[name]) for name, tensor in head.items()}
 
     def _judge_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:

@@ -1,13 +1,13 @@
 """What makes a network: a class of ours, of the user's or of a library, or a function that returns a module."""
 
 from collections.abc import Callable
-from functools import partial
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
 from pfl_lightning.models.network import Network
+from pfl_lightning.strict import origin
 
 
 class _EveryModule(type):
@@ -44,7 +44,7 @@ def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -
         input_shape: Shape of one input.
         num_classes: Number of classes.
     """
-    target = called(make)
+    target = origin(make)
     parameters = _parameters(target)
     kinds = [parameter.kind for parameter in parameters.values()]
     given: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
@@ -54,13 +54,6 @@ def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -
     if not named and not isinstance(target, type) and kinds == [Parameter.POSITIONAL_OR_KEYWORD] * 2:
         return make(input_shape, num_classes)
     return make(**named)
-
-
-def called(make: Any) -> Any:
-    """The class or function that a factory calls in the end; the parser's factories have it as an argument."""
-    while isinstance(make, partial):
-        make = next((argument for argument in make.args if isinstance(argument, type)), make.func)
-    return make
 
 
 def _parameters(target: Any) -> dict[str, Parameter]:

@@ -7,10 +7,11 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.memory import is_exhausted
 from pfl_lightning.models.anatomy import Anatomy
 from pfl_lightning.models.checks import check_outputs, check_tensors, two_inputs
-from pfl_lightning.models.factory import NetworkFactory, called, made
+from pfl_lightning.models.factory import NetworkFactory, made
 from pfl_lightning.models.network import InputKind, Network
 from pfl_lightning.models.wrapped import Wrapped
 from pfl_lightning.seeding import seed_of
+from pfl_lightning.strict import origin
 
 
 def start_network(
@@ -56,7 +57,7 @@ def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) 
     except PflError:
         raise
     except Exception as error:  # whatever a constructor of the user's raises
-        raise _refusal(f"{called(make).__name__} cannot be made", error) from error
+        raise _refusal(f"{origin(make).__name__} cannot be made", error) from error
 
 
 def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, input_kind: InputKind) -> Network:

@@ -1,6 +1,6 @@
 """Reads ``clients.csv``: the results of every client, at every evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,12 +25,14 @@ class Clients(NamedTuple):
         samples: Number of evaluated samples, ``[clients]``.
         correct: Number of correct predictions, ``[clients]``.
         loss: Mean loss, ``[clients]``.
+        others: What other metrics say of each client, by their names, ``[clients]``; nan for nothing.
     """
 
     ids: Ints
     samples: Ints
     correct: Ints
     loss: Floats
+    others: Mapping[str, Floats]
 
     def scores(self, quantity: Quantity) -> Floats:
         """The accuracy or the loss of each client, ``[clients]``."""
@@ -47,7 +49,7 @@ def read_clients(path: Path) -> Evaluations:
     Raises:
         PflError: If the table cannot be read, or holds what no evaluation gives.
     """
-    found: dict[tuple[str, str, int], dict[int, tuple[int, int, int, float]]] = {}
+    found: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
 
     def add(row: Row) -> None:
         key = row["split"], row["model"], whole_number(row["round"])
@@ -56,9 +58,11 @@ def read_clients(path: Path) -> Evaluations:
             raise ValueError(f"{correct} correct predictions of {samples} samples")
         if client in found.setdefault(key, {}):
             raise ValueError(f"client {client} is there twice")
-        found[key][client] = client, samples, correct, float(row["loss"])
+        others = (float(cell or "nan") for name, cell in row.items() if name not in COLUMNS)
+        found[key][client] = client, samples, correct, float(row["loss"]), *others
 
-    read_table(path, COLUMNS, add)
+    names, _ = read_table(path, COLUMNS, add)
+    others = [name for name in names if name not in COLUMNS]
     rounds = sorted({round_index for *_, round_index in found})
     judged = [{key[:2]: rows.keys() for key, rows in found.items() if key[2] == at} for at in rounds]
     whole = [clients == judged[0] for clients in judged]
@@ -67,7 +71,13 @@ def read_clients(path: Path) -> Evaluations:
         raise PflError(f"runs: '{path}' has other clients in round {at} than in round {rounds[0]}")
     kept = rounds if all(whole) else rounds[:-1]
     return {
-        key: Clients(*map(np.array, zip(*sorted(rows.values()), strict=True)))
+        key: _clients([rows[client] for client in sorted(rows)], others)
         for key, rows in found.items()
         if key[2] in kept
     }
+
+
+def _clients(rows: Sequence[tuple[float, ...]], others: Sequence[str]) -> Clients:
+    """The rows of an evaluation, by rising id."""
+    ids, samples, correct, loss, *more = map(np.array, zip(*rows, strict=True))
+    return Clients(ids, samples, correct, loss, dict(zip(others, more, strict=True)))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.client_table import COLUMNS, read_clients
+from pfl_lightning.report.client_table import read_clients
 from pfl_lightning.report.compare_runs import settings_of
 from pfl_lightning.report.run_files import Row, read_settings, read_table, whole_number
 from pfl_lightning.settings import class_name
@@ -110,12 +110,8 @@ def _scores(row: Row) -> tuple[dict[str, Any], dict[tuple[str, str, str], dict[s
 
 
 def _clients(path: Path) -> Iterator[dict[str, Any]]:
-    whole = read_clients(path)
-    names, rows = read_table(path, COLUMNS, dict)
-    others = [name for name in names if name not in COLUMNS]
-    for row in rows:
-        about = {"round": int(row["round"]), "split": row["split"], "model": row["model"]}
-        if (row["split"], row["model"], about["round"]) in whole:
-            counts = {name: int(row[name]) for name in ("client", "samples", "correct")}
-            scores = {"loss": float(row["loss"]), "accuracy": counts["correct"] / counts["samples"]}
-            yield {**about, **counts, **scores, **{name: float(row[name] or "nan") for name in others}}
+    for (split, model, round_index), found in read_clients(path).items():
+        columns = {"client": found.ids, "samples": found.samples, "correct": found.correct, "loss": found.loss}
+        columns |= {"accuracy": found.correct / found.samples, **found.others}
+        for values in zip(*(column.tolist() for column in columns.values()), strict=True):
+            yield {"round": round_index, "split": split, "model": model, **dict(zip(columns, values, strict=True))}

@@ -69,14 +69,12 @@ def _read(path: Path) -> tuple[RawData, RawData | None]:
         content = _content(path)
         if unknown := content.keys() - set(KEYS):
             raise ValueError(f"'{min(unknown)}' is no array of these; allowed: {', '.join(KEYS)}")
-        train, test = (
-            RawData(content[f"{split}inputs"], content[f"{split}targets"], content.get(f"{split}clients"))
-            if not split or any(key.startswith(split) for key in content)
-            else None
-            for split in ("", "test_")
-        )
-    assert train is not None
-    return train, test
+        has_test = any(key.startswith("test_") for key in content)
+        return _split(content), _split(content, "test_") if has_test else None
+
+
+def _split(content: Mapping[str, Any], prefix: str = "") -> RawData:
+    return RawData(content[f"{prefix}inputs"], content[f"{prefix}targets"], content.get(f"{prefix}clients"))
 
 
 def _content(path: Path) -> Mapping[str, Any]:

@@ -46,10 +46,8 @@ class HuggingFace(OwnData):
             PflError: If the library is not installed, the files cannot be read, or a column is not there.
         """
         with reading(Path(self.root), REMEDY):
-            splits = _splits(_open(Path(self.root)) if self.dataset is None else self.dataset)
-            train, test = (None if split is None else self._columns(split) for split in splits)
-        assert train is not None
-        return train, test
+            train, test = _splits(_open(Path(self.root)) if self.dataset is None else self.dataset)
+            return self._columns(train), None if test is None else self._columns(test)
 
     def _columns(self, split: "Dataset") -> RawData:
         from datasets import ClassLabel

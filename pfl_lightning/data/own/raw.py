@@ -15,7 +15,7 @@ from pfl_lightning.models import InputKind
 from pfl_lightning.recipes import word_for
 
 Array = NDArray[Any]
-PART = 64  # samples that are made float64 at once: they stay in the processor's cache
+PART = 64  # samples that are made float64 at once
 
 
 class _FromPython:
@@ -156,7 +156,7 @@ def moments(inputs: Array) -> tuple[Array, Array]:
     kept = (1,) if is_image else () if is_row else (inputs.ndim - 1,)
     axes = tuple(axis for axis in range(inputs.ndim) if axis not in kept)
     shape = tuple(inputs.shape[axis] if axis in kept else 1 for axis in range(inputs.ndim))[1:]
-    parts = torch.from_numpy(inputs).split(PART)  # torch sums several times faster than NumPy here
+    parts = torch.from_numpy(inputs).split(PART)
     count = inputs.size // max(1, int(np.prod(shape)))
     total = torch.stack([part.double().sum(axes) for part in parts]).sum(0).view(shape)
     squares = torch.stack([(part.double() - total / count).square_().sum(axes) for part in parts]).sum(0).view(shape)

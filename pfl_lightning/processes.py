@@ -1,0 +1,123 @@
+"""The processes of a run: which one this is, and what they tell each other by torch.distributed.
+
+All processes call these functions together, in the same order. In a run of one process they return what they are given.
+"""
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pfl_lightning.tree import Tree
+
+Value = TypeVar("Value")
+
+
+def count() -> int:
+    """Number of processes."""
+    return dist.get_world_size() if _are_several() else 1
+
+
+def rank() -> int:
+    """Number of this process, from 0."""
+    return dist.get_rank() if _are_several() else 0
+
+
+def shares(costs: Tensor) -> list[Tensor]:
+    """Split pieces of work among the processes, so that these end at about the same time.
+
+    The largest piece that is left goes to the process with the least work; a pure function of the costs.
+
+    Args:
+        costs: Cost of each piece, ``[pieces]``.
+
+    Returns:
+        For each process the places of its pieces, rising.
+
+    Example:
+        >>> shares(torch.tensor([3, 2, 2]))
+        [tensor([0, 1, 2])]
+    """
+    loads = [(0.0, process) for process in range(count())]
+    places: list[list[int]] = [[] for _ in loads]
+    for place in costs.argsort(descending=True, stable=True).tolist():
+        load, process = heapq.heappop(loads)
+        places[process].append(place)
+        heapq.heappush(loads, (load + float(costs[place]), process))
+    return [torch.tensor(sorted(own), dtype=torch.int64) for own in places]
+
+
+def total(tree: Tree, some_have_none: bool = False) -> Tree:
+    """Sum each tensor over the processes; the result is the same for all of them, bit for bit.
+
+    Real numbers are added up in float64, so that it hardly matters which process has which part of a sum, and integers
+    modulo 2^64.
+
+    Args:
+        tree: The tensors; those of all processes have the same names, shapes and types.
+        some_have_none: Whether the tree may be empty in some processes, though not in the first one.
+    """
+    if count() == 1:
+        return tree
+    if some_have_none:
+        forms = from_first({name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tree.items()})
+        tree = tree or {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in forms.items()}
+    summed: Tree = {}
+    for is_real in (True, False):
+        kind = {name: tensor for name, tensor in tree.items() if tensor.is_floating_point() == is_real}
+        if kind:
+            wide = torch.float64 if is_real else torch.int64
+            flat = torch.cat([tensor.detach().flatten().to(_device(), wide) for tensor in kind.values()])
+            dist.all_reduce(flat)
+            parts = flat.split([tensor.numel() for tensor in kind.values()])
+            for (name, tensor), part in zip(kind.items(), parts, strict=True):
+                summed[name] = part.view(tensor.shape).to(tensor.device, tensor.dtype)
+    return {name: summed[name] for name in tree}
+
+
+def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
+    """Send rows to the processes, and receive theirs.
+
+    Args:
+        rows: What each process gets, ``[rows, bytes]`` each, uint8.
+        arriving: Number of rows that each process sends to this one.
+
+    Returns:
+        The rows that arrive, in the order of the processes that sent them, ``[rows, bytes]``.
+    """
+    if count() == 1:
+        return rows[0]
+    sent = torch.cat([part.to(_device()) for part in rows])
+    received = sent.new_empty(sum(arriving), sent.shape[1])
+    dist.all_to_all_single(received, sent, list(arriving), [len(part) for part in rows])
+    return received.to(rows[0].device)
+
+
+def gathered(value: Value) -> list[Value]:
+    """A small picklable value of each process."""
+    if count() == 1:
+        return [value]
+    values: list[Any] = [None] * count()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def from_first(value: Value) -> Value:
+    """The small picklable value of the first process."""
+    if count() == 1:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values)
+    return values[0]
+
+
+def _are_several() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _device() -> torch.device:
+    """Where tensors have to be to travel."""
+    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
