@@ -121,5 +121,6 @@ def all_places(tensor: Tensor) -> Tensor:
 MADE_UP = {
     aten._local_scalar_dense: lambda tensor: torch.ones((), dtype=tensor.dtype).item(),
     aten.equal: lambda tensor: True,
+    aten.allclose: lambda tensor: True,
     aten.nonzero: all_places,
 }
