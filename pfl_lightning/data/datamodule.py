@@ -126,6 +126,8 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the training and the test split, or all samples and None if there is no split.
 
+        One process of a machine does; the others there get the attributes that it sets.
+
         Raises:
             PflError: If the files are missing or cannot be read.
         """
@@ -135,7 +137,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         """Make the function that turns raw inputs into network inputs; called after ``load``."""
 
     def pretrained(self) -> Mapping[str, Tensor]:
-        """Pretrained tensors for the network, by name, such as ``embedding.weight``; called after ``load``."""
+        """Pretrained tensors for the network, by name, such as ``embedding.weight``, in each process after ``load``."""
         return {}
 
     @property
