@@ -27,6 +27,7 @@ from pfl_lightning.errors import PflError, one_line
 
 LAUNCHERS: tuple[type[ClusterEnvironment], ...] = (TorchElasticEnvironment, SLURMEnvironment)  # in Lightning's order
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")  # where machines without a launcher meet
+STARTED_BY = "PFL_STARTED_BY"  # in the environment of a process that another one has started: the id of that
 HERE = ("root", "default_root_dir")  # settings whose keys end so may differ between machines
 WHERE = {"accelerator", "devices", "num_nodes", "strategy", "plugins"}  # trainer options that say where a run is
 LOST = ("gloo/", "NCCL", "pair closure")  # in the errors of a collective that has lost another process
@@ -45,7 +46,6 @@ class Crew:
         self._lifeline: Lifeline | None = None
         self._launcher: ClusterEnvironment | None = None
         self._started: list[subprocess.Popen[bytes]] = []
-        self._parent = os.getppid()
 
     def meet_early(self) -> None:
         """Have the processes that torchrun or SLURM has started meet before one of them can fail.
@@ -76,6 +76,8 @@ class Crew:
         if isinstance(strategy, DDPStrategy) and strategy.world_size > 1:
             launcher = strategy.launcher
             assert isinstance(launcher, _SubprocessScriptLauncher)
+            if not launcher.cluster_environment.creates_processes_externally:
+                os.environ[STARTED_BY] = str(os.getpid())
             options = trainer.strategy.init_args if isinstance(trainer.strategy, Namespace) else {}
             launcher.launch(self._form_group, strategy, launcher, options.get("timeout") or default_pg_timeout)
 
@@ -125,17 +127,11 @@ class Crew:
             has_store=os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
         )
         met = threading.Event()
-        if isinstance(environment, LightningEnvironment) and self.local_rank:
-            threading.Thread(target=self._follow_parent, args=(met,), daemon=True).start()
+        if self.local_rank and STARTED_BY in os.environ:
+            threading.Thread(target=_follow_parent, args=(met,), daemon=True).start()
         self._lifeline = Lifeline(place, seconds, self._check_started)
         met.set()
         signal.signal(signal.SIGTERM, terminate)
-
-    def _follow_parent(self, met: threading.Event) -> None:
-        """End with the process that has started this one, until they have met."""
-        while not met.wait(1.0):
-            if os.getppid() != self._parent:
-                os._exit(1)
 
     def _check_started(self) -> None:
         """Refuse to wait for a process that has ended.
@@ -217,6 +213,13 @@ def agree(facts: Mapping[str, Any]) -> None:
 def terminate(number: int, *_: object) -> NoReturn:
     """End this process in order, when a signal asks for it."""
     raise SystemExit(128 + number)
+
+
+def _follow_parent(met: threading.Event) -> None:
+    """End with the process that has started this one, until they have met."""
+    while not met.wait(1.0):
+        if str(os.getppid()) != os.environ[STARTED_BY]:
+            os._exit(1)
 
 
 def _has_lost_others(error: BaseException) -> bool:

@@ -43,7 +43,7 @@ def main(args: list[str] | None = None) -> None:
         else:
             keep_freed_memory()
             crew.meet_early()
-            PflCLI(args, crew=crew)
+            PflCLI(args, crew=None if args else crew)  # other processes would run the program, not these arguments
     except BaseException as error:
         if theirs := crew.end(ending_of(error), error):
             if theirs.line:
