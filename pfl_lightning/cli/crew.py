@@ -169,12 +169,12 @@ class Crew:
 
 
 class OrderlyEnd(pl.Callback):
-    """Ends an evaluation on SIGTERM, which Lightning would have all processes await together, and go on."""
+    """Ends an evaluation on SIGTERM or SIGUSR1: Lightning would wait in all processes for the first one's."""
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the signal over from Lightning, which will restore what was there before."""
-        if processes.count() > 1:
-            signal.signal(signal.SIGTERM, terminate)
+        """Take the signals over from Lightning, which will restore what was there before."""
+        for number in (signal.SIGTERM, signal.SIGUSR1) if processes.count() > 1 else ():
+            signal.signal(number, terminate)
 
     on_test_start = on_validation_start
 

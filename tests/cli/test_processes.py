@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -81,10 +80,10 @@ def straight(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stopped(tmp_path_factory) -> Iterator[tuple[Path, tuple[int, str, str]]]:
+def stopped(tmp_path_factory) -> tuple[Path, tuple[int, str, str]]:
     """The folder of a run whose second process alone got SIGTERM before the fourth round, and how it ended."""
     folder = tmp_path_factory.mktemp("stopped")
-    yield folder, pfl(folder, *FIT, TWO, *ending("Signalled", rank=1, rounds=3, number=signal.SIGTERM))
+    return folder, pfl(folder, *FIT, TWO, *ending("Signalled", rank=1, rounds=3, number=signal.SIGTERM))
 
 
 @pytest.fixture(scope="module")
@@ -174,14 +173,16 @@ def test_slurm_starts_a_run_and_its_signal_stops_it(tmp_path):
 @pytest.mark.slow
 def test_an_error_that_all_processes_meet_is_said_once(tmp_path):
     (code, err), others = tasks(tmp_path, ["--model.lr=x"], ["--model.lr=x"])
-    assert (code, err.count("\n")) == (2, 1) and err.startswith("pfl: error: model.lr: x is not possible")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("pfl: error: model.lr: x is not possible")
     assert others == (2, "")
 
 
 @pytest.mark.slow
 def test_an_error_that_one_process_meets_is_said_with_its_rank(tmp_path):
     here, there = tasks(tmp_path, [], ["--config=absent.yaml"])
-    assert here[0] == 2 and here[1].startswith("pfl: error: rank 1 of 2: config:") and here[1].count("\n") == 1
+    assert (here[0], here[1].count("\n")) == (2, 1)
+    assert here[1].startswith("pfl: error: rank 1 of 2: config:")
     assert there == (2, "")
     assert not (tmp_path / "runs").exists()
 
