@@ -5,6 +5,7 @@ All processes call these functions together, in the same order. In a run of one 
 
 import heapq
 from collections.abc import Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import torch
@@ -35,7 +36,7 @@ def shares(costs: Tensor) -> list[Tensor]:
         costs: Cost of each piece, ``[pieces]``.
 
     Returns:
-        For each process the places of its pieces, rising.
+        For each process the places of its pieces, rising, ``[pieces]``.
 
     Example:
         >>> shares(torch.tensor([3, 2, 2]))
@@ -50,7 +51,7 @@ def shares(costs: Tensor) -> list[Tensor]:
     return [torch.tensor(sorted(own), dtype=torch.int64) for own in places]
 
 
-def total(tree: Tree, some_have_none: bool = False) -> Tree:
+def total(tree: Tree, some_lack: bool = False) -> Tree:
     """Sum each tensor over the processes; the result is the same for all of them, bit for bit.
 
     Real numbers are added up in float64, so that it hardly matters which process has which part of a sum, and integers
@@ -58,13 +59,13 @@ def total(tree: Tree, some_have_none: bool = False) -> Tree:
 
     Args:
         tree: The tensors; those of all processes have the same names, shapes and types.
-        some_have_none: Whether the tree may be empty in some processes, though not in the first one.
+        some_lack: Whether processes may lack tensors that the first one has.
     """
     if count() == 1:
         return tree
-    if some_have_none:
-        forms = from_first({name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tree.items()})
-        tree = tree or {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in forms.items()}
+    if some_lack:
+        forms = from_first({name: (tensor.shape, tensor.dtype) for name, tensor in tree.items()})
+        tree = {name: tree.get(name, torch.zeros(shape, dtype=dtype)) for name, (shape, dtype) in forms.items()}
     summed: Tree = {}
     for is_real in (True, False):
         kind = {name: tensor for name, tensor in tree.items() if tensor.is_floating_point() == is_real}
@@ -82,18 +83,24 @@ def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
     """Send rows to the processes, and receive theirs.
 
     Args:
-        rows: What each process gets, ``[rows, bytes]`` each, uint8.
+        rows: What each process gets, ``[rows, ...]`` each; all of one shape and type but for their number.
         arriving: Number of rows that each process sends to this one.
 
     Returns:
-        The rows that arrive, in the order of the processes that sent them, ``[rows, bytes]``.
+        The rows that arrive, in the order of the processes that sent them, ``[rows, ...]``.
     """
     if count() == 1:
         return rows[0]
-    sent = torch.cat([part.to(_device()) for part in rows])
-    received = sent.new_empty(sum(arriving), sent.shape[1])
-    dist.all_to_all_single(received, sent, list(arriving), [len(part) for part in rows])
-    return received.to(rows[0].device)
+    sent = torch.cat([part.detach().to(_device()) for part in rows])
+    width = sent.element_size() * prod(sent.shape[1:])
+    there = sent.new_empty(sum(arriving), *sent.shape[1:])
+    dist.all_to_all_single(
+        there.view(-1).view(torch.uint8),
+        sent.view(-1).view(torch.uint8),
+        [number * width for number in arriving],
+        [len(part) * width for part in rows],
+    )
+    return there.to(rows[0].device)
 
 
 def gathered(value: Value) -> list[Value]:

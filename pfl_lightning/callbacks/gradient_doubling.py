@@ -2,6 +2,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.doubling import Doubling, Unit
 from pfl_lightning.client import Examples
@@ -76,10 +77,12 @@ def squared_gradient_norm(method: Method, batch: Round) -> float:
 
     def work(start: int, cohort: Examples) -> Tree:
         gradient = method.engine.gradient(cohort, method.received(cohort.ids), names)
-        return mix(weights[start : start + len(cohort)].to(next(iter(gradient.values())).dtype), gradient)
+        return mix(weights[places[start : start + len(cohort)]].to(next(iter(gradient.values())).dtype), gradient)
 
     mean: Tree = {}
-    chunks = method.chunks.map(work, batch.examples)
-    for share in method.progress.over("measuring", batch.examples.counts, chunks):
-        add_to(mean, share)
+    with method.share_of(batch.examples) as (places, mine):
+        chunks = method.chunks.map(work, mine)
+        for share in method.progress.over("measuring", mine.counts, chunks):
+            add_to(mean, share)
+    mean = processes.total(mean, some_lack=len(batch.examples) < processes.count())
     return float(sum(gradient.square().sum() for gradient in mean.values()))

@@ -69,7 +69,7 @@ class MetricsTable(Logger, pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Continue the table of a run that resumes, without an evaluation that a longer run does not have."""
-        if trainer.is_global_zero and continues(trainer):
+        if continues(trainer) and trainer.is_global_zero:
             continue_table(trainer, self.table, self.last)
             self.row = self.table.numbers()  # callbacks may add to them, as LearningRateMonitor does
             boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]

@@ -51,7 +51,7 @@ class PercentileErrors(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Continue the table of a run that resumes."""
-        if self.csv is not None and continues(trainer):
+        if continues(trainer) and self.csv is not None:
             continue_table(trainer, self.csv, self.last)
 
     def on_save_checkpoint(

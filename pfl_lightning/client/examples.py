@@ -124,7 +124,12 @@ class Examples:
         Args:
             chosen: Whether each client is chosen, ``[clients]``.
         """
-        places = chosen.cpu().nonzero()[:, 0]
+        return self.at(chosen.cpu().nonzero()[:, 0])
+
+    def at(self, places: Tensor) -> "Examples":
+        """The examples of the clients at some places, on the CPU, ``[clients]``."""
+        if len(places) == len(self):
+            return self
         there = places.to(self.ids.device)
         counts = self.counts[places]
         index = self.index[there, : int(counts.max()) if len(counts) else 0]

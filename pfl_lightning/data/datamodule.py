@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from pfl_lightning import processes
 from pfl_lightning.bounds import (
     Clients,
     ClosedUnitInterval,
@@ -229,8 +230,8 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         return RoundLoader(self.make_round, self.trainer.max_steps)
 
     def val_dataloader(self) -> JudgementLoader:
-        """All clients that are evaluated."""
-        return JudgementLoader(self.make_judgement, self.judged_clients)
+        """All clients that are evaluated, in the process that has their rows (see ``ClientBank``)."""
+        return JudgementLoader(self.make_judgement, self.own_order)
 
     test_dataloader = val_dataloader
 
@@ -247,9 +248,13 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         weights = client_weights(examples.counts, "samples")
         return Round(index, self.seed, examples, weights, times, self.communication_time).lose(lost)
 
-    def make_judgement(self, positions: slice) -> Judgement:
-        """The clients at these positions when sorted by size, largest first."""
-        ids = self.evaluation_order[positions]
+    @property
+    def own_order(self) -> Tensor:
+        """Ids of the clients that this process evaluates, largest first; after ``setup``."""
+        return self.evaluation_order[self.evaluation_order % processes.count() == processes.rank()]
+
+    def make_judgement(self, ids: Tensor) -> Judgement:
+        """The evaluation of some clients, ``[clients]``, in this order."""
         judged: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.judged_splits}
         return Judgement(self.seed, self.tables["train"].examples(ids), judged)
 

@@ -152,17 +152,16 @@ class JudgementLoader:
     """Yields all clients in evaluation steps.
 
     Args:
-        make_judgement: Makes the step with the clients at these positions.
-        clients: Number of clients.
+        make_judgement: Makes the step with these clients.
+        ids: The clients, ``[clients]``; if there are none, there is one step without a client, as Lightning wants it.
         at_once: Clients per step.
     """
 
-    def __init__(self, make_judgement: Callable[[slice], Judgement], clients: int, at_once: int = 1024) -> None:
-        self.make_judgement, self.clients, self.at_once = make_judgement, clients, at_once
+    def __init__(self, make_judgement: Callable[[Tensor], Judgement], ids: Tensor, at_once: int = 1024) -> None:
+        self.make_judgement, self.steps = make_judgement, ids.split(at_once)
 
     def __len__(self) -> int:
-        return -(-self.clients // self.at_once)
+        return len(self.steps)
 
     def __iter__(self) -> Iterator[Judgement]:
-        for start in range(0, self.clients, self.at_once):
-            yield self.make_judgement(slice(start, start + self.at_once))
+        return map(self.make_judgement, self.steps)

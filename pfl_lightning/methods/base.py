@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from pfl_lightning import processes
 from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pfl_lightning.client import BackendName, Engine, Examples, LossFunction, loss_of_samples
 from pfl_lightning.data import Round
@@ -278,15 +279,17 @@ class Method(Evaluated):
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
             trained, losses = self.local(cohort, self.received(cohort.ids), key)
             kept, upload = select(trained.own, self.clients.names), self.sent(select(trained.own, self.shared))
-            share = weights[start : start + len(cohort)]
+            share = weights[places[start : start + len(cohort)]]
             bits = model_bits(select(upload, self.engine.trainable), total.packed)
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses}), bits
 
-        visits, chunks = self.training_cost(batch.examples).visits, self.chunks.map(work, batch.examples)
-        for cohort, kept, part, bits in self.progress.over("training", visits, chunks):
-            total.add(cohort.host_ids, part)
-            self.clients.scatter(cohort.ids, kept)
-            paper += bits
-        self.ledger.paper += paper / len(batch.participants)
+        with self.share_of(batch.examples, changes=True) as (places, mine):
+            visits, chunks = self.training_cost(mine).visits, self.chunks.map(work, mine)
+            for cohort, kept, part, bits in self.progress.over("training", visits, chunks):
+                total.add(cohort.host_ids, part)
+                self.clients.scatter(cohort.ids, kept)
+                paper += bits
+        total.join(some_lack=len(batch.examples) < processes.count())
+        self.ledger.paper += sum(processes.gathered(paper)) / len(batch.participants)
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return mean, mean.pop(LOSS)

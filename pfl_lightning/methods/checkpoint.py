@@ -27,6 +27,7 @@ from pfl_lightning.methods.checkpoint_entries import (
 )
 
 Content = dict[str, Any]
+CLIENTS = "clients"  # entry that says whose rows are there, if these are not all
 FILE = "file"  # entry with the path that a checkpoint was read from; it is not in the file
 MISSING = object()
 
@@ -130,6 +131,24 @@ def check_given(content: Content, given: Mapping[str, str | None]) -> None:
     for name, now in given.items():
         if (was := content["given"].get(name)) != now:
             raise refusal(content, f"{name}: {was or 'none'} in the checkpoint, {now or 'none'} now; allowed: the same")
+
+
+def check_ids(content: Content) -> int:
+    """Check which clients' rows a checkpoint has.
+
+    Returns:
+        Their number.
+
+    Raises:
+        PflError: If one of them is no client, or is there twice.
+    """
+    clients = content["shape"]["num_clients"]
+    if CLIENTS not in content:
+        return int(clients)
+    ids = content[CLIENTS]["ids"]
+    if len(ids.unique()) != len(ids) or not ((ids >= 0) & (ids < clients)).all():
+        raise refusal(content, f"{CLIENTS}.ids: {_short(ids)} is not possible; allowed: different ids below {clients}")
+    return len(ids)
 
 
 def check_tensors(content: Content, expected: Mapping[str, Tensor]) -> None:

@@ -69,8 +69,7 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        chunks = self.chunks.map(self._losses, batch.examples)
-        losses = torch.cat(list(self.progress.over("choosing", batch.examples.counts, chunks))).cpu()
+        losses = self.of_each("choosing", self._losses, batch.examples)
         self.check_finite(losses)
         if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
             self.threshold.fill_(self._threshold(losses, batch))

@@ -79,20 +79,20 @@ class DisPFL(Gossip):
         """See ``Method.phase``; all training is under the masks, refitting too."""
         return replace(super().phase(part, epochs, lr, penalty), after_step=Masked(MASK))
 
-    def mix_clients(self, matrix: Tensor, rows: Tensor | None) -> None:
+    def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
         """Mix each weight among those that hold it."""
         weights = self.mixed & self.engine.trainable
-        self.clients.mix_held(matrix, weights, MASK, rows)
-        self.clients.mix(matrix, self.mixed - weights, ids=rows)
+        self.clients.mix_held(matrix, weights, MASK, ids)
+        self.clients.mix(matrix, self.mixed - weights, ids=ids)
 
-    def mean_model(self, rows: Tensor | None) -> Tree:
+    def mean_model(self, ids: Tensor | None) -> Tree:
         """The mean of each weight over those that hold it; 0 if nobody does."""
         statistics = self.parts["all"] - self.engine.trainable
-        return {**self.clients.mean(statistics, rows), **self.clients.mean_held(self.engine.trainable, MASK, rows)}
+        return {**self.clients.mean(statistics, ids), **self.clients.mean_held(self.engine.trainable, MASK, ids)}
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it holds to its neighbours; all clients' models have the same size."""
-        model = {name: stack[:1] for name, stack in self.clients.stacks(sorted(self.mixed)).items()}
+        model = {name: stack[:1] for name, stack in self.clients.stacks(self.mixed).items()}
         for name in model.keys() & self.engine.trainable:  # ones: a weight that is held may be 0
-            model[name] = self.clients.get_buffer(f"{MASK}.{name}")[:1].to(model[name])
+            model[name] = self.clients.stack(f"{MASK}.{name}")[:1].to(model[name])
         up.add(model, {0: int(self.links(batch).degrees.sum())})

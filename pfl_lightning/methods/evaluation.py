@@ -161,11 +161,13 @@ class Evaluated(Trained):
     def evaluation_cost(self) -> Cost:
         """What an evaluation costs all clients, in the order in which they are evaluated."""
         data = federated(self.trainer)
+        if not len(data.own_order):
+            return Cost(data.own_order, data.own_order)
         if "evaluating" not in self._rehearsals:
-            one = data.make_judgement(slice(1)).train.to(self.device)
+            one = data.make_judgement(data.own_order[:1]).train.to(self.device)
             models = self._judge_new if self.new_head_epochs else self.judge
             self.rehearse("evaluating", lambda: list(models(one, ("rehearsal",))))
-        counts = {split: table.counts[data.evaluation_order] for split, table in data.tables.items()}
+        counts = {split: table.counts[data.own_order] for split, table in data.tables.items()}
         cost = self._rehearsals["evaluating"].cost(counts["train"])
         scored = torch.stack([counts[split] for split in data.judged_splits]).sum(0)
         return cost._replace(visits=cost.visits + len(self.evaluated_models) * scored)

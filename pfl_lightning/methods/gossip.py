@@ -77,32 +77,31 @@ class Gossip(Method):
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours."""
-        links = self.links(batch)
-        up.add(self.clients.stacks(sorted(self.mixed)), dict(zip(links.clients, links.degrees.tolist(), strict=True)))
+        up.add(self.clients.stacks(self.mixed), {0: int(self.links(batch).degrees.sum())})  # all models are of one size
 
     def server_step(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
-        links, ids = self.links(batch), batch.examples.ids.sort().values
-        rows = ids if len(ids) < self.built_for["num_clients"] else None
+        links, ids = self.links(batch), batch.examples.host_ids.sort().values
+        some = ids if len(ids) < self.built_for["num_clients"] else None
         parameters = sorted(self.mixed & self.engine.trainable)
-        before = self.clients.spread(parameters, rows)
-        self.mix_clients(torch.from_numpy(links.matrix), rows)
-        after = self.clients.spread(parameters, rows)
-        super().server_step(select(self.mean_model(rows), self.mixed), batch)
+        before = self.clients.spread(parameters, some)
+        self.mix_clients(torch.from_numpy(links.matrix), some)
+        after = self.clients.spread(parameters, some)
+        super().server_step(select(self.mean_model(some), self.mixed), batch)
         self._consensus = {"before": before, "after": after, "spectral_gap": links.spectral_gap}
 
-    def mix_clients(self, matrix: Tensor, rows: Tensor | None) -> None:
+    def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
         """Mix the participants' models in place.
 
         Args:
             matrix: Weights, float64 ``[receivers, senders]``; both axes are the participants.
-            rows: Their rows in ``clients``, ``[participants]``; None for all.
+            ids: The participants, rising, on the CPU, ``[participants]``; None for all clients.
         """
-        self.clients.mix(matrix, self.mixed, ids=rows)
+        self.clients.mix(matrix, self.mixed, ids=ids)
 
-    def mean_model(self, rows: Tensor | None) -> Tree:
-        """The mean of the participants' models, ``[...]``; their rows are those of ``mix_clients``."""
-        return self.clients.mean(self.parts["all"], rows)
+    def mean_model(self, ids: Tensor | None) -> Tree:
+        """The mean of the participants' models, ``[...]``; ``ids`` as for ``mix_clients``."""
+        return self.clients.mean(self.parts["all"], ids)
 
     def common_body(self) -> Tree:
         """The mean of all clients' bodies."""

@@ -1,3 +1,4 @@
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,11 +11,20 @@ from lightning.pytorch.core.optimizer import LightningOptimizer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from pfl_lightning import processes
 from pfl_lightning.client import Engine, Examples, LossFunction
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.checkpoint import check_method, check_optimizer_state, check_shape, check_tensors, refusal
+from pfl_lightning.methods.checkpoint import (
+    CLIENTS,
+    check_ids,
+    check_method,
+    check_optimizer_state,
+    check_shape,
+    check_tensors,
+    refusal,
+)
 from pfl_lightning.methods.chunks import Chunks
 from pfl_lightning.methods.hyperparameters import plain_values
 from pfl_lightning.methods.pretrained import read_weights
@@ -144,6 +154,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and evaluated model."""
+        warnings.filterwarnings("ignore", ".*sync_dist=True")  # what is logged is the same in all processes
         data = federated(self.trainer)
         self.build_for(data)
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
@@ -209,8 +220,10 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
     def record(self, batch: Round, uploaded: int) -> None:
         """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
         up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
-        self.messages(batch, up, down)
-        self.ledger.record(8 * uploaded + up.bits, down.bits, (up.paper + down.paper) / len(batch.participants))
+        if processes.rank() == 0:  # it has the rows of the first client
+            self.messages(batch, up, down)
+        sent, received, paper = processes.from_first((up.bits, down.bits, up.paper + down.paper))
+        self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))
 
     def elapse(self, batch: Round) -> None:
         """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
@@ -248,6 +261,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
         checkpoint["shape"] = self.built_for
         checkpoint["hyper_parameters"] = plain_values(checkpoint.get("hyper_parameters", {}))
+        self.clients.save(checkpoint)
         if self.packs:
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])
 
@@ -284,5 +298,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         for part in (self.network, self.clients, self.own_loss):
             if floats and isinstance(part, nn.Module):
                 part.to(floats[0])
-        check_tensors(checkpoint, self.state_dict())
+        expected = {name: t for name, t in self.state_dict().items() if not name.startswith(f"{CLIENTS}.")}
+        check_tensors(checkpoint, {**expected, **self.clients.forms(check_ids(checkpoint))})
+        self.clients.load(checkpoint)
         check_optimizer_state(checkpoint, list(self.network.parameters()))

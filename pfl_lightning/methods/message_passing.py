@@ -85,9 +85,8 @@ class MessagePassing(Method):
 
     def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant receives its mix, and sends its model unless that is lost."""
-        senders, receivers = (dict.fromkeys(ids.tolist(), 1) for ids in (batch.examples.host_ids, batch.participants))
-        up.add(self.clients.stacks(self.parts["all"]), senders)
-        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), receivers)
+        up.add(self.clients.stacks(self.parts["all"]), {0: len(batch.examples)})  # all models are of one size
+        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), {0: len(batch.participants)})
 
     def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """Each client's own model."""

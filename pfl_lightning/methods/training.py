@@ -1,10 +1,13 @@
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from pfl_lightning import processes
 from pfl_lightning.client import (
     STANDARD,
     Cost,
@@ -70,7 +73,8 @@ class Trained(Lifecycle):
         super().build_for(data, resumes)
         self.schedule.factor(0)
         if isinstance(self.engine.loss, OwnLoss):
-            few = next(data.make_judgement(slice(1)).train.windows(4))[1]  # samples of the largest client
+            largest = data.make_judgement(data.evaluation_order[:1]).train
+            few = next(largest.windows(4))[1]
             _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))
             self.network.train()  # as Lightning wants it
             try_loss(self.sample_losses, self._loss_name, outputs[0], targets[0])
@@ -135,10 +139,48 @@ class Trained(Lifecycle):
         """The server's parameters of the shared part; empty if nothing is shared."""
         return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
 
+    # The share of this process
+
+    @contextmanager
+    def share_of(self, examples: Examples, changes: bool = False) -> Iterator[tuple[Tensor, Examples]]:
+        """The clients of a cohort that this process works for, and meanwhile the rows of ``clients`` that are theirs.
+
+        All clients are shared out among the processes, so that these visit about as many samples each.
+
+        Args:
+            examples: Examples of the cohort.
+            changes: Whether the clients' rows may change.
+
+        Yields:
+            Places of the clients in the cohort, rising, ``[share]``, and their examples.
+        """
+        shares = processes.shares(self.phase("all", 1).visited(examples.counts))
+        mine = shares[processes.rank()]
+        with self.clients.lent([examples.host_ids[places] for places in shares], changes):
+            yield mine, examples.at(mine)
+
+    def of_each(self, doing: str, work: Callable[[int, Examples], Tensor], cohort: Examples) -> Tensor:
+        """One number of each client of a cohort, known to all processes, on the CPU, ``[cohort]``.
+
+        Args:
+            doing: The work, as a participle.
+            work: Takes the place of a chunk's first client and the chunk, and returns their numbers, ``[chunk]``.
+            cohort: Examples of the cohort.
+        """
+        with self.share_of(cohort) as (places, mine):
+            chunks = self.chunks.map(work, mine)
+            found = [numbers.cpu() for numbers in self.progress.over(doing, mine.counts, chunks)]
+        numbers = torch.zeros(len(cohort), dtype=next(self.network.parameters()).dtype)
+        if found:
+            numbers[places] = torch.cat(found)
+        return processes.total({"": numbers})[""]
+
     # What work costs
 
     def training_cost(self, cohort: Examples) -> Cost:
         """What ``local`` costs these clients; it is rehearsed once in a run, with the first of them."""
+        if not len(cohort):
+            return Cost(cohort.counts, cohort.counts)
         if "training" not in self._rehearsals:
             one = cohort.rows(0, 1)
             self.rehearse("training", lambda: self.local(one, self.received(one.ids), ("rehearsal",)))

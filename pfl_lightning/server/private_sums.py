@@ -3,6 +3,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from pfl_lightning import processes
 from pfl_lightning.bounds import NonNegativeFloat, OpenUnitInterval, PositiveFloat
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
@@ -112,6 +113,11 @@ class PrivateWeightedSum(WeightedSum):
     def lose(self, ids: Tensor) -> None:
         """Note that the uploads of these participants, ``[clients]``, will not arrive."""
         self.inner.lose(ids)
+
+    def join(self, some_lack: bool) -> None:
+        """Add up what all processes have received; see ``WeightedSum.join``."""
+        self.inner.join(some_lack)
+        self.heard = sum(processes.gathered(self.heard))
 
     def result(self) -> Tree:
         """End the sum, add noise to the models in it, and count it."""

@@ -1,6 +1,7 @@
 import torch
 from torch import Tensor
 
+from pfl_lightning import processes
 from pfl_lightning.bounds import Limit
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
@@ -115,6 +116,11 @@ class SecureWeightedSum(WeightedSum):
         """
         self._receive(ids)
         self.lost = torch.cat([self.lost, ids])
+
+    def join(self, some_lack: bool) -> None:
+        """Add up the words of all processes; see ``WeightedSum.join``."""
+        super().join(some_lack)
+        self.awaited = set.intersection(*processes.gathered(self.awaited))
 
     def result(self) -> Tree:
         """End the sum and count it; see ``WeightedSum.result``."""

@@ -1,11 +1,15 @@
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from pfl_lightning import processes
 from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.messages import delivered, nbytes
 from pfl_lightning.tree import Tree, add_to, mix
+
+UPLOADED = "sums/bytes"  # beside the tensors that processes add up
 
 
 class Sums(Recorded):
@@ -18,6 +22,7 @@ class Sums(Recorded):
             total.add(some, total.encode(some, weights, tree))
         total.abstain(others)
         total.lose(lost)
+        total.join(...)  # among several processes, if each has heard of other participants
         mean = total.result()
 
     Attributes:
@@ -110,6 +115,16 @@ class WeightedSum:
 
     def lose(self, ids: Tensor) -> None:
         """Note that the uploads of these participants, ``[clients]``, will not arrive."""
+
+    def join(self, some_lack: bool) -> None:
+        """Add up what all processes have received, each from other participants.
+
+        Args:
+            some_lack: Whether processes, but for the first one, may have received nothing.
+        """
+        total = processes.total({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
+        self.uploaded = int(total.pop(UPLOADED))
+        self.total = total
 
     def result(self) -> Tree:
         """End the sum and count it.

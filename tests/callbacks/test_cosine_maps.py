@@ -28,7 +28,7 @@ def plain_cosines(vectors):
 
 
 def models(method, names):
-    return torch.cat([method.clients.get_buffer(name).reshape(6, -1) for name in names], dim=1).double()
+    return torch.cat([method.clients.stack(name).reshape(6, -1) for name in names], dim=1).double()
 
 
 @pytest.mark.parametrize(

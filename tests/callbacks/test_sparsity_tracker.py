@@ -60,7 +60,7 @@ def test_the_global_density_is_that_of_the_servers_parameters(network, ragged_da
 def test_personal_densities_are_means_over_the_clients(ragged_data, fit):
     sparsity = Sparsity(threshold=0.025)
     method, trainer = run(partial(Ditto, sparsity=sparsity), ragged_data(), fit)
-    personal = [method.clients.get_buffer(f"personal.{name}") for name, _ in method.network.named_parameters()]
+    personal = [method.clients.stack(f"personal.{name}") for name, _ in method.network.named_parameters()]
     found = logged(trainer)
     assert {name.rpartition("/")[2] for name in found} == {"1e-04", "1e-03", "1e-02", "2.5e-02"}
     for tag in ("1e-02", "2.5e-02"):
@@ -73,7 +73,7 @@ def test_a_model_that_is_shared_in_part_has_layers_of_both_kinds(ragged_data, fi
     make = partial(FedRep, eval_epochs=0)
     method, _ = run(make, ragged_data(), fit, logger=TensorBoardLogger(tmp_path, "", "board"))
     board = EventAccumulator(str(tmp_path / "board")).Reload()
-    heads = [method.clients.get_buffer(name) for name in LAYERS["fc2"]]
+    heads = [method.clients.stack(name) for name in LAYERS["fc2"]]
     expected = {
         "fc1": share([method.network.get_parameter(name) for name in LAYERS["fc1"]], 0.01),
         "fc2": np.mean([share([stack[client] for stack in heads], 0.01) for client in range(6)]),

@@ -371,7 +371,7 @@ def test_number_of_rounds_must_be_known(rounds):
 @pytest.mark.parametrize("at_once", [3, 1024])
 def test_judgements_hold_every_client_with_all_its_splits(at_once):
     module = ready(val_fraction=0.25)
-    steps = list(JudgementLoader(module.make_judgement, CLIENTS, at_once))
+    steps = list(JudgementLoader(module.make_judgement, module.evaluation_order, at_once))
     counts = torch.cat([step.train.counts for step in steps]).tolist()
     assert counts == sorted(counts, reverse=True)
     for name, parts in {

@@ -83,7 +83,7 @@ def test_gossip_on_the_complete_graph_is_the_uniform_mean_of_a_server(chunk_size
         fit(method, ragged_data(), 3, str(number))
     for name, tensor in server.network.state_dict().items():
         torch.testing.assert_close(gossip.network.state_dict()[name], tensor, atol=1e-12, rtol=0)
-        rows = gossip.clients.get_buffer(name)
+        rows = gossip.clients.stack(name)
         torch.testing.assert_close(rows, tensor.expand_as(rows), atol=1e-12, rtol=0)
 
 
@@ -95,7 +95,7 @@ def test_gossip_on_a_ring_keeps_models_apart_and_does_not_depend_on_the_chunk(ra
         states.append(method.state_dict())
     for name, tensor in states[0].items():
         torch.testing.assert_close(tensor, states[1][name], atol=1e-12, rtol=0)
-    rows = method.clients.get_buffer("fc1.weight")
+    rows = method.clients.stack("fc1.weight")
     assert (rows[0] - rows[3]).abs().max() > 1e-4
 
 
@@ -116,9 +116,9 @@ def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(fit):
     expected = method.at_first(tensors, 5, 3)["fc2.weight"]
     assert not torch.equal(expected[0], expected[1])
     untouched = [client for client in range(5) if client not in trainer.datamodule.make_round(0).examples.ids]
-    assert torch.equal(method.clients.get_buffer("fc2.weight")[untouched], expected[untouched])
+    assert torch.equal(method.clients.stack("fc2.weight")[untouched], expected[untouched])
     trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0, seed=3))
-    new = method.clients.get_buffer("fc2.weight")
+    new = method.clients.stack("fc2.weight")
     assert torch.equal(new, method.at_first(tensors, 4, seed_of(3, "new clients"))["fc2.weight"])
     assert not torch.equal(new[0], expected[0])
 

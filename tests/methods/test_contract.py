@@ -205,11 +205,11 @@ def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fi
     data = ragged_data(participation=Participation(pool_size=2))
     method = make(network=NETWORKS["mlp"], batch_size=4)
     method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    before = {name: method.clients.get_buffer(name).clone() for name in method.clients.names}
+    before = {name: method.clients.stack(name).clone() for name in method.clients.names}
     fit(method, data, 1)
     chosen = set(data.make_round(0).examples.ids.tolist())
     for name, rows in before.items():
-        moved = (rows != method.clients.get_buffer(name)).flatten(1).any(1)
+        moved = (rows != method.clients.stack(name)).flatten(1).any(1)
         expected = set(range(data.num_clients)) if name.startswith(WRITTEN_BY_THE_SERVER) else chosen
         found = set(moved.nonzero().flatten().tolist())
         assert found <= expected, name

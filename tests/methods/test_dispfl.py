@@ -24,7 +24,7 @@ def float64(float32_by_default):
 
 
 def rows(method):
-    return {name: method.clients.get_buffer(name).clone() for name in method.clients.names}
+    return {name: method.clients.stack(name).clone() for name in method.clients.names}
 
 
 def samples_of(data, client):
@@ -118,7 +118,7 @@ def test_every_model_keeps_the_density_of_each_tensor_and_is_zero_elsewhere(regr
     method = built(DisPFL, ragged_data(), density=0.3, regrow=regrow, momentum=0.9)
     start = rows(method)
     fit(method, data := ragged_data(), 3)
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     after, judged = rows(method), dict(method.judge(train, (0,)))
     assert set(judged) == {"refitted", "stored"}
     for name in method.engine.trainable:
@@ -171,10 +171,10 @@ def test_new_clients_begin_with_the_network_under_masks_of_their_own(fit):
     trained = rows(method)
     trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0))
     for name, parameter in method.network.named_parameters():
-        mask = method.clients.get_buffer(f"mask.{name}")
+        mask = method.clients.stack(f"mask.{name}")
         assert len(mask) == 4
-        assert torch.equal(method.clients.get_buffer(name), parameter.detach() * mask)
-    mask = method.clients.get_buffer("mask.fc1.weight")
+        assert torch.equal(method.clients.stack(name), parameter.detach() * mask)
+    mask = method.clients.stack("mask.fc1.weight")
     assert not torch.equal(mask[0], mask[1])
     assert not torch.equal(mask, trained["mask.fc1.weight"][:4])
 
@@ -187,12 +187,12 @@ def test_batch_norm_statistics_are_mixed_by_all_neighbours(ragged_data):
     means = [name for name, _ in method.network.named_buffers() if name.endswith("running_mean")]
     matrix = torch.rand(4, 4, dtype=torch.float64)
     for name in means:
-        method.clients.get_buffer(name).normal_()
+        method.clients.stack(name).normal_()
     before = rows(method)
     method.mix_clients(matrix, None)
     assert means
     for name in means:
-        torch.testing.assert_close(method.clients.get_buffer(name), matrix.float() @ before[name])
+        torch.testing.assert_close(method.clients.stack(name), matrix.float() @ before[name])
     assert {name.removeprefix("mask.") for name in before if "mask." in name} == method.engine.trainable
 
 
@@ -206,7 +206,7 @@ def test_a_client_sends_the_weights_that_it_holds_and_a_bit_for_each_weight(topo
     links = 6 * (2 if isinstance(topology, Ring) else 5)
     bits = 0
     for name, parameter in method.network.named_parameters():
-        entries, ones = parameter.numel(), int(method.clients.get_buffer(f"mask.{name}")[0].sum())
+        entries, ones = parameter.numel(), int(method.clients.stack(f"mask.{name}")[0].sum())
         bits += min(WIDTH * entries, 8 * ceil(entries / 8) + WIDTH * ones)
     assert (method.ledger.up, method.ledger.down) == (links * bits, 0)
     assert method.ledger.total == 2 * links * bits

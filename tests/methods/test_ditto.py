@@ -35,7 +35,7 @@ def test_without_proximity_the_personal_models_are_those_that_clients_train_alon
     for number, method in enumerate((ditto, local)):
         fit(method, ragged_data(participation=Participation(pool_size=3)), 3, str(number))
     for name in local.clients.names:
-        found, expected = ditto.clients.get_buffer(f"personal.{name}"), local.clients.get_buffer(name)
+        found, expected = ditto.clients.stack(f"personal.{name}"), local.clients.stack(name)
         torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
@@ -52,7 +52,7 @@ def test_personal_models_follow_a_plain_loop_over_two_rounds(ragged_data, fit):
         for index, anchor in enumerate(received):
             train_personal(network, v, anchor, data.make_round(index).examples, row, index)
         for name, tensor in v.items():
-            found = method.clients.get_buffer(f"personal.{name}")[client]
+            found = method.clients.stack(f"personal.{name}")[client]
             assert (found - tensor.detach()).abs().max() < 1e-10
             assert (found - start[name]).abs().max() > 1e-3
 
@@ -83,11 +83,11 @@ def test_clients_are_judged_by_their_personal_model_and_by_the_common_one(ragged
     data = ragged_data()
     method = built(Ditto, data)
     fit(method, data, 1)
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     (first, personal), (second, common) = method.judge(train, (0,))
     assert (first, second) == method.judged_models == ("personal", "global")
     for name, tensor in method.network.state_dict().items():
-        assert torch.equal(personal.own[name], method.clients.get_buffer(f"personal.{name}")[train.ids])
+        assert torch.equal(personal.own[name], method.clients.stack(f"personal.{name}")[train.ids])
         assert torch.equal(common.shared[name], tensor)
 
 
@@ -97,7 +97,7 @@ def test_new_clients_that_train_no_head_begin_with_the_common_model(fit):
     trainer = fit(method, Digits(num_clients=5), 2)
     trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0))
     for name, tensor in method.network.state_dict().items():
-        rows = method.clients.get_buffer(f"personal.{name}")
+        rows = method.clients.stack(f"personal.{name}")
         assert torch.equal(rows, tensor.expand(4, *tensor.shape))
 
 

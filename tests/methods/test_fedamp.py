@@ -24,7 +24,7 @@ def test_three_models_are_mixed_as_by_hand():
     """The squared distances of (1, 0), (1, 1), (0, 2) are 1, 5, 2: the weights are exp(-1) / 2 and so on."""
     method = stepping(three_clients(1.0, 0.5))
     models = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
-    method.clients.get_buffer("fc.weight").copy_(models[:, None])
+    method.clients.stack("fc.weight").copy_(models[:, None])
     method.server_step({}, None)
     weights = torch.tensor(
         [
@@ -33,7 +33,7 @@ def test_three_models_are_mixed_as_by_hand():
             [0.0033689735, 0.0676676416, 0.9289633849],
         ]
     )
-    mixed = method.clients.get_buffer("cloud.fc.weight")[:, 0]
+    mixed = method.clients.stack("cloud.fc.weight")[:, 0]
     torch.testing.assert_close(mixed, weights @ models, atol=1e-9, rtol=0)
 
 

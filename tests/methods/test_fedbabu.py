@@ -37,7 +37,7 @@ def test_clients_are_judged_by_the_head_that_they_find_under_the_common_body(rag
     data = ragged_data()
     method = built(FedBABU, data)
     trainer = fit(method, data, 1)
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     (first, refitted), (second, common) = method.judge(train, (0,))
     assert (first, second) == ("refitted", "global")
     assert set(refitted.own) == method.parts["head"]

@@ -142,7 +142,7 @@ def test_the_personal_model_of_a_new_client_is_the_global_one(fit):
     trainer = fit(method, Digits(num_clients=5), 2)
     assert all(stack.any() for stack in method.clients.stacks(method.clients.names).values())
     trainer.test(method, data := Digits(num_clients=5, new_clients=4, new_head_epochs=0))
-    personal, common = dict(method.judge(data.make_judgement(slice(0, 4)).train, (0,))).values()
+    personal, common = dict(method.judge(data.make_judgement(data.evaluation_order[:4]).train, (0,))).values()
     for name, tensor in common.shared.items():
         assert torch.equal(personal.tree[name], tensor if name in personal.shared else tensor.expand(4, *tensor.shape))
 

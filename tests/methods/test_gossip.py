@@ -30,7 +30,7 @@ def float64(float32_by_default):
 
 
 def rows_of(method, names):
-    return {name: method.clients.get_buffer(name).clone() for name in names}
+    return {name: method.clients.stack(name).clone() for name in names}
 
 
 # On the complete graph
@@ -49,10 +49,10 @@ def test_on_the_complete_graph_it_is_the_method_with_a_server_and_equal_weights(
     for name in served.shared:
         common = served.network.state_dict()[name]
         assert (common - start[name]).abs().max() > 1e-3
-        for row in alone.clients.get_buffer(name):
+        for row in alone.clients.stack(name):
             assert (row - common).abs().max() < 1e-10 * (common - start[name]).abs().max()
     for name in served.clients.names:
-        torch.testing.assert_close(alone.clients.get_buffer(name), served.clients.get_buffer(name), atol=1e-10, rtol=0)
+        torch.testing.assert_close(alone.clients.stack(name), served.clients.stack(name), atol=1e-10, rtol=0)
     before, after, gap = (
         float(alone.trainer.callback_metrics[f"consensus/{name}"]) for name in ("before", "after", "spectral_gap")
     )
@@ -126,9 +126,9 @@ def test_the_body_takes_its_step_with_the_new_head(fit):
         network=Product, topology=Complete(), head_epochs=2, momentum=0.0, weight_decay=0.0, lr=0.1, eval_epochs=0
     )
     fit(method, data, 1)
-    assert method.clients.get_buffer("head.weight").flatten().tolist() == pytest.approx([1.19, 0.81, 1.57])
+    assert method.clients.stack("head.weight").flatten().tolist() == pytest.approx([1.19, 0.81, 1.57])
     mean = (1.09639 + 0.93439 + 1.38151) / 3  # with the old head it would be (1.1 + 0.9 + 1.3) / 3
-    assert method.clients.get_buffer("body.weight").flatten().tolist() == pytest.approx(3 * [mean], abs=1e-5)
+    assert method.clients.stack("body.weight").flatten().tolist() == pytest.approx(3 * [mean], abs=1e-5)
 
 
 # Who takes part
@@ -145,7 +145,7 @@ def test_participants_mix_over_the_links_among_themselves(ragged_data, fit):
     data = ragged_data(participation=Some())
     data.setup()
     for name in method.clients.names:
-        method.clients.get_buffer(name).normal_()
+        method.clients.stack(name).normal_()
     before = rows_of(method, method.clients.names)
     method.server_step({}, data.make_round(0))
     path = torch.tensor([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
@@ -205,7 +205,7 @@ def test_the_errors_of_consensus_are_logged_before_and_after_mixing(ragged_data,
     logged = {
         name: float(trainer.callback_metrics[f"consensus/{name}"]) for name in ("before", "after", "spectral_gap")
     }
-    bodies = torch.cat([method.clients.get_buffer(name).flatten(1) for name in method.parts["body"]], dim=1)
+    bodies = torch.cat([method.clients.stack(name).flatten(1) for name in method.parts["body"]], dim=1)
     assert logged["after"] == pytest.approx(float((bodies - bodies.mean(0)).square().sum(1).mean()))
     assert logged["after"] <= (1 - logged["spectral_gap"]) ** 2 * logged["before"]
     assert logged["spectral_gap"] == pytest.approx(1 - 2 / 3)  # of six: 1 - (1 + 2 cos 60) / 3
@@ -222,8 +222,8 @@ def test_statistics_of_batch_norm_are_mixed_unless_they_are_local(batch_norm, ra
     data = ragged_data()
     data.setup()
     for name in ("fc.weight", "head.weight", "norm.running_mean"):
-        method.clients.get_buffer(name).normal_()
-    method.clients.get_buffer("norm.num_batches_tracked").copy_(torch.arange(6))
+        method.clients.stack(name).normal_()
+    method.clients.stack("norm.num_batches_tracked").copy_(torch.arange(6))
     before = rows_of(method, method.clients.names)
     stepping(method).server_step({}, data.make_round(0))
     changed = {name for name, rows in rows_of(method, before).items() if not rows.allclose(before[name])}
@@ -244,7 +244,7 @@ def test_the_variance_of_the_mean_falls_like_one_over_the_number_of_clients():
         method = stepping(
             built_at(DPSGD(network=partial(LogisticRegression, bias=False), topology=Complete()), data, [0.0])
         )
-        batch, rows = data.make_round(0), method.clients.get_buffer("fc.weight")
+        batch, rows = data.make_round(0), method.clients.stack("fc.weight")
         random, means = torch.Generator().manual_seed(clients), []
         for step in range(6000):
             rows -= 0.1 * (rows + torch.randn(rows.shape, generator=random))
@@ -286,4 +286,4 @@ def test_new_clients_begin_with_the_mean_body(ragged_data, fit):
     method = built(DePRL, ragged_data())
     fit(method, ragged_data(), 2)
     for name in method.parts["body"]:
-        torch.testing.assert_close(method.network.state_dict()[name], method.clients.get_buffer(name).mean(0))
+        torch.testing.assert_close(method.network.state_dict()[name], method.clients.stack(name).mean(0))

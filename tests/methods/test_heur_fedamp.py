@@ -22,10 +22,10 @@ def test_three_models_are_mixed_as_by_hand():
     method = HeurFedAMP(self_weight=0.4, sigma=2.0, network=partial(LogisticRegression, bias=False))
     method.build((2,), 1, 3)
     stepping(method)
-    method.clients.get_buffer("fc.weight").copy_(torch.tensor([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 2.0]]]))
+    method.clients.stack("fc.weight").copy_(torch.tensor([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 2.0]]]))
     method.server_step({}, None)
     mixed = torch.tensor([[0.8826578095, 0.7173421905], [0.7, 1.0], [0.6, 1.2826578095]])
-    torch.testing.assert_close(method.clients.get_buffer("cloud.fc.weight")[:, 0], mixed, atol=1e-10, rtol=0)
+    torch.testing.assert_close(method.clients.stack("cloud.fc.weight")[:, 0], mixed, atol=1e-10, rtol=0)
     torch.testing.assert_close(method.network.fc.weight.data, torch.tensor([[2 / 3, 1.0]]))
 
 
@@ -35,4 +35,4 @@ def test_clients_that_only_listen_to_themselves_train_alone(ragged_data, fit):
     for number, method in enumerate((alone, local)):
         fit(method, ragged_data(participation=Participation(pool_size=3)), 4, str(number))
     for name in local.clients.names:
-        assert torch.equal(alone.clients.get_buffer(name), local.clients.get_buffer(name)), name
+        assert torch.equal(alone.clients.stack(name), local.clients.stack(name)), name

@@ -67,7 +67,7 @@ def test_clients_are_judged_after_one_step_on_one_batch(ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=4, inner_lr=0.3)
     fit(method, data, 1)
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     (name, adapted), (_, common) = method.judge(train, (0,))
     assert name == "adapted"
     weight = common.shared["fc2.bias"]

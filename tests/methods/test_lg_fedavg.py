@@ -25,12 +25,12 @@ def test_the_first_round_shares_the_head_that_fedavg_finds(ragged_data, fit):
     common, _ = trained(FedAvg, ragged_data, fit, "common")
     for name in local.shared:
         assert torch.equal(local.network.state_dict()[name], common.network.state_dict()[name])
-    assert not torch.equal(local.clients.get_buffer("fc1.weight")[0], common.network.state_dict()["fc1.weight"])
+    assert not torch.equal(local.clients.stack("fc1.weight")[0], common.network.state_dict()["fc1.weight"])
 
 
 def test_refitting_moves_the_body_alone(ragged_data, fit):
     method, data = trained(LGFedAvg, ragged_data, fit, "run")
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     (_, refitted), (_, stored) = method.judge(train, (0,))
     assert refitted.own.keys() == stored.own.keys() == set(method.clients.names)
     assert all((refitted.own[name] != stored.own[name]).flatten(1).any(1).all() for name in method.clients.names)

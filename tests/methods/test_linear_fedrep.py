@@ -94,7 +94,7 @@ def test_one_round_is_that_computed_by_hand(lr, direction, after, fit):
     if direction is not None:
         torch.testing.assert_close(found, torch.tensor(direction), atol=1e-8, rtol=0)
     assert float(trainer.callback_metrics["train/distance"]) == pytest.approx(after, abs=1e-8)
-    assert float(method.clients.get_buffer("head.weight").abs()) == pytest.approx(0.87758256, abs=1e-8)
+    assert float(method.clients.stack("head.weight").abs()) == pytest.approx(0.87758256, abs=1e-8)
 
 
 def test_second_moment_has_its_expectation_where_averages_are_exact():
@@ -119,14 +119,14 @@ def test_clients_are_judged_by_a_head_that_fits_the_received_representation_and_
     method, data = make(), problem(fresh=False, noise=0.3)
     data.setup()
     method.build(data.input_shape, data.num_classes, data.num_clients)
-    train = data.make_judgement(slice(None)).train
+    train = data.make_judgement(data.evaluation_order).train
     judged = dict(method.judge(train, (1,)))
     every = torch.arange(train.longest).expand(len(train), -1)
     features, targets = train.gather(every) @ method.representation, train.targets(every)
     errors = torch.einsum("csr,cr->cs", features, judged["refitted"].own["head.weight"][:, 0]) - targets
     assert errors.abs().max() > 0.1
     assert torch.einsum("cs,csr->cr", errors, features).abs().max() < 1e-12, "the normal equations"
-    assert torch.equal(judged["stored"].own["head.weight"], method.clients.get_buffer("head.weight")[train.ids])
+    assert torch.equal(judged["stored"].own["head.weight"], method.clients.stack("head.weight")[train.ids])
 
 
 @pytest.mark.parametrize("backend", ["sequential", "batched"])
@@ -158,7 +158,7 @@ def test_distance_contracts_and_heads_become_those_of_the_data(fit):
     torch.testing.assert_close(method.representation.T @ method.representation, torch.eye(2))
     users = data.tables["train"].flat[data.tables["train"].starts] // data.samples
     truth = torch.tensor(data.heads @ data.representation.T)[users]  # B w_i of each client
-    train = data.make_judgement(slice(None)).train
+    train = data.make_judgement(data.evaluation_order).train
     judged = dict(method.judge(train, (1,)))
     for params, ids, rows in (
         (judged["refitted"], train.ids, slice(None)),
@@ -236,9 +236,9 @@ def test_a_checkpoint_restores_the_method_without_data_or_trainer(fit, tmp_path)
 def test_clients_that_do_not_take_part_keep_their_heads(fit):
     data, method = problem(participation=Participation(pool_size=3)), make()
     method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    before = method.clients.get_buffer("head.weight").clone()
+    before = method.clients.stack("head.weight").clone()
     fit(method, data, 1)
-    moved = (before != method.clients.get_buffer("head.weight")).flatten(1).any(1)
+    moved = (before != method.clients.stack("head.weight")).flatten(1).any(1)
     assert set(moved.nonzero().flatten().tolist()) == set(data.make_round(0).examples.ids.tolist())
 
 

@@ -24,7 +24,7 @@ def float64(float32_by_default):
 
 def rows_of(method, prefix=""):
     """The clients' models, one tree per client."""
-    stacks = {name: method.clients.get_buffer(f"{prefix}{name}") for name in method.parts["all"]}
+    stacks = {name: method.clients.stack(f"{prefix}{name}") for name in method.parts["all"]}
     return [dict(zip(stacks, rows, strict=True)) for rows in zip(*stacks.values(), strict=True)]
 
 
@@ -118,27 +118,27 @@ def test_statistics_of_batch_norm_are_mixed_but_not_compared():
     method = HeurFedAMP(network=normed)
     method.build((5,), 2, 3)
     for name in method.parts["all"]:
-        stack = method.clients.get_buffer(name)
+        stack = method.clients.stack(name)
         stack.copy_(100 * torch.rand(stack.shape) if "running" in name else torch.randn(stack.shape))
     names = [name for name, _ in method.network.named_parameters()]
-    models = torch.cat([method.clients.get_buffer(name).flatten(1) for name in names], dim=1)
+    models = torch.cat([method.clients.stack(name).flatten(1) for name in names], dim=1)
     weights = method.attention(models @ models.T)
     stepping(method).server_step({}, None)
     for name in ("norm.running_mean", "norm.running_var", "head.weight"):
-        mixed = torch.einsum("ij,j...->i...", weights, method.clients.get_buffer(name))
-        torch.testing.assert_close(method.clients.get_buffer(f"cloud.{name}"), mixed)
+        mixed = torch.einsum("ij,j...->i...", weights, method.clients.stack(name))
+        torch.testing.assert_close(method.clients.stack(f"cloud.{name}"), mixed)
 
 
 def test_clients_are_judged_by_what_they_trained_last(ragged_data, fit):
     data = ragged_data()
     method = built(HeurFedAMP, data)
     fit(method, data, 1)
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     ((name, personal),) = method.judge(train, (0,))
     assert (name,) == method.judged_models == ("personal",)
     for name in method.parts["all"]:
-        assert torch.equal(personal.own[name], method.clients.get_buffer(name)[train.ids])
-        assert not torch.equal(personal.own[name], method.clients.get_buffer(f"cloud.{name}")[train.ids])
+        assert torch.equal(personal.own[name], method.clients.stack(name)[train.ids])
+        assert not torch.equal(personal.own[name], method.clients.stack(f"cloud.{name}")[train.ids])
 
 
 def test_new_clients_begin_with_the_mean_of_all_models(fit):

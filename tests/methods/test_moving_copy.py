@@ -174,7 +174,7 @@ def test_all_clients_are_judged_by_a_personal_model_trained_from_the_current_glo
     data = ragged_data(val_fraction=0.0)
     method = built(make, data, lr=0.05, epochs=3)
     fit(method, data, 1)
-    train = data.make_judgement(slice(0, 6)).train
+    train = data.make_judgement(data.evaluation_order[:6]).train
     models = dict(method.judge(train, (0,)))
     assert tuple(models) == ("personal", "global")
     assert models["personal"].tree.keys() == models["global"].tree.keys()

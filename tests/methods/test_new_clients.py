@@ -41,13 +41,13 @@ def network_body(method):
 
 
 def mean_rows(method, prefix=""):
-    return {name: method.clients.get_buffer(f"{prefix}{name}").double().mean(0) for name in method.parts["body"]}
+    return {name: method.clients.stack(f"{prefix}{name}").double().mean(0) for name in method.parts["body"]}
 
 
 def mean_of_holders(method):
     trainable = method.parts["body"] & method.engine.trainable
-    masks = {name: method.clients.get_buffer(f"mask.{name}") for name in trainable}
-    sums = {name: method.clients.get_buffer(name).sum(0) for name in trainable}
+    masks = {name: method.clients.stack(f"mask.{name}") for name in trainable}
+    sums = {name: method.clients.stack(name).sum(0) for name in trainable}
     return {name: sums[name] / masks[name].sum(0).clamp(min=1) for name in trainable}
 
 
@@ -80,7 +80,7 @@ def test_the_common_body_is_the_servers_or_the_mean_of_the_clients_own(make, exp
 def test_statistics_that_stay_with_the_clients_count_with_their_mean():
     method = FedAvg(network=normed, batch_norm="local")
     method.build((5,), 3, 6)
-    statistics = method.clients.get_buffer("norm.running_mean").normal_()
+    statistics = method.clients.stack("norm.running_mean").normal_()
     body = method.common_body()
     assert torch.equal(body["fc.weight"], method.network.state_dict()["fc.weight"])
     torch.testing.assert_close(body["norm.running_mean"], statistics.mean(0))

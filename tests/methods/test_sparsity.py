@@ -240,7 +240,7 @@ def test_every_method_becomes_sparser_with_more_weight(make, ragged_data, fit):
     for weight in (0.0, 0.05, 0.2):
         method = built(make, data := ragged_data(), sparsity=Sparsity(weight=weight, floor="off"), **STEPS)
         fit(method, data, 4, str(weight))
-        judged = dict(method.judge(data.make_judgement(slice(0, 6)).train, (0,)))
+        judged = dict(method.judge(data.make_judgement(data.evaluation_order[:6]).train, (0,)))
         params = judged[method.judged_models[0]].tree
         sizes.append(sum(params[name].abs().sum().item() for name in method.engine.trainable))
     assert sizes[0] > sizes[1] > sizes[2]

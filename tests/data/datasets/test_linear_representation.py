@@ -125,7 +125,7 @@ def test_new_samples_leave_what_is_judged_and_cost_as_much_as_the_cohort():
     fixed = LinearRepresentation(num_clients=6, samples=16, test_fraction=0.25, val_fraction=0.0)
     fixed.setup()
     assert torch.equal(data.tables["test"].samples.inputs, fixed.tables["test"].samples.inputs)
-    assert data.make_judgement(slice(None)).train.samples is data.tables["train"].samples
+    assert data.make_judgement(data.evaluation_order).train.samples is data.tables["train"].samples
     assert len(data.make_round(0).examples.samples.targets) == 2 * 12
     assert len(fixed.make_round(0).examples.samples.targets) == 6 * 16
 
