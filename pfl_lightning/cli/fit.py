@@ -179,8 +179,9 @@ class PflCLI(LightningCLI):
         if self.crew is not None:
             self.crew.join(config.trainer)
         elif not is_alone(config.trainer):
-            where = f"trainer.devices: {config.trainer.devices} is not possible"
-            raise PflError(f"{where} in a program; allowed: 1, or pfl {self.subcommand} on the command line")
+            key = "devices" if config.trainer.num_nodes == 1 else "num_nodes"
+            what = f"trainer.{key}: {config.trainer[key]} is not possible in a program"
+            raise PflError(f"{what}; allowed: 1, or pfl {self.subcommand} on the command line")
         if processes.count() > 1:
             settings = flat(plain(self._parser(self.subcommand), self.written(config)))
             versions = {"pfl_lightning": pfl_lightning.__version__, "torch": torch.__version__}

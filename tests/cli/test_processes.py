@@ -174,7 +174,7 @@ def test_slurm_starts_a_run_and_its_signal_stops_it(tmp_path):
 def test_an_error_that_all_processes_meet_is_said_once(tmp_path):
     (code, err), others = tasks(tmp_path, ["--model.lr=x"], ["--model.lr=x"])
     assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("pfl: error: model.lr: x is not possible")
+    assert err.startswith("pfl: error: model.lr: 'x' is not possible")
     assert others == (2, "")
 
 
