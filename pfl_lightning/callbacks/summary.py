@@ -40,9 +40,8 @@ class RunSummary(pl.Callback):
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         if processes.count() > 1:
             rows, size = len(method.clients.rows.ids()), method.clients.nbytes / 1e6
-            console.print(
-                f"Processes:      {processes.count()}; the first has the rows of {rows:,} clients, {size:,.1f} MB"
-            )
+            here = f"the first one has the rows of {rows:,} clients, {size:,.1f} MB"
+            console.print(f"Processes:      {processes.count()}; {here}")
         clock = method.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if (
