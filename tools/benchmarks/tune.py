@@ -79,7 +79,6 @@ class TuneCLI(PflCLI):
         current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))
         made = self.parser.instantiate_classes(config)
         data = made.data
-        data.prepare_data()
         data.setup("fit")
         pretrained = data.pretrained()  # once: reading them may take seconds
         data.pretrained = lambda: pretrained
