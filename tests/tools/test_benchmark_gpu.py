@@ -9,7 +9,7 @@ from functools import partial
 import benchmark
 import pytest
 import torch
-from benchmarks import timing, training, variants
+from benchmarks import evaluation, loading, timing, training, variants
 from benchmarks.device import device_of, name_of
 from benchmarks.training import contestants
 from benchmarks.variants import VARIANTS
@@ -60,6 +60,15 @@ def test_batch_norm_and_dropout_make_no_round_wait():
         _, ours = contestants(workload, ["auto"], META)
         waits(ours["auto"].turn, META)
         assert waits(ours["auto"].turn, META) == {}
+
+
+def test_evaluation_and_the_batches_of_a_round_wait_nowhere():
+    ragged = replace(PERCEPTRON, samples=RAGGED)
+    _, scores = evaluation.contestants(ragged, ["auto", "sequential"], META)
+    batches = loading.OurBatches(ragged, META)
+    for action in (*(one.scores for one in scores.values()), lambda: loading.exhaust(batches.batches())):
+        waits(action, META)
+        assert waits(action, META) == {}
 
 
 def test_a_round_that_chooses_clients_by_their_losses_waits_where_it_reads_them():
@@ -143,7 +152,7 @@ def test_the_command_measures_and_counts_on_another_device(monkeypatch, tmp_path
     assert header.startswith(f"1 repeats, 1 thread, meta, torch {torch.__version__}.")
     assert titles == "| workload | backend | seconds | ratio | spread | share of peak | peak MiB | waits |"
     assert rows[1].endswith("| 0 |")
-    assert any(row.startswith("deltafl-mlp, auto: waits at pfl_lightning/methods/delta_fl.py:") for row in rows)
+    assert any(row.startswith("deltafl-mlp, auto: waits at pfl_lightning/methods/") for row in rows)
     assert "fedavg-mlp: grouped is left out: variants: grouped is not possible" in output.err
 
 
