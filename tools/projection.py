@@ -75,4 +75,4 @@ def projection(
 
 
 if __name__ == "__main__":
-    auto_cli(projection)
+    auto_cli(projection, as_positional=False)
