@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning import processes
-from pfl_lightning.methods.checkpoint import CLIENTS
+from pfl_lightning.methods.checkpoint import CLIENTS, check_ids, check_tensors
 from pfl_lightning.methods.rows import Rows
 from pfl_lightning.methods.senders import Senders, everyone
 from pfl_lightning.tree import Tree
@@ -252,11 +252,17 @@ class ClientBank(nn.Module):
         mine = ids % processes.count() == processes.rank()
         self.rows.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
 
-    def forms(self, number: int) -> Tree:
-        """Tensors without content, of the names, shapes and types that so many saved rows have, ``[number, ...]``."""
-        known = self.rows.own or self.rows.start
-        shapes = {f"{CLIENTS}.{name}": (stack.dtype, (number, *stack.shape[1:])) for name, stack in known.items()}
-        return {name: torch.empty(shape, dtype=dtype, device="meta") for name, (dtype, shape) in shapes.items()}
+    def forms(self, checkpoint: dict[str, Any]) -> Tree:
+        """Tensors without content, of the names, shapes and types that the rows in a checkpoint have.
+
+        Raises:
+            PflError: If the checkpoint says wrongly whose rows it has, or what the others start with.
+        """
+        known, number = self.rows.own or self.rows.start, check_ids(checkpoint)
+        row = {name: torch.empty(stack.shape[1:], dtype=stack.dtype, device="meta") for name, stack in known.items()}
+        if CLIENTS in checkpoint:
+            check_tensors(checkpoint, row, (CLIENTS, "start"))
+        return {f"{CLIENTS}.{name}": tensor.expand(number, *tensor.shape) for name, tensor in row.items()}
 
 
 def _blocks(matrix: Tensor) -> Iterator[slice]:

@@ -18,7 +18,6 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.checkpoint import (
     CLIENTS,
-    check_ids,
     check_method,
     check_optimizer_state,
     check_shape,
@@ -299,6 +298,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
             if floats and isinstance(part, nn.Module):
                 part.to(floats[0])
         expected = {name: t for name, t in self.state_dict().items() if not name.startswith(f"{CLIENTS}.")}
-        check_tensors(checkpoint, {**expected, **self.clients.forms(check_ids(checkpoint))})
+        check_tensors(checkpoint, {**expected, **self.clients.forms(checkpoint)})
         self.clients.load(checkpoint)
         check_optimizer_state(checkpoint, list(self.network.parameters()))
