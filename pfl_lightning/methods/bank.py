@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning import processes
-from pfl_lightning.methods.checkpoint import CLIENTS
+from pfl_lightning.methods.checkpoint import CLIENTS, check_ids, check_tensors
 from pfl_lightning.methods.rows import Rows
 from pfl_lightning.methods.senders import Senders, everyone
-from pfl_lightning.tree import Tree, prefixed
+from pfl_lightning.tree import Tree
 
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
 CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
@@ -49,7 +49,8 @@ class ClientBank(nn.Module):
     @property
     def nbytes(self) -> int:
         """Bytes of the rows of this process."""
-        return sum(rows.nbytes for rows in self.forms(len(self.rows.ids())).values())
+        known = self.rows.own or self.rows.start
+        return len(self.rows.ids()) * sum(stack[0].nbytes for stack in known.values())
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that train here while rows are lent, else of this process."""
@@ -266,11 +267,17 @@ class ClientBank(nn.Module):
         mine = ids % processes.count() == processes.rank()
         self.rows.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
 
-    def forms(self, number: int) -> Tree:
-        """Tensors without content, of the names, shapes and types that so many saved rows have, ``[number, ...]``."""
-        known = self.rows.own or self.rows.start
-        forms = {name: stack.new_empty(number, *stack.shape[1:], device="meta") for name, stack in known.items()}
-        return prefixed(CLIENTS, forms)
+    def forms(self, checkpoint: dict[str, Any]) -> Tree:
+        """Tensors without content, of the names, shapes and types that the rows in a checkpoint have.
+
+        Raises:
+            PflError: If the checkpoint says wrongly whose rows it has, or what the others start with.
+        """
+        known, number = self.rows.own or self.rows.start, check_ids(checkpoint)
+        row = {name: torch.empty(stack.shape[1:], dtype=stack.dtype, device="meta") for name, stack in known.items()}
+        if CLIENTS in checkpoint:
+            check_tensors(checkpoint, row, (CLIENTS, "start"))
+        return {f"{CLIENTS}.{name}": tensor.expand(number, *tensor.shape) for name, tensor in row.items()}
 
 
 def _blocks(matrix: Tensor) -> Iterator[slice]:

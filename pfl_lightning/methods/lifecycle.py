@@ -16,7 +16,6 @@ from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.checkpoint import (
-    check_ids,
     check_method,
     check_optimizer_state,
     check_shape,
@@ -295,6 +294,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         for part in (self.network, self.clients, self.own_loss):
             if floats and isinstance(part, nn.Module):
                 part.to(floats[0])
-        check_tensors(checkpoint, {**self.state_dict(), **self.clients.forms(check_ids(checkpoint))})
+        check_tensors(checkpoint, {**self.state_dict(), **self.clients.forms(checkpoint)})
         self.clients.load(checkpoint)
         check_optimizer_state(checkpoint, list(self.network.parameters()))
