@@ -120,7 +120,9 @@ class ClientBank(nn.Module):
             source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
             for block in _blocks(source) if source.is_floating_point() else ():
                 with torch.autocast(source.device.type, enabled=False):  # mixed precision must not apply to mixes
-                    target[senders.receivers, block] = senders.weights.to(source) @ senders.rows(source[:, block])
+                    target[senders.receivers, block] = senders.weights.to(source, non_blocking=True) @ senders.rows(
+                        source[:, block]
+                    )
 
     @torch.no_grad()
     def mix_held(self, matrix: Tensor, names: Iterable[str], masks: str, ids: Tensor | None = None) -> None:
@@ -137,7 +139,7 @@ class ClientBank(nn.Module):
         senders = Senders(matrix, ids)
         for name in sorted(names):
             stack, mask = self._matrix(name), self._matrix(f"{masks}.{name}")
-            weights = senders.weights.to(stack)
+            weights = senders.weights.to(stack, non_blocking=True)
             for block in _blocks(stack):
                 rows, held = senders.rows(stack[:, block]), senders.rows(mask[:, block])
                 with torch.autocast(stack.device.type, enabled=False):
