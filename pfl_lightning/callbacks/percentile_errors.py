@@ -111,6 +111,8 @@ def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
 
 def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
     """Add the clients' values of other metrics to their rows; other splits than theirs are left out."""
+    if not method.others:
+        return
     places = {(row["split"], row["model"], row["client"]): row for row in rows}
     for tag, metric in method.others.items():
         assert isinstance(metric, ClientMetric)

@@ -2,6 +2,7 @@ import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ class RoundCsv:
         if self.round is None or round_index < self.round or self._size() != self._end:
             self.cut(round_index - 1)
         start = self._start if round_index == self.round else self._end
-        columns = list(dict.fromkeys([*self.columns, *(name for row in rows for name in row)]))
+        columns = list(dict.fromkeys([*self.columns, *chain.from_iterable(rows)]))
         if columns != self.columns or start == 0:
             start = self._widen(columns, start)
         with self.path.open("r+b") as file:
@@ -135,11 +136,7 @@ class RoundCsv:
 def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
     """The lines of some rows; without rows, that of the columns."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, columns)
-    if rows is None:
-        writer.writeheader()
-    else:
-        writer.writerows(rows)
+    csv.writer(text).writerows([columns] if rows is None else ([row.get(name) for name in columns] for row in rows))
     return text.getvalue().encode()
 
 

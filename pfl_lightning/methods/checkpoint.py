@@ -13,6 +13,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.files import is_intact
 from pfl_lightning.methods.checkpoint_entries import (
     ANYTHING,
+    CHANGED_ROWS,
     COUNT,
     METHOD,
     NUMBER,
@@ -74,6 +75,8 @@ def check_method(content: Content) -> None:
     _check(content, METHOD)
     _check(content, {key: kind for key, kind in YOUNGER.items() if _at(content, key) is not MISSING})
     _check(content, {("state_dict", name): STORED for name in content["state_dict"]})
+    if CLIENTS in content:
+        _check(content, CHANGED_ROWS)
     _check_rounds(content, ROUNDS[:1])
 
 
@@ -151,20 +154,20 @@ def check_ids(content: Content) -> int:
     return len(ids)
 
 
-def check_tensors(content: Content, expected: Mapping[str, Tensor]) -> None:
-    """Check that the tensors of a checkpoint, unpacked, have the names, shapes and types of these.
+def check_tensors(content: Content, expected: Mapping[str, Tensor], place: Key = ("state_dict",)) -> None:
+    """Check that the tensors at a place in a checkpoint, unpacked, have the names, shapes and types of these.
 
     Raises:
         PflError: If one is missing, wrong, or too many.
     """
-    found = content["state_dict"]
+    found, where = _at(content, place), ".".join(map(str, place))
     for name in sorted(expected.keys() | found.keys()):
         if name not in found or name not in expected:
             problem = "is missing" if name not in found else "is one too many"
-            raise refusal(content, f"state_dict.{name} {problem} for this method, network and data")
+            raise refusal(content, f"{where}.{name} {problem} for this method, network and data")
         was, now = (f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (found[name], expected[name]))
         if was != now:
-            raise refusal(content, f"state_dict.{name}: {was} is not possible; allowed: {now}")
+            raise refusal(content, f"{where}.{name}: {was} is not possible; allowed: {now}")
 
 
 def check_optimizer_state(content: Content, parameters: Sequence[Tensor]) -> None:

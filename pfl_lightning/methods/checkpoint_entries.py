@@ -140,11 +140,13 @@ YOUNGER: dict[Key, Kind] = {  # older checkpoints have none
         "rounds, or null, by table",
         lambda v: _is_named(v) and all(rounds is None or _is_count(rounds) for rounds in v.values()),
     ),
-    ("clients", "ids"): Kind("ids of clients", lambda v: _is_tensor(v) and v.dtype == torch.int64 and v.ndim == 1),
-    ("clients", "start"): Kind("tensors with names", lambda v: _is_named(v) and all(map(_is_tensor, v.values()))),
     ("trained",): Kind("numbers by name", lambda v: _is_named(v) and all(type(x) is float for x in v.values())),
     ("callbacks", "EvaluateStartAndEnd", "extra"): FLAG,
     ("sparsity",): _fields_of(Sparsity),
+}
+CHANGED_ROWS: dict[Key, Kind] = {  # only where a checkpoint has the rows of some clients
+    ("clients", "ids"): Kind("ids of clients", lambda v: _is_tensor(v) and v.dtype == torch.int64 and v.ndim == 1),
+    ("clients", "start"): Kind("tensors with names", lambda v: _is_named(v) and all(map(_is_tensor, v.values()))),
 }
 OPTIMIZER = ("optimizer_states", 0)
 FIT_LOOP, STEPS = ("loops", "fit_loop"), "epoch_loop.manual_optimization.optim_step"

@@ -32,26 +32,30 @@ class Chunks:
         self.chunk_size, self.sizes, self.progress = chunk_size, sizes, progress or Progress()
         self.limit: int | None = None
 
-    def size(self, device: torch.device) -> int:
-        """Clients per chunk."""
-        rule = CPU_BYTES // max(self.sizes) if device.type == "cpu" else DEVICE_BYTES // sum(self.sizes)
-        size = self.chunk_size or max(1, rule)
+    def size(self, device: torch.device, differing: Sequence[int] = ()) -> int:
+        """Clients per chunk; arguments as for ``map``."""
+        rule = max(_room(sizes, device) for sizes in (self.sizes, differing) if sizes)
+        size = self.chunk_size or rule
         return min(size, self.limit or size)
 
-    def map(self, work: Callable[[int, Examples], Result], examples: Examples) -> Iterator[Result]:
+    def map(
+        self, work: Callable[[int, Examples], Result], examples: Examples, differing: Sequence[int] = ()
+    ) -> Iterator[Result]:
         """Call a function on each chunk of clients, and yield its results in order.
 
         Args:
             work: Takes the position of a chunk's first client, and the chunk. It must have no side effects: if an
                 accelerator runs out of memory, it is called again with half as many clients.
             examples: Examples of all clients.
+            differing: Bytes of what the work stacks of one client, if this is known; work on small parts of the network
+                then takes more clients at once.
 
         Raises:
             PflError: If there is not enough memory for one client.
         """
         start = 0
         while start < len(examples):
-            size = self.size(examples.ids.device)
+            size = self.size(examples.ids.device, differing)
             try:
                 result = work(start, examples.rows(start, start + size))
             except torch.OutOfMemoryError as error:
@@ -67,3 +71,8 @@ class Chunks:
             raise PflError("not enough memory on the device, even for one client at a time") from error
         self.limit = size // 2
         log.warning("out of memory with %d clients at once; continuing with %d", size, self.limit)
+
+
+def _room(sizes: Sequence[int], device: torch.device) -> int:
+    """For how many clients a device has room, given bytes of each tensor of one client; at least for one."""
+    return max(1, CPU_BYTES // max(sizes) if device.type == "cpu" else DEVICE_BYTES // sum(sizes))

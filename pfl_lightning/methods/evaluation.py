@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 from typing import Any, ClassVar, Protocol, cast
 
 import torch
@@ -61,6 +62,7 @@ class Evaluated(Trained):
         super().__init__(*args, **kwargs)
         self.measures = nn.ModuleDict()
         self._newcomer: Tree = {}
+        self._own_sizes: list[int] = []  # bytes of each tensor that differs between the clients that are judged
 
     @property
     def judged_models(self) -> tuple[str, ...]:
@@ -166,11 +168,14 @@ class Evaluated(Trained):
         if "evaluating" not in self._rehearsals:
             one = data.make_judgement(data.own_order[:1]).train.to(self.device)
             models = self._judge_new if self.new_head_epochs else self.judge
-            self.rehearse("evaluating", lambda: list(models(one, ("rehearsal",))))
+            self.rehearse("evaluating", lambda: self._note_sizes(models(one, ("rehearsal",))))
         counts = {split: table.counts[data.own_order] for split, table in data.tables.items()}
         cost = self._rehearsals["evaluating"].cost(counts["train"])
         scored = torch.stack([counts[split] for split in data.judged_splits]).sum(0)
         return cost._replace(visits=cost.visits + len(self.evaluated_models) * scored)
+
+    def _note_sizes(self, models: Iterator[tuple[str, Params]]) -> None:
+        self._own_sizes = [stack.nbytes for _, params in models for stack in params.own.values()]
 
     def _begin_evaluation(self) -> None:
         self.progress.begin("evaluating", self.evaluation_cost().visits)
@@ -222,7 +227,8 @@ class Evaluated(Trained):
                 found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
             return found
 
-        for found in self.chunks.map(work, batch.train):
+        inputs = 4 * prod(self.built_for["input_shape"]) * batch.train.longest
+        for found in self.chunks.map(work, batch.train, [*self._own_sizes, inputs]):
             for metric, values in found:
                 metric.update(*values)
 

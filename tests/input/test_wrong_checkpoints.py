@@ -118,6 +118,26 @@ BUILT_ROWS = [  # what only the method, the network and the callbacks can tell
     (("state_dict", "network.fc1.bias"), torch.zeros(4).double(), "torch.float64 (4,) is not possible"),
     (("state_dict", "network.fc1.bias"), (torch.ones(1), torch.ones(9), (4,)), "state_dict"),
 ]
+CHANGED_ROWS = [  # of a checkpoint that has the rows of some clients
+    (("clients",), 7, "clients.ids is missing"),
+    (("clients",), {}, "clients.ids is missing"),
+    (("clients", "ids"), GONE, "clients.ids is missing"),
+    (("clients", "ids"), [0, 1], "[0, 1] is not possible; allowed: ids of clients"),
+    (("clients", "ids"), torch.arange(4).float(), "allowed: ids of clients"),
+    (("clients", "ids"), torch.zeros(2, 2).long(), "allowed: ids of clients"),
+    (("clients", "ids"), torch.tensor([0, 1, 2, 4]), "tensor([0, 1, 2, 4]) is not possible; allowed: different ids"),
+    (("clients", "ids"), torch.tensor([0, 1, 2, -1]), "allowed: different ids below 4"),
+    (("clients", "ids"), torch.tensor([0, 1, 2, 2]), "allowed: different ids below 4"),
+    (("clients", "ids"), torch.arange(3), "state_dict.clients.fc2.bias: torch.float32 (4, 10) is not possible"),
+    (("clients", "start"), GONE, "clients.start is missing"),
+    (("clients", "start"), torch.zeros(10), "allowed: tensors with names"),
+    (("clients", "start", "fc2.bias"), None, "allowed: tensors with names"),
+    (("clients", "start", "fc2.bias"), GONE, "clients.start.fc2.bias is missing"),
+    (("clients", "start", "fc3.bias"), torch.zeros(10), "clients.start.fc3.bias is one too many"),
+    (("clients", "start", "fc2.bias"), torch.zeros(9), "torch.float32 (9,) is not possible; allowed: torch.float32 (1"),
+    (("clients", "start", "fc2.bias"), torch.zeros(10).double(), "torch.float64 (10,) is not possible"),
+    (("state_dict", "clients.fc2.bias"), GONE, "state_dict.clients.fc2.bias is missing"),
+]
 FITTED_ROWS = [
     (("callbacks", "RoundCheckpoint", "best_score"), GONE, "callbacks.RoundCheckpoint.best_score is missing"),
     (("callbacks", "RoundCheckpoint", "best_round"), "2", "'2' is not possible; allowed: a number"),
@@ -199,6 +219,26 @@ def test_no_run_continues_from_a_wrong_entry(key, value, words, content):
 @pytest.mark.parametrize(("key", "value", "words"), BUILT_ROWS, ids=names(BUILT_ROWS))
 def test_tensors_must_fit_the_method_and_its_network(key, value, words, content):
     torch.save(changed(content, key, value), "x.ckpt")
+    refused(lambda: load_method("x.ckpt"), words)
+
+
+@pytest.fixture(scope="module")
+def with_changed_rows(content):
+    """The same checkpoint as one that has the rows of those clients alone that have changed: all of them have."""
+    rows = {name.removeprefix("clients."): t for name, t in content["state_dict"].items() if name.startswith("clients")}
+    return {**content, "clients": {"ids": torch.arange(4), "start": {name: stack[0] for name, stack in rows.items()}}}
+
+
+def test_a_checkpoint_with_changed_rows_passes(with_changed_rows):
+    torch.save(with_changed_rows, "x.ckpt")
+    assert torch.equal(
+        load_method("x.ckpt").clients.stack("fc2.bias"), with_changed_rows["state_dict"]["clients.fc2.bias"]
+    )
+
+
+@pytest.mark.parametrize(("key", "value", "words"), CHANGED_ROWS, ids=names(CHANGED_ROWS))
+def test_rows_must_be_those_of_the_clients(key, value, words, with_changed_rows):
+    torch.save(changed(with_changed_rows, key, value), "x.ckpt")
     refused(lambda: load_method("x.ckpt"), words)
 
 

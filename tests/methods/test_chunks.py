@@ -40,6 +40,33 @@ def test_the_size_follows_the_device_unless_it_is_given():
     assert Chunks(3, [1 << 20]).size(torch.device("cuda")) == 3
 
 
+def test_work_on_small_tensors_takes_more_clients_at_once():
+    chunks, cpu, cuda = Chunks(None, [1 << 20, 3 << 20]), torch.device("cpu"), torch.device("cuda")
+    assert chunks.size(cpu, [1 << 10, 1 << 12]) == CPU_BYTES >> 12
+    assert chunks.size(cuda, [1 << 10, 1 << 10]) == DEVICE_BYTES >> 11
+    assert chunks.size(cpu, [1 << 30]) == chunks.size(cpu), "never fewer"
+    assert Chunks(3, [1 << 20]).size(cpu, [1]) == 3
+    chunks.limit = 2
+    assert chunks.size(cpu, [1]) == 2
+
+
+def test_clients_are_judged_with_many_at_once_where_only_heads_differ(ragged_data, fit, monkeypatch):
+    sizes, map_chunks = [], Chunks.map
+
+    def noted(chunks, work, examples, differing=()):
+        sizes.append(list(differing))
+        return map_chunks(chunks, work, examples, differing)
+
+    monkeypatch.setattr(Chunks, "map", noted)
+    fit(make(), ragged_data(), 1)
+    head, inputs = (
+        [4 * 5 * 3, 4 * 3],
+        4 * 16 * 16 * 32,
+    )  # of 3 classes; 32 of the 36 samples of the largest client train
+    assert sizes[0] == [*head, *head, inputs], "refitted, stored"
+    assert sizes[1] == [], "the round"
+
+
 def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fit, monkeypatch, caplog, tmp_path):
     data = ragged_data()
     method, reference = built(data), built(data, chunk_size=1)
