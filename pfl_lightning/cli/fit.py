@@ -245,9 +245,8 @@ class PflCLI(LightningCLI):
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
         if self.subcommand != "fit" and self.resume:
             callbacks += [EvaluationTable(self.resume.run), OrderlyEnd()]
-        speaks = self.speaks and processes.rank() == 0
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
-        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if speaks else ())))]
+        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ())))]
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**kwargs)
