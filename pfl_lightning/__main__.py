@@ -6,6 +6,10 @@ import signal
 
 def start() -> None:
     """Run the command line; Ctrl-C while its packages are imported, which takes seconds, ends it without a word."""
+    if not os.environ.get("PFL_DEBUG"):
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "FATAL"
+        )  # read once: it logs what the errors of processes say, too
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))

@@ -112,6 +112,15 @@ def gathered(value: Value) -> list[Value]:
     return values
 
 
+def largest(number: int) -> int:
+    """The largest of the numbers of all processes."""
+    if count() == 1:
+        return number
+    one = torch.tensor(number, device=_device())
+    dist.all_reduce(one, dist.ReduceOp.MAX)
+    return int(one)
+
+
 def from_first(value: Value) -> Value:
     """The small picklable value of the first process."""
     if count() == 1:

@@ -6,23 +6,27 @@ Before anything is timed, a round of each in float64 shows that all of them do t
 ``--peers true --peers_root FOLDER``, or ``--peers '[jax_scan]'``, measures other libraries as well, whose environments
 are built under FOLDER.
 
+``--accelerator gpu --variants true`` measures on a GPU, and tries other ways to run a round there.
+
 ``--tune --config FILE`` takes the options of ``pfl fit`` instead, besides ``--repeats`` and ``--threads``; it says
 which backend and chunk size are fastest for them.
 """
 
 import json as json_format
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar, get_args
 
 import torch
 from benchmarks import evaluation, loading, report, training
+from benchmarks.device import CPU, Accelerator, device_of
 from benchmarks.figure import ratio_figure
 from benchmarks.population import measure_population
 from benchmarks.timing import Record, measure
 from benchmarks.tune import TuneCLI
-from benchmarks.workloads import POPULATIONS, WORKLOADS, Workload
+from benchmarks.variants import VARIANTS
+from benchmarks.workloads import POPULATIONS, WORKLOADS, RandomClients
 from jsonargparse import ArgumentParser, auto_cli
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
@@ -77,26 +81,38 @@ def check_files(json: Path | None, figure: Path | None) -> None:
         refuse(f"figure: {figure} is not possible; allowed extensions: {', '.join(sorted(endings))}")
 
 
-def suited(name: str, workload: Workload, backends: Sequence[BackendName]) -> list[BackendName]:
-    """The backends that can run the network; what is wrong with the others is said."""
+def suited(name: str, ways: Sequence[Name], attempt: Callable[[Name], object]) -> list[Name]:
+    """The backends or variants that can run a network; what is wrong with the others is said."""
     able = []
-    for backend in backends:
+    for way in ways:
         try:
-            training.method_of(workload, backend)
-            able.append(backend)
+            attempt(way)
+            able.append(way)
         except PflError as error:
-            print(f"{name}: {backend} is left out: {error}", file=sys.stderr)
+            print(f"{name}: {way} is left out: {error}", file=sys.stderr)
     return able
 
 
-def measure_workload(name: str, backends: Sequence[BackendName], repeats: int, threads: int) -> list[Record]:
+def measure_workload(
+    name: str,
+    backends: Sequence[BackendName],
+    repeats: int,
+    threads: int,
+    device: torch.device = CPU,
+    variants: Sequence[str] = (),
+) -> list[Record]:
     """The records of one workload."""
     print(f"{name}: {repeats} repeats, {threads} threads", file=sys.stderr)
     if name in POPULATIONS:
-        return measure_population(name, POPULATIONS[name], repeats, threads)
+        return measure_population(name, POPULATIONS[name], repeats, threads, device)
     workload = WORKLOADS[name]
-    contest = CONTESTS.get(name, training.contest)
-    return measure(name, contest(workload, suited(name, workload, backends)), repeats)
+    able = suited(name, backends, lambda backend: training.method_of(workload, backend))
+    if name in CONTESTS:
+        return measure(name, CONTESTS[name](workload, able, device), repeats)
+    data = RandomClients(workload, device)
+    others = suited(name, variants, lambda variant: VARIANTS[variant](workload, data))
+    contest = training.contest(workload, able, device, {variant: VARIANTS[variant] for variant in others})
+    return measure(name, contest, repeats)
 
 
 def main(
@@ -104,6 +120,8 @@ def main(
     backends: list[str] | str | None = None,
     repeats: PositiveInt = 5,
     threads: PositiveInt | None = None,
+    accelerator: Accelerator = "cpu",
+    variants: bool | list[str] = False,
     json: Path | None = None,
     figure: Path | None = None,
     peers: bool | list[str] = False,
@@ -115,13 +133,17 @@ def main(
     Args:
         workloads: One or more of fedavg-mlp, fedrep-mlp, srpfl-mlp, ragged-mlp, fedavg-dnn, fedavg-logistic,
             fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
-            fedavg-lenet, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is none of ours
-            (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, data-loading, evaluation,
-            population, gossip-population; all by default, and none for [].
+            fedavg-lenet, fedavg-lenet-100, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is
+            none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, data-loading,
+            evaluation, population, gossip-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.
         threads: Threads that torch may use; its own choice by default.
+        accelerator: Device on which all is measured, the plain loop too; on a gpu it is also counted how often the
+            processor waits for it. Other libraries are measured on a cpu only.
+        variants: Whether other ways to run our round are tried too, or the names of some: bf16, vmapped, grouped,
+            unfolded, compiled, graphs.
         json: File to write the measurements to.
         figure: Picture of the ratios; its ending says the format.
         peers: Whether other libraries are measured too, or the names of some: plain_torch, jax_scan, fedjax, flower,
@@ -138,11 +160,18 @@ def main(
     libraries = choose("peers", None if peers is True else peers or [], list(PEERS))
     if libraries and peers_root is None:
         refuse("peers_root: None is not possible with peers; allowed: a folder for their environments")
+    if libraries and accelerator != "cpu":
+        refuse(f"peers: not possible with accelerator {accelerator}; allowed: accelerator cpu")
+    tried = choose("variants", None if variants is True else variants or [], list(VARIANTS))
+    try:
+        device = device_of(accelerator)
+    except PflError as error:
+        refuse(str(error))
     torch.set_num_threads(threads or torch.get_num_threads())
     threads = torch.get_num_threads()
     records: list[Record] = []
     for name in chosen:
-        records += measure_workload(name, engines, repeats, threads)
+        records += measure_workload(name, engines, repeats, threads, device, tried)
     if libraries and peers_root is not None:
         print(f"peers: {repeats} repeats, {threads} threads", file=sys.stderr)
         records += rounds.measure_peers(peers_root, libraries, OURS, repeats, threads)

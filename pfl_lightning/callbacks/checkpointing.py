@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
+from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.checkpoint_files import BEST, CheckpointFiles, WholeFiles
 from pfl_lightning.callbacks.monitors import check_monitor, mean_score
@@ -22,6 +23,7 @@ from pfl_lightning.methods import DamagedError, check_state, check_training, met
 from pfl_lightning.metrics import ClientMetric
 from pfl_lightning.quantity import ACCURACY, LOSS
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the last, if a job asks for it
 LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name}
 
 
@@ -34,8 +36,8 @@ class RoundCheckpoint(Checkpoint):
 
     A checkpoint appears under its name only when it is complete on disk, in the place of an older one; ``best.ckpt``
     appears before ``last.ckpt``. So after a kill at any moment, the resumed run ends with the same files as a run that
-    was not interrupted. On SIGINT or SIGTERM the run finishes the current round, saves it and exits with code 130 or
-    143; a second signal stops it at once.
+    was not interrupted. On SIGINT, SIGTERM or SIGUSR1, in whichever of its processes, the run finishes the current
+    round, saves it and exits with code 130, 143 or 138; a second signal stops it at once.
 
     The best checkpoint is the first with the highest score of all evaluations that were made in the folder. If a run
     is extended, this includes the evaluation after what was its last round then, which a run that was longer from the
@@ -55,7 +57,7 @@ class RoundCheckpoint(Checkpoint):
         self.monitor, self.every = monitor, every
         self.monitored = monitor or ""  # the default has a name when the method is known
         self.best_score, self.best_round = -torch.inf, 0
-        self._signal: int | None = None
+        self._asked = self._signal = 0  # what this process was asked to end by, and what all have agreed on; or 0
         self._waits = False  # a round is written, but Lightning has not logged its values yet
         self._handlers: dict[int, Any] = {}
 
@@ -95,14 +97,14 @@ class RoundCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Install signal handlers, after Lightning has installed its own."""
-        self._signal, self._waits = None, False
+        self._asked = self._signal = 0
+        self._waits = False
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {
-                number: signal.signal(number, self._stop_later) for number in (signal.SIGINT, signal.SIGTERM)
-            }
+            self._handlers = {number: signal.signal(number, self._stop_later) for number in SIGNALS}
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Write a round that is due, unless its evaluation is still to come."""
+        self._signal = processes.largest(self._asked)
         if self._is_due(trainer, evaluated=False) and not self._evaluation_follows(trainer):
             self._write(trainer)
             self._waits = True
@@ -117,6 +119,7 @@ class RoundCheckpoint(Checkpoint):
         """Save the round that was evaluated, if it is due or the best."""
         if trainer.state.fn != TrainerFn.FITTING or _is_trial(trainer):
             return
+        self._signal = processes.largest(self._asked)
         is_due, is_best = self._is_due(trainer, evaluated=True), self._improves(trainer)
         if is_due or is_best:
             self._write(trainer)
@@ -145,7 +148,7 @@ class RoundCheckpoint(Checkpoint):
         """Whether this round is to be the last checkpoint."""
         if _is_trial(trainer):
             return False
-        if self._signal is not None or trainer.should_stop or trainer.global_step == trainer.max_steps:
+        if self._signal or trainer.should_stop or trainer.global_step == trainer.max_steps:
             return True
         return evaluated if self.every is None else trainer.global_step % self.every == 0
 
@@ -209,18 +212,18 @@ class RoundCheckpoint(Checkpoint):
     # Signals
 
     def _stop_later(self, number: int, frame: FrameType | None) -> None:
-        if self._signal is not None:
+        if self._asked:
             raise Stopped(128 + number)
-        self._signal = number
-        sys.stderr.write(
-            f"\npfl: {signal.Signals(number).name}: finishing and saving this round; send it again to stop at once\n"
-        )
+        self._asked = number
+        if processes.rank() == 0:
+            name = signal.Signals(number).name
+            sys.stderr.write(f"\npfl: {name}: finishing and saving this round; send it again to stop at once\n")
 
     def _stop_after_signal(self, trainer: pl.Trainer) -> None:
-        if self._signal is not None and trainer.global_step < trainer.max_steps:
-            sys.stderr.write(
-                f"pfl: saved round {trainer.global_step}; add --ckpt_path last to the command to continue\n"
-            )
+        if self._signal and trainer.global_step < trainer.max_steps:
+            if trainer.is_global_zero:
+                saved = f"saved round {trainer.global_step}"
+                sys.stderr.write(f"pfl: {saved}; add --ckpt_path last to the command to continue\n")
             raise Stopped(128 + self._signal)
 
     def _restore_handlers(self) -> None:

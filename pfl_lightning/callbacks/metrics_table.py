@@ -89,7 +89,8 @@ class MetricsTable(Logger, pl.Callback):
             values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
             self.log_metrics(values, int(values.pop("step")))
         checkpoint["trained"] = self.trained
-        save_table(self.table, checkpoint)
+        if trainer.is_global_zero:
+            save_table(self.table, checkpoint)
 
 
 def logs_now(trainer: pl.Trainer) -> bool:

@@ -5,6 +5,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.table import Table
 
+from pfl_lightning import processes
 from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
@@ -37,6 +38,10 @@ class RunSummary(pl.Callback):
             console.print(f"Stopped early:  after {rounds}: {why}", soft_wrap=True)
         for layers, choice in method.engine.choices.items():
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
+        if processes.count() > 1:
+            rows, size = len(method.clients.rows.ids()), method.clients.nbytes / 1e6
+            here = f"the first one has the rows of {rows:,} clients, {size:,.1f} MB"
+            console.print(f"Processes:      {processes.count()}; {here}")
         clock = method.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if (

@@ -12,12 +12,10 @@ from pfl_lightning.bounds import Seed
 from pfl_lightning.cli.callbacks import check_callbacks
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.settings import is_doubling, named_callbacks
+from pfl_lightning.settings import class_name, is_doubling, named_callbacks
 
 # trainer options whose other values make no sense with communication rounds
 POSSIBLE: dict[str, tuple[Any, ...]] = {
-    "devices": (1, "1"),
-    "num_nodes": (1,),
     "max_epochs": (-1,),
     "limit_train_batches": (None,),
     "limit_val_batches": (None,),
@@ -30,6 +28,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "enable_checkpointing": (None, True),
     "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
 }
+STRATEGIES = ("auto", "ddp", "DDPStrategy")  # the others split the model, or start processes without this command
 MAY_BE_SEVERAL = {"ClientMetrics"}  # callbacks that a run may have with different options
 PLAIN = (str, int, float, dict)  # values of trainer options that are no classes, which check themselves
 
@@ -61,6 +60,7 @@ def check_trainer(trainer: Namespace) -> None:
         if trainer[option] not in possible:
             allowed = ", ".join(dict.fromkeys("null" if value is None else str(value) for value in possible))
             raise PflError(f"trainer.{option}: {trainer[option]} is not possible; allowed: {allowed}")
+    check_strategy(trainer.strategy)
     check_interval(trainer.val_check_interval)
     if (every := trainer.log_every_n_steps) is not None and every < 0:
         raise PflError(f"trainer.log_every_n_steps: {every} is not possible; allowed: a number of rounds, from 0")
@@ -78,6 +78,22 @@ def check_trainer(trainer: Namespace) -> None:
             if message := refusal({option: value}):
                 raise PflError(f"trainer.{option}: {value} is not possible: {message}")
         raise PflError(f"trainer: {refusal(plain)}")
+
+
+def check_strategy(strategy: Any) -> None:
+    """Refuse strategies that split the model, or start processes that do not run the whole command.
+
+    Args:
+        strategy: ``trainer.strategy``, a name or a class with its options.
+
+    Raises:
+        PflError: If it is one.
+    """
+    name = class_name(strategy.class_path) if isinstance(strategy, Namespace) else strategy
+    start = strategy.get("init_args", {}).get("start_method", "popen") if isinstance(strategy, Namespace) else "popen"
+    if name not in STRATEGIES or start != "popen":
+        what = name if start == "popen" else f"{name} with start_method: {start}"
+        raise PflError(f"trainer.strategy: {what} is not possible; allowed: {', '.join(STRATEGIES)}")
 
 
 def check_interval(interval: Any) -> None:

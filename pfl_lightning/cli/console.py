@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
 CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
@@ -20,12 +21,21 @@ def keep_quiet() -> None:
     warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
     warnings.filterwarnings("ignore", message="LightningCLI's args parameter.*")  # pfl data describe passes them on
     warnings.showwarning = lambda message, *_, **__: complain(str(message), "warning")
+    warnings.filterwarnings("ignore", message="It is recommended to use .self.log")  # all processes log the same
     if not debugging():
+        logging.getLogger("lightning.fabric.utilities.distributed").setLevel(logging.WARNING)
+        logging.getLogger("lightning.pytorch.trainer.connectors.signal_connector").setLevel(logging.WARNING)
         logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
         logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
         logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)  # of what it makes
 
 
+@rank_zero_only
 def complain(message: str, kind: str = "error") -> None:
+    """Print one line on stderr, in the first process of a run alone."""
+    say(message, kind)
+
+
+def say(message: str, kind: str = "error") -> None:
     """Print one line on stderr."""
     sys.stderr.write(f"pfl: {kind}: {message}\n")

@@ -115,7 +115,6 @@ class DescribeCLI(PflCLI):
         _check_figure(path, graph_path)
         built = self.parser.instantiate_classes(self.config)
         self.datamodule = built.data
-        self.datamodule.prepare_data()
         self.datamodule.setup()
         counts = self.datamodule.class_counts()
         figures = {path: partition_figure(counts, type(self.datamodule).__name__)}

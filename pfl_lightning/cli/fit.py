@@ -2,18 +2,19 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
 import lightning.pytorch as pl
+import torch
 from jsonargparse import Namespace
 from lightning.pytorch.callbacks import ProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 import pfl_lightning
-from pfl_lightning import files
+from pfl_lightning import processes
 from pfl_lightning.callbacks import (
     EvaluationTable,
     MetricsTable,
@@ -24,18 +25,20 @@ from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, folder_of, new_folder
+from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, new_folder
 from pfl_lightning.cli.callbacks import BESIDE, SPEAKING, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
-from pfl_lightning.cli.loggers import loggers_of, tell_settings
+from pfl_lightning.cli.crew import HERE, Crew, OrderlyEnd, agree, is_alone
+from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, expand_path, find_resume, names_run, refuse_changes, settings_along
+from pfl_lightning.cli.saved_config import SavedConfig
 from pfl_lightning.cli.trackers import libraries_within
-from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
-from pfl_lightning.settings import run_name
+from pfl_lightning.settings import flat, run_name
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
@@ -46,50 +49,13 @@ EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a ch
 options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
 
 
-class SavedConfig(SaveConfigCallback):
-    """Writes ``config.yaml`` into the run's folder and the same settings into every checkpoint."""
-
-    fingerprint = ""
-
-    def __init__(self, parser: LightningArgumentParser, config: Namespace, **kwargs: Any) -> None:
-        config = config.clone()
-        config.pop("ckpt_path", None)  # running the saved file starts a new run
-        super().__init__(parser, config, **kwargs)
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Do nothing yet: Lightning would write before it is known whether the run can start."""
-
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the file of a new run before its first evaluation."""
-        if trainer.ckpt_path is None:
-            self._write(trainer)
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write the file of a run that resumes when all else can."""
-        if trainer.ckpt_path is not None:
-            self._write(trainer)
-
-    def _write(self, trainer: pl.Trainer) -> None:
-        folder, is_new = folder_of(trainer), not continues(trainer)
-        if trainer.is_global_zero:
-            files.write_text(self.parser.dump(self.config, skip_unset=False), folder / "config.yaml")
-            tell_settings(trainer.loggers, plain(self.parser, self.config), folder, is_new)
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Add the settings as plain values, and the fingerprint of the data, which is computed once."""
-        self.fingerprint = self.fingerprint or federated(trainer).fingerprint()
-        checkpoint["fingerprint"] = self.fingerprint
-        checkpoint["config"] = plain(self.parser, self.config)
-
-
 class PflCLI(LightningCLI):
     """Method x data x trainer from YAML files and options.
 
     Args:
         args: Arguments; those of the process by default.
         run: Whether there are subcommands.
+        crew: The processes of the command; None in a program, which has only one.
     """
 
     resume: Resume | None = None
@@ -99,7 +65,8 @@ class PflCLI(LightningCLI):
     parser_kind: type[PflParser] = PflParser
     speaks = True  # whether it says what it does, and what came of it
 
-    def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
+    def __init__(self, args: list[str] | None = None, run: bool = True, crew: Crew | None = None) -> None:
+        self.crew = crew
         with ExitStack() as self.open:
             super().__init__(
                 Method,
@@ -185,18 +152,20 @@ class PflCLI(LightningCLI):
         check_settings(config)
         if self.subcommand is None:  # nothing is trained or resumed
             return
+        self._join(config)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
                 raise PflError(f"pfl {self.subcommand}: a run is missing; allowed: its folder, or a checkpoint of it")
             return
-        self.resume = self.resume or find_resume(config.ckpt_path, self.runs_folder, self.subcommand == "fit")
+        self.resume = self.resume or self._found(config.ckpt_path)
         config.ckpt_path = str(self.resume.checkpoint)
         settings = plain(self._parser(self.subcommand), self.written(config))
         done = self.resume.content["global_step"]
         if self.subcommand == "fit" and (rounds := config.trainer.max_steps) <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
-        if self.subcommand == "fit" and self.resume.folder and not config.trainer.fast_dev_run:
-            self.folder = self.open.enter_context(RunFolder(self.resume.folder))
+        folder = processes.from_first(self.resume.folder)
+        if self.subcommand == "fit" and folder and not config.trainer.fast_dev_run:
+            self.folder = self._opened(lambda: RunFolder(folder))
             for table in (METRICS, CLIENTS):
                 RoundCsv(self.folder.path / table).read(done)
         for line in refuse_changes(self.resume.content.get("config", {}), settings):
@@ -204,6 +173,44 @@ class PflCLI(LightningCLI):
                 complain(line, "note")
         if self.subcommand == "fit":
             refuse_stopped(self.resume.content, settings)
+
+    def _join(self, config: Namespace) -> None:
+        """Have all processes of the run start, and agree on what they run."""
+        if self.crew is not None:
+            self.crew.join(config.trainer)
+        elif not is_alone(config.trainer):
+            key = "devices" if config.trainer.num_nodes == 1 else "num_nodes"
+            what = f"trainer.{key}: {config.trainer[key]} is not possible in a program"
+            raise PflError(f"{what}; allowed: 1, or pfl {self.subcommand} on the command line")
+        if processes.count() > 1:
+            settings = flat(plain(self._parser(self.subcommand), self.written(config)))
+            versions = {"pfl_lightning": pfl_lightning.__version__, "torch": torch.__version__}
+            agree({**versions, **{key: value for key, value in settings if not key.endswith(HERE)}})
+
+    def _found(self, ckpt_path: str) -> Resume:
+        """What the first process has found for ``--ckpt_path``."""
+        trains, is_first = self.subcommand == "fit", processes.rank() == 0
+        found = find_resume(ckpt_path, self.runs_folder, trains) if is_first else None
+        path = processes.from_first(found and str(found.checkpoint))
+        return found or find_resume(str(path), Path(), trains)
+
+    def _opened(self, make: Callable[[], RunFolder]) -> RunFolder:
+        """The run's folder, which the first process makes or finds, and locks."""
+        folder = self.open.enter_context(make()) if processes.rank() == 0 else None
+        path = processes.from_first(folder and folder.path)
+        return folder or RunFolder(cast(Path, path))
+
+    def _prepare_data(self) -> None:
+        """Load and split the data; one process of each machine downloads what is missing."""
+        waits = self.crew is not None and self.crew.local_rank > 0
+        for is_turn in (not waits, waits):
+            if is_turn:
+                self.datamodule.prepare_data()
+            processes.gathered(None)
+        self.datamodule.setup(self.subcommand)
+        self.check_data()
+        if processes.count() > 1:
+            agree({f"fingerprint of data.{self.datamodule.files_option}": self.datamodule.fingerprint()})
 
     def written(self, config: Namespace) -> Namespace:
         """The settings as files and checkpoints have them."""
@@ -223,9 +230,7 @@ class PflCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """Build data and network first, so that a run that cannot start leaves no folder; add the usual callbacks."""
-        self.datamodule.prepare_data()
-        self.datamodule.setup(self.subcommand)
-        self.check_data()
+        self._prepare_data()
         self.model.build_for(self.datamodule, resumes=self.resume is not None)
         if self.model.taken and self.speaks:
             complain(self.model.taken, "note")
@@ -236,16 +241,18 @@ class PflCLI(LightningCLI):
             self._check_monitors(callbacks)
             callbacks = [Monitors(), *callbacks]
         if self.subcommand == "fit" and not given.fast_dev_run:
-            self.folder = self.folder or self.open.enter_context(new_folder(self.runs_folder))
+            self.folder = self.folder or self._opened(lambda: new_folder(self.runs_folder))
             rounds = lasting_rounds(self.resume.content) if self.resume else None
-            self.open.enter_context(libraries_within(self.folder.path))
+            if processes.rank() == 0:
+                self.open.enter_context(libraries_within(self.folder.path))
             kwargs["logger"] = loggers_of(self.logger, self.folder.path, rounds)
             kwargs["default_root_dir"] = self.folder.path
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
         if self.subcommand != "fit" and self.resume:
-            callbacks.append(EvaluationTable(self.resume.run))
+            callbacks += [EvaluationTable(self.resume.run), OrderlyEnd()]
+        speaks = self.speaks and processes.rank() == 0
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
-        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ())))]
+        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if speaks else ())))]
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**kwargs)

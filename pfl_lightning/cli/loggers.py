@@ -10,6 +10,7 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger
 
+from pfl_lightning import processes
 from pfl_lightning.callbacks import MetricsTable
 from pfl_lightning.callbacks.run_folder import METRICS
 from pfl_lightning.cli.parser import PflParser
@@ -30,13 +31,16 @@ def loggers_of(setting: Any, folder: Path, rounds: int | None) -> list[Logger]:
             pictures that were drawn at the end of the run so far.
 
     Returns:
-        TensorBoard or the user's own, and the table ``metrics.csv`` beside them; nothing for false.
+        TensorBoard or the user's own, and the table ``metrics.csv`` beside them; nothing for false. Only the first
+        process of a run logs; the others have the table, which writes nothing there.
 
     Raises:
         PflError: If a logger cannot be made.
     """
     if setting is False:
         return []
+    if processes.rank() > 0:
+        return [MetricsTable(folder)]
     if setting in (None, True):
         place = folder.parent.parent, folder.parent.name, folder.name
         purge = None if rounds is None else rounds + 1

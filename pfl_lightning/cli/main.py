@@ -5,10 +5,12 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from pfl_lightning.cli.compare import compare_command
 from pfl_lightning.cli.complaints import explain
-from pfl_lightning.cli.console import complain, debugging, keep_quiet
+from pfl_lightning.cli.console import complain, debugging, keep_quiet, say
+from pfl_lightning.cli.crew import Crew
 from pfl_lightning.cli.data import data_command
 from pfl_lightning.cli.export import export_command
 from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.lifeline import Ending
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.errors import PflError, cause_of, one_line
@@ -34,20 +36,41 @@ def main(args: list[str] | None = None) -> None:
     """
     keep_quiet()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
-    words = sys.argv[1:] if args is None else args
+    words, crew = sys.argv[1:] if args is None else args, Crew()
     try:
         if words and words[0] in COMMANDS:
             COMMANDS[words[0]](words[1:])
         else:
             keep_freed_memory()
-            PflCLI(args)
-    except KeyboardInterrupt:
-        raise SystemExit(128 + signal.SIGINT) from None
-    except EXPECTED as error:
-        if debugging() or (type(error) is RuntimeError and not is_exhausted(error)):
+            crew.meet_early()
+            PflCLI(args, crew=None if args else crew)  # other processes would run the program, not these arguments
+    except BaseException as error:
+        if theirs := crew.end(ending_of(error), error):
+            if theirs.line:
+                say(theirs.line)
+            raise SystemExit(theirs.code) from None
+        if isinstance(error, SystemExit) or not is_expected(error):
             raise
-        complain(reason(error))
-        raise SystemExit(1) from None
+        ending = ending_of(error)
+        if ending.line:
+            complain(ending.line)
+        raise SystemExit(ending.code) from None
+    crew.end(Ending(0))
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the user gets a line for an error, and no traceback."""
+    is_ours = type(error) is RuntimeError and not is_exhausted(error)
+    return isinstance(error, KeyboardInterrupt) or (isinstance(error, EXPECTED) and not is_ours and not debugging())
+
+
+def ending_of(error: BaseException) -> Ending:
+    """How an error ends a process."""
+    if isinstance(error, SystemExit):
+        return Ending(
+            error.code if isinstance(error.code, int) else int(error.code is not None), str(cause_of(error) or "")
+        )
+    return Ending(128 + signal.SIGINT) if isinstance(error, KeyboardInterrupt) else Ending(1, reason(error))
 
 
 def reason(error: BaseException) -> str:

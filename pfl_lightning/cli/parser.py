@@ -10,6 +10,7 @@ from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.server import Sums, Topology
@@ -69,8 +70,9 @@ class PflParser(StrictParser, LightningArgumentParser):
         if not self.exit_on_error or debugging():
             super().error(message, ex)
         line = explain(message, self.options(), CHOICES)
-        complain(f"{line} (in {self._file})" if self._file else line)
-        raise SystemExit(2)
+        line = f"{line} (in {self._file})" if self._file else line
+        complain(line)
+        raise SystemExit(2) from PflError(line)
 
     def may_call(self, function: Any) -> bool:
         """Whether settings may name a function: any that says that it returns a torch module."""

@@ -148,7 +148,6 @@ def built_from(settings: Mapping[str, Any], found: Resume | None = None) -> Part
         parts = Parts(settings, run=False)
         if found:
             parts.resume = found
-            parts.datamodule.prepare_data()
             parts.datamodule.setup()
             parts.check_data()
     return parts

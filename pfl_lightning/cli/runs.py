@@ -19,6 +19,12 @@ from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
 
+LEFT = (
+    "devices",
+    "num_nodes",
+    "strategy",
+)  # options of the trainer that an evaluation does not take over from training
+
 
 class Resume(NamedTuple):
     """What a run resumes from.
@@ -81,7 +87,7 @@ def names_run(words: Sequence[str]) -> bool:
 
 
 def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
-    """The settings that a checkpoint brings along to be evaluated, but for its loggers, which are for training.
+    """The settings that a checkpoint brings along to be evaluated, but for its loggers and its processes.
 
     Args:
         resume: The checkpoint.
@@ -96,7 +102,8 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
     for key, value in flat({name: part for name, part in known.items() if name not in parts}):
         if is_word(value):
             raise PflError(f"{key}: {value} is not in the checkpoint; allowed: Run(folder, method=..., data=...)")
-    rest = {"checkpoint": config["checkpoint"], "trainer": {**config["trainer"], "logger": False}}
+    trainer = {key: value for key, value in config["trainer"].items() if key not in LEFT}
+    rest = {"checkpoint": config["checkpoint"], "trainer": {**trainer, "logger": False}}
     return {**known, **rest, **parts}
 
 

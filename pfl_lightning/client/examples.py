@@ -109,7 +109,8 @@ class Examples:
 
     def to(self, device: torch.device, **_: object) -> "Examples":
         """The same examples on a device; ``counts`` and ``host_ids`` stay on the CPU."""
-        return replace(self, samples=self.samples.to(device), ids=self.ids.to(device), index=self.index.to(device))
+        ids, index = (table.to(device, non_blocking=True) for table in (self.ids, self.index))
+        return replace(self, samples=self.samples.to(device), ids=ids, index=index)
 
     def rows(self, start: int, stop: int) -> "Examples":
         """The examples of a slice of the clients, padded to the largest client of the slice."""
@@ -130,7 +131,7 @@ class Examples:
         """The examples of the clients at some places, on the CPU, ``[clients]``."""
         if len(places) == len(self):
             return self
-        there = places.to(self.ids.device)
+        there = places.to(self.ids.device, non_blocking=True)
         counts = self.counts[places]
         index = self.index[there, : int(counts.max()) if len(counts) else 0]
         return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
@@ -157,7 +158,7 @@ class Examples:
         start = 0
         while start < self.longest:
             places = (self.counts > start).nonzero()[:, 0]
-            there = slice(None) if len(places) == len(self) else places.to(self.ids.device)
+            there = slice(None) if len(places) == len(self) else places.to(self.ids.device, non_blocking=True)
             stop = start + max(1, size // len(places))
             counts = self.counts[places].clamp(max=stop) - start
             index = self.index[:, start:stop][there, : int(counts.max())]

@@ -30,6 +30,7 @@ from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_sampl
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
+from pfl_lightning.data.sharing import once_per_machine
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 from pfl_lightning.recipes import Recorded
@@ -126,6 +127,8 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the training and the test split, or all samples and None if there is no split.
 
+        One process of a machine does; the others there get the attributes that it sets.
+
         Raises:
             PflError: If the files are missing or cannot be read.
         """
@@ -135,7 +138,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         """Make the function that turns raw inputs into network inputs; called after ``load``."""
 
     def pretrained(self) -> Mapping[str, Tensor]:
-        """Pretrained tensors for the network, by name, such as ``embedding.weight``; called after ``load``."""
+        """Pretrained tensors for the network, by name, such as ``embedding.weight``, in each process after ``load``."""
         return {}
 
     @property
@@ -154,7 +157,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         return int(self.new_clients or self.num_clients)
 
     def setup(self, stage: str | None = None) -> None:
-        """Load the data and split it among the clients, once.
+        """Get the data, load them and split them among the clients, once, in one process of each machine.
 
         Raises:
             PflError: If the files cannot be read, or the options are not possible together.
@@ -163,8 +166,11 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
             raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
         if self.new_clients and (self.held_out.val_clients or self.held_out.test_clients):
             raise PflError(f"data.new_clients: not possible with data.{self.held_out.clients_option}; allowed: 0")
-        if self.tables:
-            return
+        if not self.tables:
+            once_per_machine(self, self._prepare)
+
+    def _prepare(self) -> None:
+        self.prepare_data()  # here, so that a single process does it
         train, test = self.load_checked()  # first, since it may set the number of clients
         self.held_out.check(self.judged_clients)
         if not self.new_clients:

@@ -68,8 +68,9 @@ class ImageTransform:
         """
         if bits is not None and self.random:
             raw = self._augment(raw, bits)
-        mean, std = (each.to(raw.device, torch.get_default_dtype()) for each in (self.mean, self.std))
-        return raw.to(mean.dtype).div_(255).sub_(mean).div_(std)
+        dtype = torch.get_default_dtype()
+        mean, std = (each.to(raw.device, dtype, non_blocking=True) for each in (self.mean, self.std))
+        return raw.to(dtype).div_(255).sub_(mean).div_(std)
 
     def _augment(self, images: Tensor, bits: Tensor) -> Tensor:
         (height, width), places = images.shape[2:], 2 * self.padding + 1

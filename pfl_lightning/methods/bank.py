@@ -10,7 +10,7 @@ from pfl_lightning import processes
 from pfl_lightning.methods.checkpoint import CLIENTS, check_ids, check_tensors
 from pfl_lightning.methods.rows import Rows
 from pfl_lightning.methods.senders import Senders, everyone
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, prefixed
 
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
 CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
@@ -38,6 +38,18 @@ class ClientBank(nn.Module):
     def stacks(self, names: Iterable[str]) -> Tree:
         """Several of these, in the order of their names."""
         return {name: self.stack(name) for name in sorted(names)}
+
+    def anyones(self) -> Tree:
+        """The rows of some client, ``[1, ...]``; zeros if this process has none."""
+        ids, known = self.rows.ids()[:1], self.rows.own or self.rows.start
+        if len(ids):
+            return {name: self.rows.read(name, ids) for name in self.names}
+        return {name: stack.new_zeros(1, *stack.shape[1:]) for name, stack in known.items()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows of this process."""
+        return sum(rows.nbytes for rows in self.forms(len(self.rows.ids())).values())
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that train here while rows are lent, else of this process."""
@@ -252,17 +264,21 @@ class ClientBank(nn.Module):
         mine = ids % processes.count() == processes.rank()
         self.rows.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
 
-    def forms(self, checkpoint: dict[str, Any]) -> Tree:
-        """Tensors without content, of the names, shapes and types that the rows in a checkpoint have.
+    def forms(self, number: int) -> Tree:
+        """Tensors without content, of the names, shapes and types of so many rows, ``[number, ...]``."""
+        known = self.rows.own or self.rows.start
+        return {name: stack.new_empty(number, *stack.shape[1:], device="meta") for name, stack in known.items()}
+
+    def expected(self, checkpoint: dict[str, Any]) -> Tree:
+        """What ``save`` has put into a checkpoint: tensors without content, by their names there.
 
         Raises:
             PflError: If the checkpoint says wrongly whose rows it has, or what the others start with.
         """
-        known, number = self.rows.own or self.rows.start, check_ids(checkpoint)
-        row = {name: torch.empty(stack.shape[1:], dtype=stack.dtype, device="meta") for name, stack in known.items()}
+        number = check_ids(checkpoint)
         if CLIENTS in checkpoint:
-            check_tensors(checkpoint, row, (CLIENTS, "start"))
-        return {f"{CLIENTS}.{name}": tensor.expand(number, *tensor.shape) for name, tensor in row.items()}
+            check_tensors(checkpoint, {name: row[0] for name, row in self.forms(1).items()}, (CLIENTS, "start"))
+        return prefixed(CLIENTS, self.forms(number))
 
 
 def _blocks(matrix: Tensor) -> Iterator[slice]:

@@ -52,7 +52,6 @@ def examples_of(client: int, data: FederatedDataModule | None, num_clients: int,
         return cast(Examples, WithoutSamples(ids))
     if data.judged_clients != num_clients or data.new_clients:
         raise PflError(f"data: {data.judged_clients} clients are not possible; allowed: the {num_clients} of the run")
-    data.prepare_data()
     data.setup()
     return data.tables["train"].examples(ids.cpu()).to(device)
 

@@ -1,4 +1,3 @@
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +16,6 @@ from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.checkpoint import (
-    CLIENTS,
     check_method,
     check_optimizer_state,
     check_shape,
@@ -153,7 +151,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Build the network for the data set, and one metric per split and evaluated model."""
-        warnings.filterwarnings("ignore", ".*sync_dist=True")  # what is logged is the same in all processes
         data = federated(self.trainer)
         self.build_for(data)
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
@@ -297,7 +294,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         for part in (self.network, self.clients, self.own_loss):
             if floats and isinstance(part, nn.Module):
                 part.to(floats[0])
-        expected = {name: t for name, t in self.state_dict().items() if not name.startswith(f"{CLIENTS}.")}
-        check_tensors(checkpoint, {**expected, **self.clients.forms(checkpoint)})
+        check_tensors(checkpoint, {**self.state_dict(), **self.clients.expected(checkpoint)})
         self.clients.load(checkpoint)
         check_optimizer_state(checkpoint, list(self.network.parameters()))

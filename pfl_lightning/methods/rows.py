@@ -41,7 +41,7 @@ class Rows:
     def read(self, name: str, ids: Tensor) -> Tensor:
         """Copy rows of some clients of this process, ``[ids, ...]``; before the first change, of any clients."""
         if not self.own:
-            return self.start[name].index_select(0, ids)
+            return self.start[name].index_select(0, ids.to(self.start[name].device))
         places = ids // processes.count()
         rows = self.own[name].index_select(0, places.to(self.own[name].device))
         if self.changed is not None:

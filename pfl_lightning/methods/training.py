@@ -26,7 +26,7 @@ from pfl_lightning.methods.checkpoint import check_given, check_method
 from pfl_lightning.methods.lifecycle import Lifecycle
 from pfl_lightning.methods.schedule import Schedule
 from pfl_lightning.models import Part
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Params, Tree
 
 
 class Trained(Lifecycle):
@@ -183,7 +183,8 @@ class Trained(Lifecycle):
             return Cost(cohort.counts, cohort.counts)
         if "training" not in self._rehearsals:
             one = cohort.rows(0, 1)
-            self.rehearse("training", lambda: self.local(one, self.received(one.ids), ("rehearsal",)))
+            received = Params(self.received(one.ids[:0]).shared, self.clients.anyones())
+            self.rehearse("training", lambda: self.local(one, received, ("rehearsal",)))
         return self._rehearsals["training"].cost(cohort.counts)
 
     def rehearse(self, name: str, work: Callable[[], object]) -> None:

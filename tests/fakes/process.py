@@ -4,12 +4,10 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-LAST = "checkpoints/last.ckpt"
-DATA = {"num_clients": 6}
+PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def run_together(count: int, *arguments: object, seconds: float = 300) -> None:
@@ -33,12 +31,13 @@ def run_together(count: int, *arguments: object, seconds: float = 300) -> None:
     assert not any(process.returncode for process in started), "\n".join(said)
 
 
-def main(folder: str, rounds: str, dtype: str, resumed: str, names: Sequence[str]) -> None:
-    """Train every method of the contract test for some rounds, each in a folder of its own.
+def main(folder: str, rounds: str, clients: str, dtype: str, resumed: str, *names: str) -> None:
+    """Train methods of the contract test for some rounds, each in a folder of its own.
 
     Args:
         folder: Where the folders are.
         rounds: Number of rounds in all.
+        clients: Number of clients.
         dtype: Float type.
         resumed: Where the folders of runs are that are continued; empty for new runs.
         names: Names of the methods; all if there are none.
@@ -50,9 +49,9 @@ def main(folder: str, rounds: str, dtype: str, resumed: str, names: Sequence[str
     torch.set_num_threads(1)
     torch.set_default_dtype(getattr(torch, dtype))
     for name in names or METHODS:
-        last = Path(resumed, name, LAST) if resumed else None
         method = METHODS[name](network=NETWORKS["mlp"], batch_size=4)
-        train(method, RaggedData(**DATA), int(rounds), Path(folder, name), last)
+        last = Path(resumed, name, "checkpoints/last.ckpt") if resumed else None
+        train(method, RaggedData(num_clients=int(clients)), int(rounds), Path(folder, name), last)
 
 
 def train(method: Any, data: Any, rounds: int, folder: Path, ckpt_path: Path | None) -> None:
@@ -61,11 +60,12 @@ def train(method: Any, data: Any, rounds: int, folder: Path, ckpt_path: Path | N
 
     from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
 
-    table, devices = MetricsTable(folder), int(os.environ.get("WORLD_SIZE", "1"))
+    os.environ["WORLD_SIZE"] = str(PROCESSES)  # Lightning removes it after a run
+    table = MetricsTable(folder)
     trainer = pl.Trainer(
         accelerator="cpu",
-        devices=devices,
-        strategy="ddp" if devices > 1 else "auto",
+        devices=PROCESSES,
+        strategy="ddp" if PROCESSES > 1 else "auto",
         max_steps=rounds,
         max_epochs=-1,
         check_val_every_n_epoch=None,
@@ -82,4 +82,4 @@ def train(method: Any, data: Any, rounds: int, folder: Path, ckpt_path: Path | N
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], sys.argv[5:])
+    main(*sys.argv[1:])

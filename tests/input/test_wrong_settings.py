@@ -307,7 +307,12 @@ def refused(capsys, *args: str) -> tuple[int, str]:
             for interval in (0, -1, 0.5, "x")
         ),
         ("--trainer.accelerator=warp", 1, "trainer.accelerator: warp is not possible: You selected an invalid"),
-        ("--trainer.strategy=warp", 1, "trainer.strategy: warp is not possible: You selected an invalid strategy"),
+        ("--trainer.strategy=warp", 1, "trainer.strategy: warp is not possible; allowed: auto, ddp, DDPStrategy"),
+        ("--trainer.strategy=fsdp", 1, "trainer.strategy: fsdp is not possible; allowed: auto, ddp, DDPStrategy"),
+        ("--trainer.strategy=deepspeed", 1, "trainer.strategy: deepspeed is not possible; allowed: auto, ddp"),
+        ("--trainer.strategy=ddp_spawn", 1, "trainer.strategy: ddp_spawn is not possible; allowed: auto, ddp"),
+        ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
+        ("--trainer.num_nodes=2", 1, "trainer.num_nodes: 2 is not possible in a program; allowed: 1, or pfl fit"),
         ("--trainer.profiler=warp", 1, "trainer.profiler: warp is not possible: When passing string value for the"),
         ("--trainer.max_time=soon", 1, "trainer.max_time: soon is not possible: `Timer(duration='soon')` is not a"),
         ("--trainer.precision=8", 2, "trainer.precision: 8 is not possible; allowed: "),

@@ -7,12 +7,12 @@ from pathlib import Path
 import benchmark
 import pytest
 import torch
-from benchmarks import report, timing
+from benchmarks import report, timing, training
 from benchmarks.workloads import POPULATIONS, WORKLOADS, Workload
 
 from pfl_lightning.models import MLP
 
-KEYS = {"workload", "backend", "seconds", "ratio_to_plain", "spread", "samples", "peak_share", "peak_gflops"}
+KEYS = {"workload", "backend", "seconds", "ratio_to_plain", "spread", "samples", "device", "peak_share", "peak_gflops"}
 PEER = {"workload": "peers-mlp", "backend": "some", "seconds": 2.0, "ratio_to_plain": 0.5, "spread": [1.0, 3.0]}
 ABSENT = {**PEER, "seconds": None, "ratio_to_plain": None, "spread": None, "reason": "needs Python 3.90"}
 
@@ -63,7 +63,9 @@ def test_what_does_not_train_is_measured_too(name, tiny, monkeypatch, tmp_path):
 
 def test_a_backend_that_cannot_run_the_network_is_left_out_with_a_line(capsys):
     workload = replace(WORKLOADS["fedavg-resnet18"], input_shape=(3, 9, 9))
-    assert benchmark.suited("w", workload, ["auto", "sequential", "batched"]) == ["auto", "sequential"]
+    backends = ["auto", "sequential", "batched"]
+    able = benchmark.suited("w", backends, lambda backend: training.method_of(workload, backend))
+    assert able == ["auto", "sequential"]
     error = capsys.readouterr().err
     assert error.startswith("w: batched is left out: model.backend: batched is not possible with BatchNorm")
     assert error.count("\n") == 1
@@ -105,6 +107,9 @@ def test_the_help_names_every_workload():
         "--figure no/nope.png",
         "--figure nope.doc",
         "--nope 1",
+        "--accelerator tpu",
+        "--variants [nope]",
+        "--accelerator gpu --peers true --peers_root .",
         "--repeats nope",
         "--tune nope",
         "--peers true",

@@ -30,6 +30,7 @@ TINY = {
     "deltafl-mlp": {"samples": (3, 6, 4)},
     "deltafl-lenet": {"input_shape": (3, 32, 32), "samples": (3, 6, 4)},
     "fedprox-lenet": {"input_shape": (3, 32, 32)},
+    "fedavg-lenet-100": {"input_shape": (3, 32, 32)},
     "fedavg-lenet": {"input_shape": (3, 32, 32)},
     "fedrep-lenet": {"input_shape": (3, 32, 32)},
     "fedrep-lenet-split": {"input_shape": (3, 32, 32)},

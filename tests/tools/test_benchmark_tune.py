@@ -6,7 +6,7 @@ import benchmark
 import pytest
 import torch
 from benchmarks import tune
-from benchmarks.population import peak_mebibytes
+from benchmarks.device import forget_peak, peak_mebibytes
 from benchmarks.tune import Choice, Rounds, Trial
 from torch import nn
 
@@ -160,6 +160,6 @@ def test_the_peak_of_memory_starts_again():
     block = torch.ones(50_000_000)  # 200 MB
     before = peak_mebibytes()
     del block
-    if not tune.forget_peak(cpu):
+    if not forget_peak(cpu):
         pytest.skip("this system does not let a process start it again")
     assert peak_mebibytes() < before - 100

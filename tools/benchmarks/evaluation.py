@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.device import CPU
 from benchmarks.timing import Contest, default_float
 from benchmarks.training import Ours, PlainLoop
+from benchmarks.waits import Action
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
 
@@ -19,10 +21,10 @@ class OurScores(Ours):
 
     def __init__(self, workload: Workload, data: RandomClients, backend: BackendName) -> None:
         super().__init__(workload, data, backend)
-        source, every = torch.Generator().manual_seed(0), torch.arange(data.num_clients)
+        source, every = torch.Generator().manual_seed(0), torch.arange(data.num_clients, device=data.device)
         heads = self.method.clients.gather(every)
         for rows in heads.values():
-            rows += torch.randn(rows.shape, generator=source, dtype=torch.float32) / 10
+            rows += (torch.randn(rows.shape, generator=source, dtype=torch.float32) / 10).to(data.device)
         self.method.clients.scatter(every, heads)
 
     def scores(self) -> Scores:
@@ -42,7 +44,7 @@ class PlainScores(PlainLoop):
 
     def __init__(self, workload: Workload, ours: OurScores) -> None:
         super().__init__(workload, ours.method.network, ours.data)
-        kept = ours.method.clients.gather(torch.arange(ours.data.num_clients))
+        kept = ours.method.clients.gather(torch.arange(ours.data.num_clients, device=ours.data.device))
         self.kept = {client: {name: rows[client] for name, rows in kept.items()} for client in self.data}
 
     @torch.no_grad()
@@ -60,29 +62,31 @@ class PlainScores(PlainLoop):
 
 
 def contestants(
-    workload: Workload, backends: Sequence[BackendName]
+    workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU
 ) -> tuple[PlainScores, dict[BackendName, OurScores]]:
     """The plain loop and each backend, with the same clients and the same models."""
-    data = RandomClients(workload)
+    data = RandomClients(workload, device)
     plain = PlainScores(workload, OurScores(workload, data, "sequential"))
     return plain, {backend: OurScores(workload, data, backend) for backend in backends}
 
 
-def contest(workload: Workload, backends: Sequence[BackendName]) -> Contest:
+def contest(workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU) -> Contest:
     """The plain loop and each backend, which have been shown to find the same scores."""
-    check_same_scores(workload, backends)
-    plain, ours = contestants(workload, backends)
-    return Contest({"plain": plain.scores, **{backend: one.scores for backend, one in ours.items()}}, plain.samples)
+    check_same_scores(workload, backends, device)
+    plain, ours = contestants(workload, backends, device)
+    actions: dict[str, Action] = {"plain": plain.scores}
+    actions |= {backend: one.scores for backend, one in ours.items()}
+    return Contest(actions, plain.samples, device=device)
 
 
-def check_same_scores(workload: Workload, backends: Sequence[BackendName]) -> None:
+def check_same_scores(workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU) -> None:
     """Let each judge the clients in float64.
 
     Raises:
         RuntimeError: If a backend counts other correct predictions at any client, or other losses.
     """
     with default_float(torch.float64):
-        plain, ours = contestants(workload, backends)
+        plain, ours = contestants(workload, backends, device)
         correct, losses = plain.scores()
         for backend, contestant in ours.items():
             found = contestant.scores()

@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.timing import Record
+from benchmarks.variants import VARIANTS
 from pfl_lightning.report.style import COLORS, PRINT
 
 BACKENDS = {"auto": COLORS[0], "sequential": COLORS[5], "batched": COLORS[4]}
@@ -21,7 +22,7 @@ def ratio_figure(records: Sequence[Record]) -> Figure:
     """Ratios to the plain loop, on a logarithmic axis; bars to the left of the line are faster.
 
     Args:
-        records: Those without a ratio to a plain loop are left out, and so are plain loops.
+        records: Those without a ratio to a plain loop are left out, and so are plain loops and variants.
 
     Returns:
         Workloads from top to bottom; of each the best value is written beside its bar. Peers have a row each, from the
@@ -43,7 +44,8 @@ def ratio_figure(records: Sequence[Record]) -> Figure:
 
 def grouped(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The records that are drawn, by workload."""
-    drawn = [row for row in records if row["ratio_to_plain"] is not None and not row["backend"].startswith("plain")]
+    left_out = ("plain", *VARIANTS)
+    drawn = [row for row in records if row["ratio_to_plain"] is not None and not row["backend"].startswith(left_out)]
     groups = {row["workload"]: [one for one in drawn if one["workload"] == row["workload"]] for row in drawn}
     return {
         name: sorted(rows, key=lambda row: row["ratio_to_plain"]) if is_peer(rows[0]) else rows

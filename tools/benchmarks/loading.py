@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
+from benchmarks.device import CPU
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName
@@ -18,15 +19,15 @@ AT_ONCE = 10  # clients whose inputs the engine makes at once: about so many of 
 class OurBatches:
     """What the engine does for an epoch: the inputs of some clients at once, in the order in which they are visited."""
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload, self.data, self.rounds = workload, RandomClients(workload), 0
+    def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
+        self.workload, self.data, self.rounds = workload, RandomClients(workload, device), 0
 
     def batches(self) -> Batches:
         """Inputs and labels, ``[clients, batch, ...]``, of a round."""
         batch = self.data.make_round(self.rounds)
         for _, cohort in batch.examples.split(AT_ONCE):
             key = (batch.seed, "train", self.rounds, "all", "order", 0)
-            order = permutations(key, cohort.ids, cohort.counts, cohort.longest)
+            order = permutations(key, cohort.ids, cohort.device_counts, cohort.longest)
             inputs, targets = cohort.gather(order), cohort.targets(order)
             for start in range(0, cohort.longest, self.workload.batch_size):
                 visited = slice(start, start + self.workload.batch_size)
@@ -35,9 +36,10 @@ class OurBatches:
 
 
 class UsualBatches:
-    """A loader for each client, over its part of the data set."""
+    """A loader for each client, over its part of the data set; its batches are then moved to the device."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
+        self.device = device
         table = RandomClients(workload).tables["train"]
         dataset = TensorDataset(table.samples.inputs, table.samples.targets)
         parts = table.flat[: int(table.counts.sum())].split(table.counts.tolist())
@@ -49,20 +51,21 @@ class UsualBatches:
         """Inputs and labels, ``[batch, ...]``, of a round."""
         for loader in self.loaders:
             for images, targets in loader:
-                yield (images.to(torch.get_default_dtype()) / 255 - 0.5) / 0.5, targets
+                numbers = images.to(self.device).to(torch.get_default_dtype())
+                yield (numbers / 255 - 0.5) / 0.5, targets.to(self.device)
 
 
-def contest(workload: Workload, backends: Sequence[BackendName]) -> Contest:
+def contest(workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU) -> Contest:
     """Both, which have been shown to make the same batches; backends make no difference.
 
     Raises:
         RuntimeError: If they are not the same.
     """
     del backends
-    usual, ours = UsualBatches(workload), OurBatches(workload)
+    usual, ours = UsualBatches(workload, device), OurBatches(workload, device)
     check_same_batches(usual, ours)
     actions = {"plain": lambda: exhaust(usual.batches()), "auto": lambda: exhaust(ours.batches())}
-    return Contest(actions, int(workload.counts().sum()), dense=False)
+    return Contest(actions, int(workload.counts().sum()), dense=False, device=device)
 
 
 def exhaust(batches: Batches) -> None:
@@ -89,6 +92,6 @@ def fingerprint(batches: Batches) -> Tensor:
     for inputs, targets in batches:
         numbers = inputs.reshape(targets.numel(), -1)
         weights = torch.rand(2, numbers.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        rows.append(torch.cat([numbers.double() @ weights.T, targets.reshape(-1, 1)], dim=1))
+        rows.append(torch.cat([numbers.double().cpu() @ weights.T, targets.reshape(-1, 1).cpu()], dim=1))
     every = torch.cat(rows)
     return every[every[:, 0].argsort()]

@@ -13,10 +13,11 @@ import torch
 from rich.progress import Progress
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.device import CPU, finish, name_of
+from benchmarks.waits import Action, waits
 from pfl_lightning.data.progress import on_terminal
 
 Record = dict[str, Any]
-Action = Callable[[], object]
 Key = TypeVar("Key")
 Result = TypeVar("Result")
 
@@ -32,27 +33,38 @@ class Contest:
         actions: By name; the plain loop comes first.
         samples: Samples that each of them looks at, once per epoch.
         dense: Whether nearly all of the work is products of matrices, so that the share of the peak says something.
+        device: Where they do it.
     """
 
     actions: Mapping[str, Action]
     samples: int
     dense: bool = True
+    device: torch.device = CPU
 
 
 def measure(name: str, contest: Contest, repeats: int) -> list[Record]:
     """One record for each action: its seconds, and how much of the machine's peak it makes use of."""
-    left, right, out = (torch.rand(PEAK_SIZE, PEAK_SIZE) for _ in range(3))
+    device = contest.device
+    left, right, out = (torch.rand(PEAK_SIZE, PEAK_SIZE, device=device) for _ in range(3))
     actions: dict[str, Action] = {**contest.actions, PEAK: partial(torch.mm, left, right, out=out)}
     nominal = operations(actions["plain"])
-    in_turns(actions, 1)  # warms up
-    seconds = in_turns({key: partial(seconds_of, action) for key, action in actions.items()}, repeats, name)
+    in_turns(actions, warm_ups(device))
+    seconds = in_turns({key: partial(seconds_of, action, device) for key, action in actions.items()}, repeats, name)
     rates = 2 * PEAK_SIZE**3 / np.array(seconds.pop(PEAK))  # floating-point operations a second, in each turn
     records = []
     for backend, times in seconds.items():
         share = float(np.median(nominal / np.array(times) / rates)) if contest.dense else None
-        peak = {"peak_share": share, "peak_gflops": float(np.median(rates)) / 1e9}
-        records.append(record(name, backend, times, seconds["plain"]) | {"samples": contest.samples} | peak)
+        facts = {"samples": contest.samples, "device": name_of(device), "peak_share": share}
+        facts |= {"peak_gflops": float(np.median(rates)) / 1e9}
+        if device.type != "cpu":
+            facts["waits"] = dict(waits(actions[backend], device))
+        records.append(record(name, backend, times, seconds["plain"]) | facts)
     return records
+
+
+def warm_ups(device: torch.device) -> int:
+    """Turns that are not counted: on a GPU several, in which libraries are loaded and kernels chosen or compiled."""
+    return 1 if device.type == "cpu" else 3
 
 
 def record(workload: str, backend: str, seconds: list[float], plain: list[float] | None = None) -> Record:
@@ -98,10 +110,12 @@ def in_turns(
     return results
 
 
-def seconds_of(action: Action) -> float:
-    """Wall-clock seconds that an action takes."""
+def seconds_of(action: Action, device: torch.device = CPU) -> float:
+    """Wall-clock seconds that an action takes, until the device is done."""
+    finish(device)
     start = time.perf_counter()
     action()
+    finish(device)
     return time.perf_counter() - start
 
 

@@ -2,9 +2,10 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
+from benchmarks.device import CPU
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import BackendName, Examples
@@ -44,7 +46,7 @@ class PlainLoop:
         for size in workload.stages:
             data.participation.resize(size)
             examples = data.make_round(0).examples
-            self.stages.append(examples.ids.tolist())
+            self.stages.append(examples.host_ids.tolist())
             self.data |= {client: held_by(examples, row) for row, client in enumerate(self.stages[-1])}
         start = network.state_dict()
         self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
@@ -161,7 +163,7 @@ class PlainLoop:
         moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = SGD(moving, lr=self.workload.lr, momentum=self.workload.momentum)
         for _ in range(epochs):
-            for batch in torch.randperm(len(targets)).split(self.workload.batch_size):
+            for batch in torch.randperm(len(targets), device=targets.device).split(self.workload.batch_size):
                 optimizer.zero_grad()
                 loss = F.cross_entropy(model(inputs[batch]), targets[batch])
                 pairs = list(zip(model.parameters(), received.parameters(), strict=True))
@@ -205,7 +207,7 @@ class Ours:
     """
 
     def __init__(self, workload: Workload, data: RandomClients, backend: BackendName) -> None:
-        self.method = method_of(workload, backend)
+        self.method = method_of(workload, backend).to(data.device)
         self.workload, self.data = workload, data
         without_trainer(self.method)
 
@@ -217,8 +219,9 @@ class Ours:
 
     def state(self) -> State:
         """The shared tensors, and the kept ones in the order of the clients."""
+        every = torch.arange(self.data.num_clients, device=self.data.device)
         shared = [tensor for name, tensor in self.method.network.state_dict().items() if name in self.method.shared]
-        return flat(shared), flat(self.method.clients.gather(torch.arange(self.data.num_clients)).values())
+        return flat(shared), flat(self.method.clients.gather(every).values())
 
     def watch(self) -> dict[int, float]:
         """Note from now on how far each client moves; what is noted is in the result."""
@@ -228,13 +231,17 @@ class Ours:
         def local(cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
             trained, losses = usual(cohort, received, key)
             start = {**received.shared, **received.own}
-            for row, client in enumerate(cohort.ids.tolist()):
+            for row, client in enumerate(cohort.host_ids.tolist()):
                 before = {n: start[n][row] if n in received.own else start[n] for n in trained.own if n in start}
                 travelled[client] += float(flat(trained.own[n][row] - before[n] for n in before).norm())
             return trained, losses
 
         self.method.local = local  # type: ignore[method-assign]
         return travelled
+
+
+Maker = Callable[[Workload, RandomClients], Ours]
+NO_VARIANTS: Mapping[str, Maker] = MappingProxyType({})
 
 
 def method_of(workload: Workload, backend: BackendName) -> Method:
@@ -284,7 +291,8 @@ def held_by(examples: Examples, row: int) -> tuple[Tensor, Tensor]:
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
     """All numbers of some tensors in a row, copied; BatchNorm's counters of batches are not among them."""
-    return torch.cat([torch.zeros(0), *(t.detach().flatten() for t in tensors if t.is_floating_point())])
+    rows = [tensor.detach().flatten() for tensor in tensors if tensor.is_floating_point()]
+    return torch.cat(rows) if rows else torch.zeros(0)
 
 
 def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -292,21 +300,38 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def contestants(workload: Workload, backends: Sequence[BackendName]) -> tuple[PlainLoop, dict[BackendName, Ours]]:
-    """The plain loop and each backend, with the same clients and the same start model."""
-    data = RandomClients(workload)
-    network = workload.module(Ours(workload, data, "sequential").method.network)
-    return PlainLoop(workload, network, data), {backend: Ours(workload, data, backend) for backend in backends}
+def contestants(
+    workload: Workload,
+    backends: Sequence[BackendName],
+    device: torch.device = CPU,
+    variants: Mapping[str, Maker] = NO_VARIANTS,
+) -> tuple[PlainLoop, dict[str, Ours]]:
+    """The plain loop, and each backend and variant, with the same clients and the same start model."""
+    data = RandomClients(workload, device)
+    network = workload.module(method_of(workload, "sequential").network).to(device)
+    ours: dict[str, Ours] = {backend: Ours(workload, data, backend) for backend in backends}
+    return PlainLoop(workload, network, data), ours | {name: make(workload, data) for name, make in variants.items()}
 
 
-def contest(workload: Workload, backends: Sequence[BackendName]) -> Contest:
-    """The plain loop and each backend, which have been shown to do the same work."""
-    check_same_work(workload, backends)
-    plain, ours = contestants(workload, backends)
-    return Contest({"plain": plain.turn, **{backend: one.turn for backend, one in ours.items()}}, plain.samples)
+def contest(
+    workload: Workload,
+    backends: Sequence[BackendName],
+    device: torch.device = CPU,
+    variants: Mapping[str, Maker] = NO_VARIANTS,
+) -> Contest:
+    """The plain loop, and each backend and variant, which have been shown to do the same work."""
+    check_same_work(workload, backends, device, variants)
+    plain, ours = contestants(workload, backends, device, variants)
+    actions = {"plain": plain.turn, **{name: one.turn for name, one in ours.items()}}
+    return Contest(actions, plain.samples, device=device)
 
 
-def check_same_work(workload: Workload, backends: Sequence[BackendName]) -> None:
+def check_same_work(
+    workload: Workload,
+    backends: Sequence[BackendName],
+    device: torch.device = CPU,
+    variants: Mapping[str, Maker] = NO_VARIANTS,
+) -> None:
     """Take a turn of each in float64: whoever does less than the others must not win.
 
     Raises:
@@ -314,7 +339,7 @@ def check_same_work(workload: Workload, backends: Sequence[BackendName]) -> None
             numbers as far (within 20 %, since the batch orders differ), or a client less than half as far.
     """
     with default_float(torch.float64):
-        plain, ours = contestants(workload, backends)
+        plain, ours = contestants(workload, backends, device, variants)
         start = plain.state()
         expected, clients = moved(plain, start)
         for backend, contestant in ours.items():

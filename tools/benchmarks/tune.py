@@ -1,6 +1,5 @@
 """Which backend and chunk size are fastest for a config of the user's own."""
 
-import ctypes
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -8,14 +7,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.cli import LightningArgumentParser
 
-from benchmarks.population import MEBIBYTE, peak_mebibytes
+from benchmarks.device import finish, forget_peak, peak_mebibytes
 from benchmarks.timing import in_turns
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.checks import check_trainer
@@ -81,7 +79,6 @@ class TuneCLI(PflCLI):
         current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))
         made = self.parser.instantiate_classes(config)
         data = made.data
-        data.prepare_data()
         data.setup("fit")
         pretrained = data.pretrained()  # once: reading them may take seconds
         data.pretrained = lambda: pretrained
@@ -168,30 +165,10 @@ class RoundTimer(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """End."""
-        on_gpu = pl_module.device.type == "cuda"
-        if on_gpu:
-            torch.cuda.synchronize(pl_module.device)
+        finish(pl_module.device)
         self.seconds = time.perf_counter() - self.start
         if self.fresh:
-            most = torch.cuda.max_memory_allocated(pl_module.device) / MEBIBYTE if on_gpu else peak_mebibytes()
-            self.peak = most
-
-
-def forget_peak(device: torch.device) -> bool:
-    """Measure the peak of memory from now on; on a CPU free memory is given back first, or it would count.
-
-    Returns:
-        Whether that is possible here.
-    """
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return True
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: VmHWM starts again
-    except (AttributeError, OSError):
-        return False
-    return device.type == "cpu"
+            self.peak = peak_mebibytes(pl_module.device)
 
 
 def choices(cohort: int, current: Choice) -> list[Choice]:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks.device import CPU
 from pfl_lightning.client import Samples
 from pfl_lightning.client.examples import Transform
-from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
@@ -137,6 +138,7 @@ WORKLOADS = {
     "deprl-mlp": Workload(MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10, gossip=True),
     "deltafl-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, conformity=0.5),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
+    "fedavg-lenet-100": Workload(LeNet5, CIFAR_LIKE, cohort=100, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
     "deltafl-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, conformity=0.5),
     "fedrep-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
@@ -157,18 +159,28 @@ POPULATIONS = {
 
 
 class RandomClients(FederatedDataModule):
-    """Random uint8 images or texts, as many as a cohort holds: populations of all sizes share one table of samples."""
+    """Random uint8 images or texts, as many as a cohort holds: populations of all sizes share one table of samples.
 
-    def __init__(self, workload: Workload) -> None:
+    Args:
+        workload: What is measured.
+        device: Where it is measured.
+    """
+
+    def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
         counts = workload.counts()
         super().__init__(num_clients=len(counts), participation=Participation(workload.cohort), val_fraction=0.0)
         self.workload, self.num_classes, self.input_shape = workload, workload.classes, workload.input_shape
+        self.device = device
         self.input_kind = "tokens" if self.texts else "numbers"
         # samples are dealt out in order, over and over until every client has its own
         dealt = np.resize(np.arange(self.held), counts.sum())
         drawn = self.load()[0]
         samples = Samples(drawn.inputs, drawn.targets, self.transform())
         self.tables = {"train": ClientTable(samples, np.split(dealt, counts.cumsum()[:-1]))}
+
+    def make_round(self, index: int) -> Round:
+        """A round, with its examples on the device, as Lightning moves them there."""
+        return super().make_round(index).to(self.device)
 
     @property
     def texts(self) -> bool:

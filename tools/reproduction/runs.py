@@ -154,6 +154,5 @@ def split_data(options: Sequence[str]) -> FederatedDataModule:
     own = [option for option in options if option.startswith("--data.")]
     data = parser.instantiate_classes(parser.parse_args([f"--data={json.dumps(settings)}", *own])).data
     assert isinstance(data, FederatedDataModule)
-    data.prepare_data()
     data.setup()
     return data

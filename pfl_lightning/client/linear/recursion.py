@@ -68,8 +68,8 @@ class Recursion:
             powers.append(step @ powers[-1])
         answers = torch.stack(powers) @ effect
         self._scales: list[list[float]] = [power[0].tolist() for power in powers]
-        self._line = answers[:-1, 0].flip(0).repeat_interleave(batch_size).to(like)
-        self._powers, self._answers = torch.stack(powers).to(like), answers.to(like)
+        self._line = answers[:-1, 0].flip(0).repeat_interleave(batch_size).to(like, non_blocking=True)
+        self._powers, self._answers = (table.to(like, non_blocking=True) for table in (torch.stack(powers), answers))
 
     def weight_at(self, step: int, samples: int) -> tuple[list[float], Tensor]:
         """Coefficients of the weight before a step.

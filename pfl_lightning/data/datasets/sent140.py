@@ -151,7 +151,7 @@ class Sent140(FederatedDataModule):
         if not (kept & training).any():
             raise PflError(f"data.root: no tweets to train on in '{self.root}'")
         texts, training = texts.keep(kept), training[kept]
-        inputs = self._tokens(texts, training) if self.text == "tokens" else self._vectors(texts, glove)
+        inputs = self._tokens(texts, training, glove) if self.text == "tokens" else self._vectors(texts, glove)
         targets, users = tensors["targets"][kept].long(), users[kept]
         train, test = (LabelledData(inputs[part], targets[part], users[part]) for part in (training, ~training))
         return train, test if len(test.targets) else None
@@ -164,16 +164,7 @@ class Sent140(FederatedDataModule):
 
     def pretrained(self) -> dict[str, Tensor]:
         """GloVe's vectors for an embedding of tokens; always the same random ones for words that it does not know."""
-        if self.text != "tokens":
-            return {}
-        random = torch.Generator().manual_seed(seed_of("words without a vector"))
-        weight = torch.randn(len(self.vocabulary), self.glove_dim, generator=random)
-        weight[:2] = 0
-        known = read_glove(find_glove(self.glove_root, self.glove_dim), self.vocabulary[2:], self.glove_dim)
-        for place, word in enumerate(self.vocabulary):
-            if word in known:
-                weight[place] = torch.from_numpy(known[word])
-        return {"embedding.weight": weight}
+        return {"embedding.weight": self.embedding} if self.text == "tokens" else {}
 
     def _read(self) -> dict[str, Tensor]:
         """The tweets as ``_parse`` gives them."""
@@ -201,11 +192,23 @@ class Sent140(FederatedDataModule):
             "data/raw_data)"
         )
 
-    def _tokens(self, texts: Texts, training: Tensor) -> Tensor:
+    def _tokens(self, texts: Texts, training: Tensor, glove: Path) -> Tensor:
         """Numbers in the vocabulary of the training tweets, ``[tweets, length]``."""
         self.vocabulary = vocabulary(texts.keep(training).counts(), WORDS)
         self.input_shape = (min(LONGEST, int(texts.lengths.max())), len(self.vocabulary))
+        self.embedding = self._embedding(glove)
         return texts.renumber(self.vocabulary, unknown=1).padded(self.input_shape[0])
+
+    def _embedding(self, glove: Path) -> Tensor:
+        """A vector for each word of the vocabulary, ``[words, glove_dim]``."""
+        random = torch.Generator().manual_seed(seed_of("words without a vector"))
+        weight = torch.randn(len(self.vocabulary), self.glove_dim, generator=random)
+        weight[:2] = 0
+        known = read_glove(glove, self.vocabulary[2:], self.glove_dim)
+        for place, word in enumerate(self.vocabulary):
+            if word in known:
+                weight[place] = torch.from_numpy(known[word])
+        return weight
 
     def _vectors(self, texts: Texts, glove: Path) -> Tensor:
         """Numbers in a table of vectors, ``[tweets, length]``, or mean vectors, ``[tweets, glove_dim]``."""

@@ -1,0 +1,193 @@
+"""Runs of two processes on this machine, each of which takes seconds to start; so few of them serve many tests."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from pfl_lightning.cli import main
+
+ROUNDS = 6
+FIT = [
+    *("fit", "--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),
+    *(f"--trainer.max_steps={ROUNDS}", "--trainer.val_check_interval=2", "--trainer.accelerator=cpu"),
+]
+TWO = "--trainer.devices=2"
+SLURM = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_NAME": "train",
+    "SLURM_NTASKS": "2",
+    "SLURM_NTASKS_PER_NODE": "2",
+    "SLURM_NODELIST": "localhost",
+    "SLURM_NODEID": "0",
+}
+
+pytestmark = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
+
+
+def started(folder: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
+    """``pfl`` in a folder, where the fakes can be imported."""
+    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def pfl(folder: Path, *words: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``pfl``, when all processes that could write to them have ended."""
+    process = started(folder, "pfl_lightning", *words, **environment)
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out, err
+
+
+def ending(kind: str, **options: int) -> list[str]:
+    """Options for a callback of the fakes."""
+    given = [f"--trainer.callbacks.{name}={value}" for name, value in options.items()]
+    return [f"--trainer.callbacks=fakes.endings.{kind}", *given]
+
+
+def run_of(folder: Path, version: int = 0) -> Path:
+    return folder / "runs" / "FedRep-Digits" / f"version_{version}"
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """Two runs have the same tables and the same weights, up to rounding."""
+    for name in ("metrics.csv", "clients.csv"):
+        pd.testing.assert_frame_equal(pd.read_csv(run / name), pd.read_csv(other / name), rtol=1e-4, atol=1e-4)
+    found, wanted = (
+        torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"] for folder in (run, other)
+    )
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    """A run of one process."""
+    folder = tmp_path_factory.mktemp("straight")
+    main([*FIT, f"--trainer.default_root_dir={folder}/runs", "--trainer.enable_progress_bar=false"])
+    return run_of(folder)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory) -> tuple[Path, tuple[int, str, str]]:
+    """The folder of a run whose second process alone got SIGTERM before the fourth round, and how it ended."""
+    folder = tmp_path_factory.mktemp("stopped")
+    return folder, pfl(folder, *FIT, TWO, *ending("Signalled", rank=1, rounds=3, number=signal.SIGTERM))
+
+
+@pytest.fixture(scope="module")
+def resumed(stopped) -> tuple[Path, tuple[int, str, str]]:
+    """The same run after it was continued to its end."""
+    folder, _ = stopped
+    return folder, pfl(folder, *FIT, TWO, "--ckpt_path=last")
+
+
+def test_a_signal_to_one_process_stops_all_after_the_same_round(stopped):
+    folder, (code, _, err) = stopped
+    assert (code, err) == (143, "pfl: saved round 4; add --ckpt_path last to the command to continue\n")
+    checkpoint = torch.load(run_of(folder) / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 4
+
+
+def test_two_processes_have_one_run_folder_and_say_all_once(resumed):
+    folder, (code, out, err) = resumed
+    assert (code, err) == (0, "")
+    assert out.count("Run folder:") == 1
+    assert os.listdir(folder / "runs" / "FedRep-Digits") == ["version_0"]
+    assert len(list(run_of(folder).glob("events.*"))) == 2  # one of each start
+
+
+def test_two_processes_end_where_one_does(resumed, straight):
+    assert_same(run_of(resumed[0]), straight)
+
+
+def test_two_processes_evaluate_a_run_and_write_one_table(resumed):
+    folder, _ = resumed
+    code, out, err = pfl(folder, "test", str(run_of(folder)), TWO, "--trainer.accelerator=cpu")
+    assert (code, err) == (0, "")
+    assert out.count("Each client:") == 1
+    last = pd.read_csv(run_of(folder) / "clients.csv").query("round == @ROUNDS and split == 'test'")
+    pd.testing.assert_frame_equal(
+        pd.read_csv(run_of(folder) / "test.csv"), last.reset_index(drop=True), check_dtype=False, rtol=1e-4
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_kill_of_one_process_ends_all_with_one_line_and_a_good_checkpoint(rank, straight, tmp_path):
+    code, _, err = pfl(tmp_path, *FIT, TWO, *ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL))
+    assert code == (1 if rank else -signal.SIGKILL)
+    gone = f"rank {rank} of 2 is gone; add --ckpt_path last to the command to continue from the last checkpoint"
+    assert err == f"pfl: error: {gone}\n"
+    assert pfl(tmp_path, *FIT, TWO, "--ckpt_path=last")[::2] == (0, "")
+    assert_same(run_of(tmp_path), straight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_in_one_process_ends_all_with_one_line(rank, tmp_path):
+    code, _, err = pfl(tmp_path, *FIT, TWO, *ending("Failing", rank=rank, rounds=3))
+    where = "rank 1 of 2: " if rank else ""
+    assert (code, err) == (1, f"pfl: error: {where}data.root: this disk is broken\n")
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_run(straight, tmp_path):
+    launcher = ["torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "-m", "pfl_lightning"]
+    process = started(tmp_path, *launcher, *FIT, TWO)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert out.count("Run folder:") == 1
+    assert_same(run_of(tmp_path), straight)
+    assert os.listdir(tmp_path / "runs" / "FedRep-Digits") == ["version_0"]
+
+
+def tasks(folder: Path, *options: list[str]) -> list[tuple[int, str]]:
+    """Exit code and stderr of two tasks of a SLURM job, each with options of its own."""
+    processes = [
+        started(folder, "pfl_lightning", *FIT, TWO, *own, **SLURM, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
+        for rank, own in enumerate(options)
+    ]
+    errors = [process.communicate(timeout=300)[1] for process in processes]
+    return [(process.returncode, err) for process, err in zip(processes, errors, strict=True)]
+
+
+@pytest.mark.slow
+def test_slurm_starts_a_run_and_its_signal_stops_it(tmp_path):
+    stop = ending("Signalled", rank=1, rounds=3, number=signal.SIGUSR1)
+    saved = "pfl: saved round 4; add --ckpt_path last to the command to continue\n"
+    assert tasks(tmp_path, stop, stop) == [(138, saved), (138, "")]
+
+
+@pytest.mark.slow
+def test_an_error_that_all_processes_meet_is_said_once(tmp_path):
+    (code, err), others = tasks(tmp_path, ["--model.lr=x"], ["--model.lr=x"])
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("pfl: error: model.lr: 'x' is not possible")
+    assert others == (2, "")
+
+
+@pytest.mark.slow
+def test_an_error_that_one_process_meets_is_said_with_its_rank(tmp_path):
+    here, there = tasks(tmp_path, [], ["--config=absent.yaml"])
+    assert (here[0], here[1].count("\n")) == (2, 1)
+    assert here[1].startswith("pfl: error: rank 1 of 2: config:")
+    assert there == (2, "")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_processes_with_different_settings_are_refused(tmp_path):
+    difference = "pfl: error: model.lr: 0.2 on rank 1 is not possible; allowed: 0.1, as on rank 0\n"
+    assert tasks(tmp_path, ["--model.lr=0.1"], ["--model.lr=0.2"]) == [(1, difference), (1, "")]

@@ -1,0 +1,78 @@
+"""Runs over several processes, which must give what one process gives; most of them are in the contract of a method."""
+
+import csv
+
+import pytest
+import torch
+from fakes.process import run_together
+from methods.test_contract import METHODS
+
+QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
+TOLERANCE = {"float64": 1e-12, "float32": 1e-6}  # of what the last rounds have changed
+
+
+def content(folder, name, file="last.ckpt"):
+    return torch.load(folder / name / "checkpoints" / file, weights_only=True)
+
+
+def numbers(checkpoint):
+    """All tensors of a checkpoint; packed ones as they are packed."""
+    state = checkpoint["state_dict"]
+    parts = {name: entry[:2] if isinstance(entry, tuple) else (entry,) for name, entry in state.items()}
+    return {(name, place): part for name, own in parts.items() for place, part in enumerate(own)}
+
+
+def movement(before, after):
+    """The largest change of a number."""
+    return max(float((after[key] - t).abs().max()) for key, t in before.items() if t.is_floating_point() and t.numel())
+
+
+def table(folder, name, file):
+    with (folder / name / file).open() as lines:
+        return [[float(cell or "nan") for cell in row] for row in list(csv.reader(lines))[1:]]
+
+
+def assert_equal_runs(one, other, name, dtype):
+    straight, shared = (content(folder, name) for folder in (one, other))
+    for entry in ("clock", "ledger", "sums"):
+        assert straight[entry] == shared[entry], (name, entry)
+    expected, found = numbers(straight), numbers(shared)
+    assert expected.keys() == found.keys()
+    atol = TOLERANCE[dtype] * movement(numbers(content(one, name, "previous.ckpt")), expected)
+    for key, tensor in expected.items():
+        torch.testing.assert_close(
+            found[key], tensor, atol=atol, rtol=0, msg=lambda said, key=key: f"{name} {key} {said}"
+        )
+    exact = dtype == "float64"
+    assert (one / name / "clients.csv").read_text() == (other / name / "clients.csv").read_text() or not exact
+    for cells, row in zip(table(one, name, "metrics.csv"), table(other, name, "metrics.csv"), strict=True):
+        assert row == pytest.approx(cells, rel=1e-9 if exact else 1e-4, nan_ok=True), name
+
+
+@pytest.mark.parametrize(
+    ("count", "clients", "dtype", "names"),
+    [
+        (2, 6, "float64", QUICK),
+        pytest.param(2, 6, "float64", METHODS, marks=pytest.mark.slow),
+        pytest.param(2, 6, "float32", METHODS, marks=pytest.mark.slow),
+        pytest.param(3, 7, "float64", METHODS, marks=pytest.mark.slow),
+        pytest.param(3, 2, "float64", METHODS, marks=pytest.mark.slow),
+    ],
+    ids=["quick", "two", "float32", "three", "fewer clients than processes"],
+)
+def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp_path):
+    for folder, number in {"one": 1, "several": count}.items():
+        run_together(number, tmp_path / folder, 3, clients, dtype, "", *names)
+    for name in names:
+        assert_equal_runs(tmp_path / "one", tmp_path / "several", name, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 2), (2, 1)])
+def test_a_run_continues_on_another_number_of_processes(before, after, tmp_path):
+    names = (*QUICK, "DisPFL", "Ditto", "FedAvgM")
+    run_together(1, tmp_path / "straight", 4, 6, "float64", "", *names)
+    run_together(before, tmp_path / "resumed", 2, 6, "float64", "", *names)
+    run_together(after, tmp_path / "resumed", 4, 6, "float64", tmp_path / "resumed", *names)
+    for name in names:
+        assert_equal_runs(tmp_path / "straight", tmp_path / "resumed", name, "float64")
