@@ -27,22 +27,23 @@ def rank() -> int:
     return dist.get_rank() if _are_several() else 0
 
 
-def shares(costs: Tensor) -> list[Tensor]:
+def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
     """Split pieces of work among the processes, so that these end at about the same time.
 
     The largest piece that is left goes to the process with the least work; a pure function of the costs.
 
     Args:
         costs: Cost of each piece, ``[pieces]``.
+        among: Number of processes. Default: those of this run.
 
     Returns:
         For each process the places of its pieces, rising, ``[pieces]``.
 
     Example:
-        >>> shares(torch.tensor([3, 2, 2]))
-        [tensor([0, 1, 2])]
+        >>> shares(torch.tensor([3, 2, 2]), among=2)
+        [tensor([0]), tensor([1, 2])]
     """
-    loads = [(0.0, process) for process in range(count())]
+    loads = [(0.0, process) for process in range(among or count())]
     places: list[list[int]] = [[] for _ in loads]
     for place in costs.argsort(descending=True, stable=True).tolist():
         load, process = heapq.heappop(loads)

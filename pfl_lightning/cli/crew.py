@@ -94,9 +94,9 @@ class Crew:
         theirs = None
         if self._lifeline is not None:
             if error is not None and _has_lost_others(error):
-                lost = Ending(1, f"no answer from the other processes: {one_line(error)}")
-                theirs = self._lifeline.news(NEWS) or lost
-            self._lifeline.close(theirs or ending)
+                ending = Ending(1, f"no answer from the other processes: {one_line(error)}")
+                theirs = self._lifeline.news(NEWS) or (ending if self._lifeline.place.rank == 0 else Ending(1))
+            self._lifeline.close(ending)
         if error is None and dist.is_initialized():
             dist.destroy_process_group()
         for process in self._started:

@@ -82,7 +82,7 @@ class Lifeline:
             self._listen(seconds, check)
         else:
             self._others[0] = self._call()
-        Thread(target=self._watch, daemon=True).start()
+        Thread(target=self._watch, name="lifeline", daemon=True).start()
 
     def news(self, seconds: float) -> Ending | None:
         """How this process has to end because of another one; None if none has failed within some seconds."""
@@ -91,7 +91,8 @@ class Lifeline:
         return self._ending
 
     def close(self, ending: Ending) -> None:
-        """Tell the others how this process ends."""
+        """Tell the others how this process ends; the first one says itself what there is to say."""
+        ending = ending._replace(line="") if self.place.rank == 0 else ending
         for other in list(self._others.values()):
             _send(other, ending)
 

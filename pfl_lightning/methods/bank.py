@@ -10,7 +10,7 @@ from pfl_lightning import processes
 from pfl_lightning.methods.checkpoint import CLIENTS, check_ids, check_tensors
 from pfl_lightning.methods.rows import Rows
 from pfl_lightning.methods.senders import Senders, everyone
-from pfl_lightning.tree import Tree, prefixed
+from pfl_lightning.tree import Tree
 
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
 CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
@@ -49,7 +49,8 @@ class ClientBank(nn.Module):
     @property
     def nbytes(self) -> int:
         """Bytes of the rows of this process."""
-        return sum(rows.nbytes for rows in self.forms(len(self.rows.ids())).values())
+        known = self.rows.own or self.rows.start
+        return len(self.rows.ids()) * sum(stack[0].nbytes for stack in known.values())
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that train here while rows are lent, else of this process."""
@@ -120,7 +121,9 @@ class ClientBank(nn.Module):
             source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
             for block in _blocks(source) if source.is_floating_point() else ():
                 with torch.autocast(source.device.type, enabled=False):  # mixed precision must not apply to mixes
-                    target[senders.receivers, block] = senders.weights.to(source) @ senders.rows(source[:, block])
+                    target[senders.receivers, block] = senders.weights.to(source, non_blocking=True) @ senders.rows(
+                        source[:, block]
+                    )
 
     @torch.no_grad()
     def mix_held(self, matrix: Tensor, names: Iterable[str], masks: str, ids: Tensor | None = None) -> None:
@@ -137,7 +140,7 @@ class ClientBank(nn.Module):
         senders = Senders(matrix, ids)
         for name in sorted(names):
             stack, mask = self._matrix(name), self._matrix(f"{masks}.{name}")
-            weights = senders.weights.to(stack)
+            weights = senders.weights.to(stack, non_blocking=True)
             for block in _blocks(stack):
                 rows, held = senders.rows(stack[:, block]), senders.rows(mask[:, block])
                 with torch.autocast(stack.device.type, enabled=False):
@@ -264,21 +267,17 @@ class ClientBank(nn.Module):
         mine = ids % processes.count() == processes.rank()
         self.rows.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
 
-    def forms(self, number: int) -> Tree:
-        """Tensors without content, of the names, shapes and types of so many rows, ``[number, ...]``."""
-        known = self.rows.own or self.rows.start
-        return {name: stack.new_empty(number, *stack.shape[1:], device="meta") for name, stack in known.items()}
-
-    def expected(self, checkpoint: dict[str, Any]) -> Tree:
-        """What ``save`` has put into a checkpoint: tensors without content, by their names there.
+    def forms(self, checkpoint: dict[str, Any]) -> Tree:
+        """Tensors without content, of the names, shapes and types that the rows in a checkpoint have.
 
         Raises:
             PflError: If the checkpoint says wrongly whose rows it has, or what the others start with.
         """
-        number = check_ids(checkpoint)
+        known, number = self.rows.own or self.rows.start, check_ids(checkpoint)
+        row = {name: torch.empty(stack.shape[1:], dtype=stack.dtype, device="meta") for name, stack in known.items()}
         if CLIENTS in checkpoint:
-            check_tensors(checkpoint, {name: row[0] for name, row in self.forms(1).items()}, (CLIENTS, "start"))
-        return prefixed(CLIENTS, self.forms(number))
+            check_tensors(checkpoint, row, (CLIENTS, "start"))
+        return {f"{CLIENTS}.{name}": tensor.expand(number, *tensor.shape) for name, tensor in row.items()}
 
 
 def _blocks(matrix: Tensor) -> Iterator[slice]:

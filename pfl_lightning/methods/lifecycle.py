@@ -294,6 +294,6 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         for part in (self.network, self.clients, self.own_loss):
             if floats and isinstance(part, nn.Module):
                 part.to(floats[0])
-        check_tensors(checkpoint, {**self.state_dict(), **self.clients.expected(checkpoint)})
+        check_tensors(checkpoint, {**self.state_dict(), **self.clients.forms(checkpoint)})
         self.clients.load(checkpoint)
         check_optimizer_state(checkpoint, list(self.network.parameters()))

@@ -128,7 +128,7 @@ class PrivateWeightedSum(WeightedSum):
             for name in sorted(self.received.keys() & total.keys()):
                 generator = torch.Generator().manual_seed(seed_of(*self.key, "noise", name))
                 noise = torch.randn(total[name].shape, generator=generator, dtype=torch.float64)
-                total[name] = total[name] + (deviation * noise).to(total[name])
+                total[name] = total[name] + (deviation * noise).to(total[name], non_blocking=True)
         return total
 
 
