@@ -2,6 +2,7 @@ import sys
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import method_of
@@ -29,10 +30,10 @@ class CostNote(pl.Callback):
         training, evaluation = method.training_cost(cohort), method.evaluation_cost().visits
         steps, visits, evaluated = (int(each.sum()) for each in (training.steps, training.visits, evaluation))
         if steps >= STEPS or visits + evaluated >= VISITS:
-            sys.stderr.write(
-                f"pfl: note: a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an "
+            _say(
+                f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an "
                 f"evaluation takes {evaluated:,} samples of {len(evaluation):,} clients (each epoch counts); "
-                "data.max_samples limits those of a client\n"
+                "data.max_samples limits those of a client"
             )
 
     @staticmethod
@@ -40,6 +41,9 @@ class CostNote(pl.Callback):
         counts = torch.cat([table.counts for table in data.tables.values()])
         if data.max_samples is not None and counts.max() == data.max_samples:
             kept, there = int(counts.sum()), len(data.tables["train"].samples.targets)
-            sys.stderr.write(
-                f"pfl: note: data.max_samples: {data.max_samples} keeps {kept:,} of {there:,} samples; null keeps all\n"
-            )
+            _say(f"data.max_samples: {data.max_samples} keeps {kept:,} of {there:,} samples; null keeps all")
+
+
+@rank_zero_only
+def _say(note: str) -> None:
+    sys.stderr.write(f"pfl: note: {note}\n")

@@ -67,6 +67,8 @@ class RunSummary(pl.Callback):
             self._print_judged(trainer, pl_module, "val")
 
     def _print_judged(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
+        if not trainer.is_global_zero:
+            return
         console = Console()
         self._print_tables(console, trainer, pl_module, split)
         if trainer.ckpt_path:

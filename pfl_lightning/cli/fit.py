@@ -201,12 +201,7 @@ class PflCLI(LightningCLI):
         return folder or RunFolder(cast(Path, path))
 
     def _prepare_data(self) -> None:
-        """Load and split the data; one process of each machine downloads what is missing."""
-        waits = self.crew is not None and self.crew.local_rank > 0
-        for is_turn in (not waits, waits):
-            if is_turn:
-                self.datamodule.prepare_data()
-            processes.gathered(None)
+        """Load and split the data, and refuse others than a checkpoint's or another machine's."""
         self.datamodule.setup(self.subcommand)
         self.check_data()
         if processes.count() > 1:
@@ -250,9 +245,8 @@ class PflCLI(LightningCLI):
             callbacks += [self.folder, *(table for table in kwargs["logger"] if isinstance(table, MetricsTable))]
         if self.subcommand != "fit" and self.resume:
             callbacks += [EvaluationTable(self.resume.run), OrderlyEnd()]
-        speaks = self.speaks and processes.rank() == 0
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
-        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if speaks else ())))]
+        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ())))]
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**kwargs)
