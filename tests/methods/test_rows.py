@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.methods import Ditto, FedRep, load_method, rows
+from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method, rows
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.rows import Rows
 from pfl_lightning.models import MLP
@@ -178,7 +178,7 @@ def run(ragged_data, fit, tmp_path, monkeypatch):
     return train
 
 
-@pytest.mark.parametrize("kind", [FedRep, Ditto])
+@pytest.mark.parametrize("kind", [FedRep, FedRoD, Ditto])
 @pytest.mark.parametrize("double", [False, True])
 def test_a_run_with_growing_rows_is_that_with_whole_ones_bit_for_bit(kind, double, run):
     torch.set_default_dtype(torch.float64 if double else torch.float32)
