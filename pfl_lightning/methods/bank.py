@@ -50,7 +50,7 @@ class ClientBank(nn.Module):
     def nbytes(self) -> int:
         """Bytes of the rows of this process."""
         known = self.rows.own or self.rows.start
-        return len(self.rows.ids()) * sum(stack[0].nbytes for stack in known.values())
+        return len(self.rows.ids()) * sum(stack.shape[1:].numel() * stack.element_size() for stack in known.values())
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that train here while rows are lent, else of this process."""

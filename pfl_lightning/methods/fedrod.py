@@ -1,6 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from pfl_lightning.bounds import PositiveInt
@@ -59,7 +60,8 @@ class FedRoD(Method):
 
     def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Personal heads of zeros (``personal.*``)."""
-        heads = {name: t.new_zeros(num_clients, *t.shape) for name, t in select(tensors, self.parts["head"]).items()}
+        zeros = {name: torch.zeros_like(t) for name, t in select(tensors, self.parts["head"]).items()}
+        heads = {name: zero.expand(num_clients, *zero.shape) for name, zero in zeros.items()}
         return {**super().at_first(tensors, num_clients, seed), **prefixed("personal", heads)}
 
     def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

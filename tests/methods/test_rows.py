@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.methods import Ditto, FedRep, load_method, rows
+from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method, rows
 from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.methods.rows import Rows
 from pfl_lightning.models import MLP
@@ -83,6 +83,18 @@ def test_rows_can_change_their_type_at_any_time(begun, unset):
     assert torch.equal(clients.read("w", ids)[1:], before[1:].double())
 
 
+def test_a_process_has_the_rows_of_its_clients(unset, monkeypatch):
+    monkeypatch.setattr(rows.processes, "count", lambda: 3)
+    monkeypatch.setattr(rows.processes, "rank", lambda: 1)
+    clients = Rows({"w": START.expand(8, 3)})  # of which it has 1, 4 and 7
+    clients.write({"w": torch.eye(3)[:2]}, torch.tensor([7, 1]))
+    assert clients.read("w", torch.tensor([1, 4, 7])).tolist() == [[0, 1, 0], START.tolist(), [1, 0, 0]]
+    ids, changed = clients.changed_rows()
+    assert ids.tolist() == [1, 7]
+    assert changed["w"].tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert clients.fill()["w"].tolist() == [[0, 1, 0], START.tolist(), [1, 0, 0]]
+
+
 def test_rows_that_differ_from_the_start_on_take_their_memory_at_once(unset):
     clients = Rows({"w": torch.eye(3)})
     clients.begin()
@@ -92,11 +104,11 @@ def test_rows_that_differ_from_the_start_on_take_their_memory_at_once(unset):
 
 @pytest.mark.skipif(not STATE.exists(), reason="only Linux tells the memory of a process in this way")
 def test_a_million_rows_take_the_memory_of_those_that_change():
-    clients = Rows({"w": torch.ones(2_000).expand(1_000_000, 2_000)})  # 8 GB
+    clients = Rows({"w": torch.ones(500).expand(1_000_000, 500)})  # 2 GB
     before = resident()
     ids = torch.arange(0, 1_000_000, 10_007)
-    clients.write({"w": torch.zeros(len(ids), 2_000)}, ids)
-    assert clients.read("w", torch.arange(10_006, 10_009)).sum(1).tolist() == [2_000, 0, 2_000]
+    clients.write({"w": torch.zeros(len(ids), 500)}, ids)
+    assert clients.read("w", torch.arange(10_006, 10_009)).sum(1).tolist() == [500, 0, 500]
     assert resident() - before < 100e6
 
 
@@ -166,7 +178,7 @@ def run(ragged_data, fit, tmp_path, monkeypatch):
     return train
 
 
-@pytest.mark.parametrize("kind", [FedRep, Ditto])
+@pytest.mark.parametrize("kind", [FedRep, FedRoD, Ditto])
 @pytest.mark.parametrize("double", [False, True])
 def test_a_run_with_growing_rows_is_that_with_whole_ones_bit_for_bit(kind, double, run):
     torch.set_default_dtype(torch.float64 if double else torch.float32)
