@@ -62,7 +62,7 @@ def seconds_of_a_round(name: str, repeats: int) -> float:
 
 
 def bank(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Sequence[PositiveInt] = (1, 2, 4)) -> None:
-    """Measure a bank of LeNets that have all changed: memory, and lending the rows of a cohort.
+    """Measure a bank of classical LeNets that have all changed: memory, and lending the rows of a cohort.
 
     Args:
         clients: Number of clients.
@@ -77,7 +77,7 @@ def bank(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Seque
 
 def use_of_a_bank(clients: int, cohort: int) -> tuple[float, float, float]:
     """Bytes that a process needs for a bank, seconds to lend the rows of a cohort and take them back, bytes sent."""
-    network, before = LeNet5(CIFAR_LIKE, 10), _resident()
+    network, before = LeNet5(CIFAR_LIKE, 10, channels=(6, 16), hidden=(120, 84)), _resident()
     held = ClientBank({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
     held.stacks(held.names)
     memory, ids = _resident() - before, torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
