@@ -201,12 +201,7 @@ class PflCLI(LightningCLI):
         return folder or RunFolder(cast(Path, path))
 
     def _prepare_data(self) -> None:
-        """Load and split the data; one process of each machine downloads what is missing."""
-        waits = self.crew is not None and self.crew.local_rank > 0
-        for is_turn in (not waits, waits):
-            if is_turn:
-                self.datamodule.prepare_data()
-            processes.gathered(None)
+        """Load and split the data, and refuse others than a checkpoint's or another machine's."""
         self.datamodule.setup(self.subcommand)
         self.check_data()
         if processes.count() > 1:

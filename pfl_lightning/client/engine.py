@@ -142,7 +142,7 @@ class Engine:
         backend = self.backend(part(self.network, frozen), own)
         size = backend.tile_size(list(own.values()))
         losses = []
-        for start, tile in examples.split(size):
+        for start, tile in examples.split(size, even=examples.ids.device.type == "cpu"):
             rows = {name: stack[start : start + len(tile)] for name, stack in own.items()}
             received = params.rows(start, start + len(tile))
             losses.append(self._train_tile(backend, frozen, tile, received, rows, phase, key))

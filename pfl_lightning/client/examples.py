@@ -9,6 +9,8 @@ from torch import Tensor
 
 from pfl_lightning.seeding import Key, permutations
 
+ENOUGH = 10  # clients of a piece: with fewer, what each piece costs outweighs padding
+
 
 class Transform(Protocol):
     """Turns raw samples into network inputs, a whole batch at a time, on the device of the batch."""
@@ -141,10 +143,21 @@ class Examples:
         positions = permutations(key, self.ids, self.device_counts, self.longest, size)
         return replace(self, index=self.index.gather(1, positions), counts=self.counts.clamp(max=size))
 
-    def split(self, size: int) -> Iterator[tuple[int, "Examples"]]:
-        """Split into pieces of at most ``size`` clients; yields the start of each piece, and the piece."""
-        for start in range(0, len(self), size):
-            yield start, self.rows(start, start + size)
+    def split(self, size: int, even: bool = False) -> Iterator[tuple[int, "Examples"]]:
+        """Split into pieces of at most ``size`` clients; yields the start of each piece, and the piece.
+
+        Args:
+            size: Number of clients in a piece.
+            even: Whether a piece ends before the first client that has less than half of the examples of its largest,
+                once it has ``ENOUGH`` clients; for clients in the order of ``largest_first``.
+        """
+        start = 0
+        while start < len(self):
+            counts = self.counts[start : start + size]
+            alike = int((2 * counts >= counts[0]).sum()) if even else len(counts)
+            clients = min(max(alike, ENOUGH), len(counts))
+            yield start, self.rows(start, start + clients)
+            start += clients
 
     def windows(self, size: int) -> Iterator[tuple[Tensor | slice, "Examples"]]:
         """Cut the examples into batches, without the clients that have none left.

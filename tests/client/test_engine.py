@@ -104,6 +104,22 @@ def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform,
             assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
 
 
+@pytest.mark.parametrize("part", ["head", "all"])
+def test_a_ragged_cohort_in_several_tiles_is_what_the_sequential_backend_does(part):
+    counts = (*[40] * 10, 19, *[8] * 10, 3)
+    tiles = [len(tile) for _, tile in examples_of(counts=counts).split(len(counts), even=True)]
+    assert tiles == [10, 10, 2], "each but the last has enough clients"
+    network, examples = MLP((1, 16, 16), 3, hidden=(6,)), examples_of(counts=counts)
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    phase = Phase(names(network, part), epochs=2, batch_size=4, lr=0.1, momentum=0.5)
+    (one, losses), (other, others) = (
+        Engine(network, backend).train(examples, params, phase, KEY) for backend in ("sequential", "auto")
+    )
+    torch.testing.assert_close(losses, others)
+    for name in phase.moves:
+        torch.testing.assert_close(one.own[name], other.own[name], rtol=0, atol=1e-12)
+
+
 def test_training_leaves_its_arguments_and_the_network_alone():
     network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(4,))
     params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})

@@ -46,6 +46,18 @@ def test_a_few_examples_of_each_client_are_drawn_without_padding():
     assert alone.targets(alone.positions)[alone.present].tolist() == seen[0][8:], "whatever others are there"
 
 
+def test_even_pieces_of_enough_clients_hold_none_with_less_than_half_of_the_largest():
+    examples = cohort((9, 8, *[5] * 10, 4, 3, *[2] * 8, 1))
+
+    def pieces(size, even):
+        return [(start, piece.counts.tolist()) for start, piece in examples.split(size, even)]
+
+    assert pieces(15, even=False) == [(0, [9, 8, *[5] * 10, 4, 3, 2]), (15, [*[2] * 7, 1])]
+    assert pieces(15, even=True) == [(0, [9, 8, *[5] * 10]), (12, [4, 3, *[2] * 8]), (22, [1])]
+    assert pieces(11, even=True) == [(0, [9, 8, *[5] * 9]), (11, [5, 4, 3, *[2] * 7]), (21, [2, 1])], "10 are enough"
+    assert [piece.longest for _, piece in examples.split(15, even=True)] == [9, 4, 1]
+
+
 def test_windows_hold_every_example_once_and_nobody_who_has_none_left():
     examples, seen = cohort(), [[] for _ in range(4)]
     for there, some in examples.windows(4):
