@@ -75,7 +75,7 @@ class Lifeline:
         self.place = place
         self._ending: Ending | None = None
         self._heard = Event()
-        self._said = False
+        self._said = self._closed = False
         self._others: dict[int, Connection] = {}
         self._store = _store(place, seconds)  # kept, since the process group will use it too
         if place.rank == 0:
@@ -92,6 +92,7 @@ class Lifeline:
 
     def close(self, ending: Ending) -> None:
         """Tell the others how this process ends; the first one says itself what there is to say."""
+        self._closed = True  # the others may be gone from now on
         ending = ending._replace(line="") if self.place.rank == 0 else ending
         for other in list(self._others.values()):
             _send(other, ending)
@@ -148,7 +149,7 @@ class Lifeline:
         except (EOFError, OSError):
             code, line = 1, f"{name} {GONE}"
         del self._others[rank]
-        if code and self._ending is None:
+        if code and not self._closed and self._ending is None:
             self._ending = Ending(code, line if self.place.rank == (rank == 0) else "")
             self.close(Ending(code))
             self._heard.set()

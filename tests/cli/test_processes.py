@@ -144,7 +144,7 @@ def test_an_error_in_one_process_ends_all_with_one_line(rank, tmp_path):
 
 @pytest.mark.slow
 def test_torchrun_starts_a_run(straight, tmp_path):
-    launcher = ["torch.distributed.run", "--nproc_per_node=2", "--master_port=0", "-m", "pfl_lightning"]
+    launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "pfl_lightning"]
     process = started(tmp_path, *launcher, *FIT, TWO)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
