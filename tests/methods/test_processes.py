@@ -24,8 +24,9 @@ def numbers(checkpoint):
 
 
 def movement(before, after):
-    """The largest change of a number."""
-    return max(float((after[key] - t).abs().max()) for key, t in before.items() if t.is_floating_point() and t.numel())
+    """The largest change of a number; of tensors without their zeros, those of as many numbers."""
+    pairs = [(tensor, after[key]) for key, tensor in before.items() if tensor.is_floating_point()]
+    return max(float((new - old).abs().max()) for old, new in pairs if old.shape == new.shape and old.numel())
 
 
 def table(folder, name, file):
