@@ -9,7 +9,7 @@ from methods.test_contract import METHODS
 
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
-TOLERANCE = {"float64": 1e-12, "float32": 1e-6}  # of what the last rounds have changed
+TOLERANCE = {"float64": 1e-12, "float32": 3e-6}  # of what the last of three rounds has changed
 
 
 def content(folder, name, file="last.ckpt"):
