@@ -119,7 +119,7 @@ class ClientBank(nn.Module):
         senders = Senders(matrix, ids)
         for name in sorted(names):
             source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
-            for block in _blocks(source) if source.is_floating_point() else ():
+            for block in self._blocks(source) if source.is_floating_point() else ():
                 with torch.autocast(source.device.type, enabled=False):  # mixed precision must not apply to mixes
                     target[senders.receivers, block] = senders.weights.to(source, non_blocking=True) @ senders.rows(
                         source[:, block]
@@ -141,7 +141,7 @@ class ClientBank(nn.Module):
         for name in sorted(names):
             stack, mask = self._matrix(name), self._matrix(f"{masks}.{name}")
             weights = senders.weights.to(stack, non_blocking=True)
-            for block in _blocks(stack):
+            for block in self._blocks(stack):
                 rows, held = senders.rows(stack[:, block]), senders.rows(mask[:, block])
                 with torch.autocast(stack.device.type, enabled=False):
                     share = weights @ held.to(stack)
@@ -162,7 +162,7 @@ class ClientBank(nn.Module):
         products = torch.zeros(clients, clients, dtype=torch.float64)
         for matrix in map(self._matrix, names):
             products = products.to(matrix.device)
-            for block in _blocks(matrix):
+            for block in self._blocks(matrix):
                 rows = matrix[:, block].double()
                 products[own] += rows @ everyone(rows, clients).T
         return processes.total({"": products})[""]
@@ -182,7 +182,7 @@ class ClientBank(nn.Module):
         distances = []
         for name, mean in self.mean(names, ids).items():
             matrix, center = self._matrix(name), mean.flatten()
-            parts = (matrix[:, block][places] - center[block] for block in _blocks(matrix))
+            parts = (matrix[:, block][places] - center[block] for block in self._blocks(matrix))
             distances += [torch.linalg.vector_norm(part) / clients**0.5 for part in parts]
         return processes.total({"": torch.stack(distances).double().square().sum()})[""]
 
@@ -194,7 +194,7 @@ class ClientBank(nn.Module):
         for name in sorted(names):
             stack, matrix = self.stack(name), self._matrix(name)
             dtype = stack.dtype if stack.is_floating_point() else torch.get_default_dtype()
-            parts = [matrix[:, block][places].sum(0, dtype=dtype) for block in _blocks(matrix)]
+            parts = [matrix[:, block][places].sum(0, dtype=dtype) for block in self._blocks(matrix)]
             sums[name] = torch.cat(parts).view(stack.shape[1:])
         return {name: total / clients for name, total in processes.total(sums).items()}
 
@@ -211,6 +211,13 @@ class ClientBank(nn.Module):
         """A view of the rows of this process as a matrix, ``[own clients, entries]``."""
         stack = self.stack(name)
         return stack.view(len(stack), prod(stack.shape[1:]))
+
+    def _blocks(self, matrix: Tensor) -> Iterator[slice]:
+        """Parts of the columns of a matrix that are worked on at once, the same in all processes."""
+        few = matrix.is_cpu and processes.count() == 1  # larger ones take fewer messages
+        size, rows = CPU_BLOCK_BYTES if few else DEVICE_BLOCK_BYTES, -(-self.rows.clients // processes.count())
+        width = max(1, size // (matrix.element_size() * rows))
+        return (slice(start, start + width) for start in range(0, matrix.shape[1], width))
 
     def _places(self, ids: Tensor | None) -> slice | Tensor:
         """Where those of some clients, or of all, that this process has are among its rows."""
@@ -278,11 +285,3 @@ class ClientBank(nn.Module):
         if CLIENTS in checkpoint:
             check_tensors(checkpoint, row, (CLIENTS, "start"))
         return {f"{CLIENTS}.{name}": tensor.expand(number, *tensor.shape) for name, tensor in row.items()}
-
-
-def _blocks(matrix: Tensor) -> Iterator[slice]:
-    """Parts of the columns of a matrix, ``[clients, entries]``, that are worked on at once."""
-    few = matrix.is_cpu and processes.count() == 1  # larger ones take fewer messages
-    size = CPU_BLOCK_BYTES if few else DEVICE_BLOCK_BYTES
-    width = max(1, size // (matrix.element_size() * max(1, len(matrix))))
-    return (slice(start, start + width) for start in range(0, matrix.shape[1], width))
