@@ -4,6 +4,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 
+from pfl_lightning import processes
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import method_of
 
@@ -27,12 +28,15 @@ class CostNote(pl.Callback):
         cohort = data.make_round(method.clock.rounds).examples.to(method.device)
         if not len(cohort):  # all uploads of the first round are lost
             return
-        training, evaluation = method.training_cost(cohort), method.evaluation_cost().visits
-        steps, visits, evaluated = (int(each.sum()) for each in (training.steps, training.visits, evaluation))
+        training, own = method.training_cost(cohort), method.evaluation_cost().visits
+        evaluation = processes.total({"samples": own.sum(), "clients": torch.tensor(len(own))})
+        steps, visits, evaluated = (
+            int(each.sum()) for each in (training.steps, training.visits, evaluation["samples"])
+        )
         if steps >= STEPS or visits + evaluated >= VISITS:
             _say(
                 f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an "
-                f"evaluation takes {evaluated:,} samples of {len(evaluation):,} clients (each epoch counts); "
+                f"evaluation takes {evaluated:,} samples of {int(evaluation['clients']):,} clients (each epoch counts); "
                 "data.max_samples limits those of a client"
             )
 
