@@ -31,12 +31,12 @@ class CostNote(pl.Callback):
         training, own = method.training_cost(cohort), method.evaluation_cost().visits
         evaluation = processes.total({"samples": own.sum(), "clients": torch.tensor(len(own))})
         steps, visits, evaluated = (
-            int(each.sum()) for each in (training.steps, training.visits, evaluation["samples"])
+            int(n) for n in (training.steps.sum(), training.visits.sum(), evaluation["samples"])
         )
         if steps >= STEPS or visits + evaluated >= VISITS:
             _say(
-                f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an "
-                f"evaluation takes {evaluated:,} samples of {int(evaluation['clients']):,} clients (each epoch counts); "
+                f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an evaluation takes "
+                f"{evaluated:,} samples of {int(evaluation['clients']):,} clients (each epoch counts); "
                 "data.max_samples limits those of a client"
             )
 
