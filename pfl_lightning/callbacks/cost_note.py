@@ -36,7 +36,7 @@ class CostNote(pl.Callback):
         if steps >= STEPS or visits + evaluated >= VISITS:
             _say(
                 f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an evaluation takes "
-                f"{evaluated:,} samples of {int(evaluation['clients']):,} clients (each epoch counts); "
+                f"{evaluated:,} samples of {judged:,} clients (each epoch counts); "
                 "data.max_samples limits those of a client"
             )
 
