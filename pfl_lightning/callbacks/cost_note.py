@@ -30,9 +30,8 @@ class CostNote(pl.Callback):
             return
         training, own = method.training_cost(cohort), method.evaluation_cost().visits
         evaluation = processes.total({"samples": own.sum(), "clients": torch.tensor(len(own))})
-        steps, visits, evaluated = (
-            int(n) for n in (training.steps.sum(), training.visits.sum(), evaluation["samples"])
-        )
+        steps, visits = int(training.steps.sum()), int(training.visits.sum())
+        evaluated, judged = int(evaluation["samples"]), int(evaluation["clients"])
         if steps >= STEPS or visits + evaluated >= VISITS:
             _say(
                 f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an evaluation takes "
