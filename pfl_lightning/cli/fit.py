@@ -150,9 +150,9 @@ class PflCLI(LightningCLI):
         """Find the checkpoint before anything is built, and refuse what a resumed run cannot change."""
         config = self.config[self.subcommand] if self.subcommand else self.config
         check_settings(config)
+        self._join(config)
         if self.subcommand is None:  # nothing is trained or resumed
             return
-        self._join(config)
         if config.ckpt_path is None:
             if self.subcommand != "fit":
                 raise PflError(f"pfl {self.subcommand}: a run is missing; allowed: its folder, or a checkpoint of it")
@@ -181,7 +181,7 @@ class PflCLI(LightningCLI):
         elif not is_alone(config.trainer):
             key = "devices" if config.trainer.num_nodes == 1 else "num_nodes"
             what = f"trainer.{key}: {config.trainer[key]} is not possible in a program"
-            raise PflError(f"{what}; allowed: 1, or pfl {self.subcommand} on the command line")
+            raise PflError(f"{what}; allowed: 1, or pfl {self.subcommand or 'fit'} on the command line")
         if processes.count() > 1:
             settings = flat(plain(self._parser(self.subcommand), self.written(config)))
             versions = {"pfl_lightning": pfl_lightning.__version__, "torch": torch.__version__}

@@ -9,7 +9,7 @@ from methods.test_contract import METHODS
 
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
-TOLERANCE = {"float64": 1e-12, "float32": 3e-6}  # of what the last of three rounds has changed
+TOLERANCE = {"float64": 1e-12, "float32": 1e-6}  # of what the last round has changed; in float32 also of the number
 
 
 def content(folder, name, file="last.ckpt"):
@@ -38,14 +38,11 @@ def assert_equal_runs(one, other, name, dtype):
     straight, shared = (content(folder, name) for folder in (one, other))
     for entry in ("clock", "ledger", "sums"):
         assert straight[entry] == shared[entry], (name, entry)
-    expected, found = numbers(straight), numbers(shared)
+    expected, found, exact = numbers(straight), numbers(shared), dtype == "float64"
     assert expected.keys() == found.keys()
     atol = TOLERANCE[dtype] * movement(numbers(content(one, name, "previous.ckpt")), expected)
     for key, tensor in expected.items():
-        torch.testing.assert_close(
-            found[key], tensor, atol=atol, rtol=0, msg=lambda said, key=key: f"{name} {key} {said}"
-        )
-    exact = dtype == "float64"
+        torch.testing.assert_close(found[key], tensor, atol=atol, rtol=0 if exact else TOLERANCE[dtype])
     assert (one / name / "clients.csv").read_text() == (other / name / "clients.csv").read_text() or not exact
     for cells, row in zip(table(one, name, "metrics.csv"), table(other, name, "metrics.csv"), strict=True):
         assert row == pytest.approx(cells, rel=1e-9 if exact else 1e-4, nan_ok=True), name
@@ -56,8 +53,8 @@ def assert_equal_runs(one, other, name, dtype):
     [
         (2, 6, "float64", QUICK),
         pytest.param(2, 6, "float64", METHODS, marks=pytest.mark.slow),
-        pytest.param(2, 6, "float32", SOME, marks=pytest.mark.slow),
-        pytest.param(3, 7, "float64", SOME, marks=pytest.mark.slow),
+        pytest.param(2, 6, "float32", QUICK, marks=pytest.mark.slow),
+        pytest.param(3, 7, "float64", QUICK, marks=pytest.mark.slow),
         pytest.param(3, 2, "float64", SOME, marks=pytest.mark.slow),
     ],
     ids=["quick", "every method", "float32", "three", "fewer clients than processes"],
@@ -71,9 +68,9 @@ def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp
 
 @pytest.mark.slow
 def test_a_run_continues_on_another_number_of_processes(tmp_path):
-    run_together(1, tmp_path / "straight", 4, 6, "float64", "", *SOME)
+    run_together(1, tmp_path / "straight", 4, 6, "float64", "", *QUICK)
     for rounds, count in enumerate((1, 3, 2), start=2):
         before = "" if rounds == 2 else tmp_path / "resumed"
-        run_together(count, tmp_path / "resumed", rounds, 6, "float64", before, *SOME)
-    for name in SOME:
+        run_together(count, tmp_path / "resumed", rounds, 6, "float64", before, *QUICK)
+    for name in QUICK:
         assert_equal_runs(tmp_path / "straight", tmp_path / "resumed", name, "float64")
