@@ -4,6 +4,8 @@ BIN = .venv/bin
 LOWEST = .venv-lowest/bin
 OTHERS = pfl_lightning tests/callbacks tests/cli tests/client tests/data tests/metrics tests/models tests/report tests/test_dependencies.py tests/test_experiment.py tests/test_files.py
 
+SINGLE = --ignore tests/data/test_sharing.py $(foreach name,crew lifeline processes,--ignore tests/cli/test_$(name).py)  # of several processes: not tried
+
 .PHONY: quickstart test test-lowest install lint clean
 
 quickstart: install  ## set up and run the main job
@@ -13,7 +15,7 @@ test: lint  ## set up and run all checks, the slow ones too if CI is set
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 $(if $(CI),,-m "not slow")
 
 test-lowest: .venv-lowest/installed  ## test what calls other libraries with the lowest versions that pyproject.toml allows
-	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 -m "not slow" $(OTHERS)
+	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 -m "not slow" $(SINGLE) $(OTHERS)
 
 lint: install
 	$(BIN)/ruff check .
