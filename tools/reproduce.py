@@ -33,7 +33,7 @@ from reproduction.fedmac.runs import PairName as FedMacPair
 from reproduction.runs import Place, Scale
 from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
 from reproduction.srpfl.figures import Place as SRPFLPlace
-from reproduction.srpfl.linear import linear_claims
+from reproduction.srpfl.linear_claims import linear_claims
 
 from pfl_lightning.cli.console import complain, keep_quiet
 from pfl_lightning.errors import PflError
