@@ -54,7 +54,7 @@ class Result(NamedTuple):
     def cells(self) -> tuple[str, str]:
         """Both as texts."""
         first = self.diverged.min()
-        return ("-" if np.isnan(self.accuracy).any() else spread(self.accuracy)), f"{first:g}" if first < inf else "-"
+        return accuracy_text(self.accuracy), f"{first:g}" if first < inf else "-"
 
 
 def search_rates(places: Sequence[Place]) -> None:
@@ -101,23 +101,39 @@ def result(place: Place, method: str, model: str, rate: float, variant: str = US
         rate: The rate.
         variant: One of ``VARIANTS``.
     """
-    try:
-        runs = runs_of(experiment(place, variant), Sweep((method,), {"model.lr": (rate,)}).names[0])
-    except (PflError, ValueError):  # a run without an evaluation, or not even a folder
-        return Result(np.array([nan]), np.array([1.0]))
-    return Result(np.array([last_accuracy(run, model) for run in runs]), np.array([*map(first_diverged, runs)]))
+    runs = found_runs(experiment(place, variant), Sweep((method,), {"model.lr": (rate,)}).names[0])
+    return Result(
+        np.array([last_accuracy(run, model, "val") for run in runs]), np.array([first_diverged(run) for run in runs])
+    )
 
 
-def last_accuracy(run: Run, model: str) -> float:
-    """Mean accuracy of the clients in % on validation samples after the last round; nan if there was none."""
-    last = run.settings["trainer.max_steps"]
-    if run.rounds[-1] < last:
+def found_runs(trials: Experiment, name: str) -> list[Run | None]:
+    """The runs in a folder of a sweep, one per seed; None for one that was stopped before its first evaluation."""
+    found: list[Run | None] = []
+    for seed in trials.seeds:
+        try:
+            found += runs_of(trials._replace(seeds=[seed]), name)
+        except (PflError, ValueError):  # a run without an evaluation, or not even a folder
+            found.append(None)
+    return found
+
+
+def last_accuracy(run: Run | None, model: str, split: str) -> float:
+    """Mean accuracy of the clients in % on a split after the last round; nan for a run that was stopped before."""
+    if run is None or run.rounds[-1] < run.settings["trainer.max_steps"]:
         return nan
-    return float(100 * run.clients["val", model, last].scores(run.quantity).mean())
+    return float(100 * run.clients[split, model, int(run.rounds[-1])].scores(run.quantity).mean())
 
 
-def first_diverged(run: Run) -> float:
+def accuracy_text(accuracy: Floats) -> str:
+    """Mean and spread over the seeds; a dash if a run was stopped."""
+    return "-" if np.isnan(accuracy).any() else spread(accuracy)
+
+
+def first_diverged(run: Run | None) -> float:
     """First round with a training loss above that of guessing, or none at all; inf if there is no such round."""
+    if run is None:
+        return 1.0
     rounds = [at for at, loss in run.logged["train/loss"].items() if not loss <= CHANCE]
     stopped = [] if run.rounds[-1] == run.settings["trainer.max_steps"] else [max(run.logged["train/loss"]) + 1]
     return float(min(rounds + stopped, default=inf))
@@ -126,7 +142,7 @@ def first_diverged(run: Run) -> float:
 def chosen(searched: Sequence[Result]) -> float:
     """The largest of ``RATES`` whose mean accuracy is at most ``TIED`` points below the best; no run may have stopped."""
     means = np.array([found.accuracy.mean() for found in searched])
-    return max(rate for rate, mean in zip(RATES, means, strict=True) if mean >= np.nanmax(means) - TIED)
+    return max((rate for rate, mean in zip(RATES, means, strict=True) if mean >= np.nanmax(means) - TIED), default=nan)
 
 
 def rates_table(data: str, searched: Mapping[tuple[str, str], Sequence[Result]]) -> str:
