@@ -194,8 +194,8 @@ def rank_sums(shuffled, seeds):
 def test_a_random_order_of_the_fastest_weakens_the_coupling_of_speed_and_class():
     # sums of the ranks 0 to 29, 30 to 59, 60 to 99, whatever the seed
     assert np.unique(rank_sums(0.0, 3), axis=0).tolist() == [[435, 1335, 3180]]
-    # the slowest 20 stay in the last group: 80 + ... + 99 = 1790; all others are any of the ranks 0 to 79, of mean 39.5.
-    # Such a sum of 30 has a standard deviation of 101, its mean over 400 seeds one of 5
+    # the slowest 20 stay in the last group: 80 + ... + 99 = 1790; the others have any of the ranks 0 to 79, of mean
+    # 39.5. Such a sum of 30 has a standard deviation of 101, its mean over 400 seeds one of 5
     np.testing.assert_allclose(rank_sums(0.8, 400).mean(0), [1185, 1185, 790 + 1790], atol=25)
     # any of the ranks 0 to 99, of mean 49.5: standard deviations of at most 142 and 7
     np.testing.assert_allclose(rank_sums(1.0, 400).mean(0), [1485, 1485, 1980], atol=35)
