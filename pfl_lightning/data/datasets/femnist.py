@@ -22,7 +22,7 @@ RECIPE = (
 
 
 class FEMNIST(FederatedDataModule):
-    """LEAF's FEMNIST: handwritten characters, 28 x 28 grey pixels, black on white; every user is a writer.
+    """LEAF's FEMNIST: handwritten characters, 28 x 28 grey pixels; every user is a writer.
 
     The classes are the digits (0 to 9), upper case (10 to 35) and lower case (36 to 61). LEAF's own split of each
     writer's samples is used where there is one. Delta-FL's devices are disjoint: ``test_clients: 0.5``,
@@ -35,12 +35,15 @@ class FEMNIST(FederatedDataModule):
     Differs: Delta-FL computes the means of ``mean_ratio`` on training and test devices separately; here they are over
     all samples.
 
-    Differs: SRPFL reads its letters from NIST's files, at most 4,000 a class; here they are LEAF's.
+    Differs: SRPFL reads its letters from NIST's files, at most 4,000 a class, and its paper is 1; here they are LEAF's,
+    and paper is 0 unless ``background`` is ``white``.
 
     Args:
         classes: Range of classes to use, from the first (inclusive) to the second (exclusive). Default: all 62.
-        normalize: ``none`` for pixels in [0, 1], white is 1; ``mean_ratio`` for pixel / mean - 1 with the mean of that
-            pixel over all samples, as in Delta-FL's code.
+        background: ``black`` makes paper 0 and ink 1, as in MNIST and EMNIST; ``white`` keeps LEAF's pixels, where
+            paper is 1.
+        normalize: ``none`` for pixels in [0, 1]; ``mean_ratio`` for pixel / mean - 1 with the mean of that pixel over
+            all samples, as in Delta-FL's code.
         kwargs: See ``FederatedDataModule``.
 
     Raises:
@@ -54,12 +57,13 @@ class FEMNIST(FederatedDataModule):
     def __init__(
         self,
         classes: tuple[NonNegativeInt, PositiveInt] | None = None,
+        background: Literal["black", "white"] = "black",
         normalize: Literal["none", "mean_ratio"] = "none",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_classes = check_classes(classes, FEMNIST.num_classes)
-        self.classes, self.normalize = classes, normalize
+        self.classes, self.background, self.normalize = classes, background, normalize
         self._means: Tensor | None = None
 
     def prepare_data(self) -> None:
@@ -78,6 +82,8 @@ class FEMNIST(FederatedDataModule):
         """
         train, test = load_leaf(Path(self.root), RECIPE, encode, "femnist", version=1)
         train, test = train.keep(self.classes), test.keep(self.classes) if test else None
+        if self.background == "black":
+            train, test = inverted(train), inverted(test) if test else None
         if self.normalize == "mean_ratio":
             self._means = pixel_means(train.join(test).inputs)
         return train, test
@@ -110,6 +116,11 @@ def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
     if not possible.all():
         raise ValueError(f"pixels of sample {possible.argmin()} are outside [0, 1]")
     return torch.from_numpy(pixels.round().astype(np.uint8)), read_labels(targets, FEMNIST.num_classes)
+
+
+def inverted(samples: LabelledData) -> LabelledData:
+    """The same images with black and white exchanged."""
+    return samples._replace(inputs=255 - samples.inputs)
 
 
 def pixel_means(images: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from pfl_lightning.errors import PflError
 def test_images_labels_and_writers_are_read_back_exactly(tmp_path):
     written = write_femnist(tmp_path)
     names = sorted(written["train"])
-    for split, users in zip(FEMNIST(root=str(tmp_path)).load(), written.values(), strict=True):
+    for split, users in zip(FEMNIST(root=str(tmp_path), background="white").load(), written.values(), strict=True):
         assert (split.inputs.dtype, split.targets.dtype, split.users.dtype) == (torch.uint8, torch.int64, torch.int64)
         for number, name in enumerate(names):
             own = split.users == number
@@ -48,20 +48,32 @@ def three_pixels(tmp_path):
     return tmp_path
 
 
-def test_white_is_one(three_pixels):
-    module = FEMNIST(root=str(three_pixels))
-    train, _ = module.load()
+@pytest.mark.parametrize(
+    ("background", "pixels"),
+    [({}, [0, 0.8, 1, 0]), ({"background": "black"}, [0, 0.8, 1, 0]), ({"background": "white"}, [1, 0.2, 0, 1])],
+)
+def test_ink_is_one_unless_the_background_is_white(three_pixels, background, pixels):
+    module = FEMNIST(root=str(three_pixels), **background)
+    train, test = module.load()
     # 51 / 255 = 0.2
-    assert module.transform()(train.inputs).flatten()[:4].tolist() == pytest.approx([1, 0.2, 0, 1])
+    assert module.transform()(train.inputs).flatten()[:4].tolist() == pytest.approx(pixels)
+    assert module.transform()(test.inputs).flatten()[2].item() == pixels[2]
 
 
 def test_mean_ratio_divides_by_the_mean_of_all_samples(three_pixels):
-    module = FEMNIST(root=str(three_pixels), normalize="mean_ratio")
+    module = FEMNIST(root=str(three_pixels), background="white", normalize="mean_ratio")
     train, test = module.load()
     # the second pixel's mean is (51 + 153) / 2 = 102, so 51 / 102 - 1 and 153 / 102 - 1; black stays finite: 0 - 1
     for split, ratio in ((train, -0.5), (test, 0.5)):
         pixels = module.transform()(split.inputs).flatten()
         assert pixels[:4].tolist() == pytest.approx([0, ratio, -1, 0], abs=1e-6)
+
+
+def test_the_mean_of_mean_ratio_is_that_of_ink_on_a_black_background(three_pixels):
+    module = FEMNIST(root=str(three_pixels), normalize="mean_ratio")
+    train, _ = module.load()
+    # the second pixel's ink is 204 and 102, its mean 153
+    assert module.transform()(train.inputs).flatten()[:3].tolist() == pytest.approx([-1, 204 / 153 - 1, 0], abs=1e-6)
 
 
 def test_classes_are_kept_and_counted_from_zero(three_pixels):
@@ -115,12 +127,12 @@ def test_real_writers_have_their_counts(real):
     assert torch.equal(train.users.unique(), test.users.unique())
 
 
-def test_real_characters_are_black_on_white(real):
+def test_real_characters_are_white_on_black(real):
     images = real[0].inputs
     assert (images.min(), images.max()) == (0, 255)
     # ink is in the middle, the corners are paper
-    assert images[:, 0, 0, 0].float().mean() > 250
-    assert images[:, 0, 10:18, 10:18].float().mean() < 200
+    assert images[:, 0, 0, 0].float().mean() < 5
+    assert images[:, 0, 10:18, 10:18].float().mean() > 55
 
 
 def test_real_letters_satisfy_the_allocation_of_srpfl(real_data):
