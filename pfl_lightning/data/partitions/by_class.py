@@ -50,7 +50,7 @@ class ClassPartition(Partition):
             if number == 0:
                 shares = _held_shares(shares, labels, parts[0])
         if shortages:
-            self.report_repair(", ".join(shortages))
+            self.report_repair(" and ".join(shortages))
         return parts
 
     def report_repair(self, shortage: str) -> None:

@@ -203,7 +203,7 @@ def test_one_warning_counts_clients_with_too_few_samples_and_what_they_lacked(ne
     with pytest.warns() as warned:
         train, test = Poor(shares)(splits, 2, Population(3, np.arange(3) / 1.0, new), rng())
     assert [str(warning.message) for warning in warned] == [
-        f"data.partition: 2 of {who} had fewer than 2 training samples (2 missing), "
+        f"data.partition: 2 of {who} had fewer than 2 training samples (2 missing) and "
         f"2 of {who} had no test sample (2 missing); as many were moved to them"
     ]
     assert [list(map(len, parts)) for parts in (train, test)] == [[2, 2, 2], [1, 1, 1]]
