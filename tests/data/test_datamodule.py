@@ -403,7 +403,8 @@ def test_client_loader_has_the_samples_of_one_client(name, client):
 
 
 def test_client_loader_of_a_client_without_validation_samples_is_empty():
-    module = ready(num_clients=40, partition=Dirichlet(0.1, 1), val_fraction=0.1)
+    with pytest.warns(match="had no training sample"):
+        module = ready(num_clients=40, partition=Dirichlet(0.1, 1), val_fraction=0.1)
     alone = int(module.tables["val"].counts.argmin())
     assert module.tables["val"].counts[alone] == 0
     assert list(module.client_dataloader(alone, "val")) == []
