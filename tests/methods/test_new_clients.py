@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import Models, built
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,21 +19,6 @@ EPOCHS, LR, MOMENTUM, DECAY = 4, 0.05, 0.9, 0.01
 
 def normed(input_shape, num_classes):
     return Network({"fc": nn.Linear(*input_shape, 4), "norm": nn.BatchNorm1d(4), "head": nn.Linear(4, num_classes)})
-
-
-class Models(nn.Module):
-    """The models by which clients are judged, as a metric that keeps them."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = {}
-
-    def measure(self, params):
-        self.params = params
-        return torch.arange(len(next(iter(params.own.values()))))
-
-    def update(self, ids, rows):
-        self.found |= {client: self.params.client(row) for client, row in zip(ids.tolist(), rows.tolist(), strict=True)}
 
 
 def network_body(method):
