@@ -24,6 +24,9 @@ def test_refitting_is_a_plain_loop_from_what_a_client_keeps_in_an_order_of_the_r
         expected, _ = trained(method.network, before, method.parts[part], own, (1, "refit", 2), **rule)
         for name, tensor in expected.items():
             torch.testing.assert_close(found[name], tensor, atol=1e-11, rtol=0)
+    module = method.client(5, "refitted", data)
+    for name, tensor in module.state_dict().items():
+        torch.testing.assert_close(tensor, judged.found[5][name], atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,10 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
     torch.testing.assert_close(body["norm.running_mean"], statistics.mean(0))
 
 
-@pytest.mark.parametrize("make", [FedAvg, Ditto, DePRL])
-def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, ragged_data, fit):
+@pytest.mark.parametrize(
+    ("make", "models"), [(FedAvg, ("refitted", "global")), (Ditto, ("refitted", "global")), (DePRL, ("refitted",))]
+)
+def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, models, ragged_data, fit):
     torch.set_default_dtype(torch.float64)
     network = partial(MLP, hidden=(8, 5))
     method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
@@ -80,6 +82,7 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, ragged_data, fi
     body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
     method.measures["refitted/models"] = judged = Models()
     trainer.test(method, data, verbose=False)
+    assert method.evaluated_models == models
     fresh = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})
     assert not torch.allclose(fresh.fc3.weight, method.network.fc3.weight)
     for client in range(3):
