@@ -40,7 +40,7 @@ def test_real_subset_of_fashion_mnist_has_its_counts(real_data):
 
 @pytest.mark.parametrize("source", [MNIST, FashionMNIST])
 def test_grey_values_are_normalised_by_the_usual_constants(source):
-    # (0 - 0.1307) / 0.3081 and (1 - 0.1307) / 0.3081
+    # black is 0 and white is 1: -0.1307 / 0.3081 and 0.8693 / 0.3081
     black_and_white = source().transform()(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2))
     assert black_and_white.flatten().tolist() == pytest.approx([-0.424213, 2.821486], abs=1e-6)
 
