@@ -33,7 +33,9 @@ from reproduction.fedmac.runs import PairName as FedMacPair
 from reproduction.runs import Place, Scale
 from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
 from reproduction.srpfl.figures import Place as SRPFLPlace
+from reproduction.srpfl.hf_maml import compare_hf_maml
 from reproduction.srpfl.linear_claims import linear_claims
+from reproduction.srpfl.rates import ROUNDS, search_rates
 
 from pfl_lightning.cli.console import complain, keep_quiet
 from pfl_lightning.errors import PflError
@@ -42,7 +44,7 @@ DeltaFLItem = Literal[DeltaFLName, "table1", "fig3", "search"]
 
 
 def srpfl(
-    figure: Literal[FigureName, "linear"],
+    figure: Literal[FigureName, "linear", "rates", "hf_maml"],
     scale: Scale = "small",
     root: Path = Path("data"),
     out: Path = Path("reproduce"),
@@ -53,7 +55,9 @@ def srpfl(
     """Run the experiments of a figure of SRPFL and check its claims; the exit code is 1 if one fails.
 
     Args:
-        figure: Which figure; ``linear`` stands for the numerical experiments of the theory.
+        figure: Which figure; ``linear`` stands for the numerical experiments of the theory. ``rates`` tries learning
+            rates on validation samples, ``hf_maml`` compares HF-MAML with what the authors' code computes; both only at
+            small scale.
         scale: ``small`` runs on two CPU cores, ``full`` is the paper's setting.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
