@@ -31,7 +31,8 @@ from reproduction.fedmac.recovery import recovery_claims
 from reproduction.fedmac.runs import SEEDS as FEDMAC_SEEDS
 from reproduction.fedmac.runs import PairName as FedMacPair
 from reproduction.runs import Place, Scale
-from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, figure_claims
+from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
+from reproduction.srpfl.figures import Place as SRPFLPlace
 from reproduction.srpfl.hf_maml import compare_hf_maml
 from reproduction.srpfl.linear import linear_claims
 from reproduction.srpfl.rates import ROUNDS, search_rates
@@ -60,23 +61,20 @@ def srpfl(
         scale: ``small`` runs on two CPU cores, ``full`` is the paper's setting.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
-        seeds: Seeds to run; by default 10 at small scale, the paper's 10, 20, 30 and 40 at full scale.
+        seeds: Seeds to run; by default 10, 20 and 30 at small scale, the paper's 10, 20, 30 and 40 at full scale.
         jobs: Number of runs at the same time.
         json: File to which one record per claim is written.
     """
     keep_quiet()
-    if scale == "small" and figure != "linear" and not FIGURES[figure].small:
-        complain(
-            f"scale: small is not possible for {figure}, which needs the users of the whole Sent140; allowed: full"
-        )
-        raise SystemExit(2)
-    folder = out / f"srpfl-{figure}-{scale}"
-    folder.mkdir(parents=True, exist_ok=True)
+    place = SRPFLPlace(scale, root, out, seeds or SEEDS[scale], jobs)
+    place.folder(figure).mkdir(parents=True, exist_ok=True)
+    if figure in ("rates", "hf_maml"):
+        return srpfl_search(figure, place)
     if figure == "linear":
-        claims = linear_claims(figure=folder / "linear.png")
+        claims = linear_claims(figure=place.folder(figure) / "linear.png")
     else:
-        claims = figure_claims(FIGURES[figure], scale, root, folder, seeds or SEEDS[scale], jobs)
-    finish(claims, json)
+        claims = figure_claims(figure, place)
+    return finish(claims, json)
 
 
 def delta_fl(
@@ -194,6 +192,19 @@ def check_names(key: str, names: Sequence[str] | None, possible: Sequence[str], 
     if wrong := [name for name in names or () if name not in possible]:
         complain(f"{key}: {wrong[0]} is not possible for {where}; allowed: {', '.join(possible) or 'none'}")
         raise SystemExit(2)
+
+
+def srpfl_search(figure: Literal["rates", "hf_maml"], place: SRPFLPlace) -> None:
+    """Run an experiment that makes no claims, at small scale."""
+    if place.scale != "small":
+        complain(f"scale: {place.scale} is not possible for {figure}; allowed: small")
+        raise SystemExit(2)
+    scale, root, _, seeds, jobs = place
+    folder = place.folder(figure)
+    if figure == "rates":
+        search_rates([Place(data, scale, root, folder / data, seeds, jobs) for data in ROUNDS])
+    else:
+        compare_hf_maml(Place("cifar10", scale, root, folder, seeds, jobs))
 
 
 def delta_fl_claims(figure: DeltaFLItem, places: Sequence[Place], out: Path) -> list[Claim]:
