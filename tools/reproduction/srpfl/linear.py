@@ -98,9 +98,15 @@ Race = tuple[Recorder, Recorder]  # FedRep and SRPFL
 Distances = Mapping[int, Floats]  # by participants; before the first round and after each, [seeds, 1 + rounds]
 
 
-def contractions(noise: float, lr: float = RATE, rounds: int = ROUNDS) -> Distances:
+def contractions(noise: float) -> Distances:
     """Runs from the method of moments for each number of participants, who are drawn anew in each round."""
-    return {n: np.array([moments_run(n, noise, seed, lr, rounds) for seed in SEEDS]) for n in PARTICIPANTS}
+    return {n: np.array([moments_run(n, noise, seed, RATE, ROUNDS) for seed in SEEDS]) for n in PARTICIPANTS}
+
+
+def safe_contractions(noise: float) -> Distances:
+    """Longer runs for the fewest and the most participants, at the safe rate."""
+    ends = PARTICIPANTS[0], PARTICIPANTS[-1]
+    return {n: np.array([moments_run(n, noise, seed, SAFE_RATE, SAFE_ROUNDS) for seed in SEEDS]) for n in ends}
 
 
 def moments_run(n: int, noise: float, seed: int, lr: float, rounds: int) -> list[float]:

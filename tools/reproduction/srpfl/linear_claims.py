@@ -15,7 +15,6 @@ from reproduction.srpfl.linear import (
     ROUNDS,
     SAFE_LAST,
     SAFE_RATE,
-    SAFE_ROUNDS,
     SEEDS,
     Distances,
     Race,
@@ -23,6 +22,7 @@ from reproduction.srpfl.linear import (
     floor_of,
     problem,
     races,
+    safe_contractions,
     time_ratios,
 )
 from reproduction.srpfl.linear_figure import draw
@@ -43,8 +43,7 @@ def linear_claims(seeds: int = 10, figure: Path | None = None) -> list[Claim]:
     """
     distances, runs = contractions(noise=0.0), races(seeds)
     floors = {noise: floor_of(contractions(noise)) for noise in FLOORS}
-    safe = contractions(0.0, SAFE_RATE, SAFE_ROUNDS)
-    safe_floors = floor_of(contractions(FLOOR_NOISE, SAFE_RATE, SAFE_ROUNDS), SAFE_LAST)
+    safe, safe_floors = safe_contractions(0.0), floor_of(safe_contractions(FLOOR_NOISE), SAFE_LAST)
     if figure is not None:
         draw(distances, floors, {pool: time_ratios(pairs, pool) for pool, pairs in runs.items()}, figure)
     return [
@@ -87,13 +86,13 @@ def safe_claims(runs: Distances, floors: Mapping[int, Floats], fast: Mapping[int
     rate = "at the rate 1/16, inside the theorem's range"
     return [
         Claim(
-            f"contraction per round {rate}, n = 8 to 64",
+            f"contraction per round {rate}, n = 8 and 64",
             several(factors, 3),
             f"< {bound:.3f}, the theorem's sqrt(1 - a) with all 64",
             max(factor.mean() for factor in factors) < bound,
         ),
         Claim(
-            f"floor with noise {FLOOR_NOISE} {rate}, n = 8 to 64; log-log slope",
+            f"floor with noise {FLOOR_NOISE} {rate}, n = 8 and 64; log-log slope",
             f"{several(values, 4)}; {slope:.2f}",
             "below those at the rate 0.5; -0.5 +- 0.1",
             lower and abs(slope + 0.5) <= 0.1,
