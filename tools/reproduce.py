@@ -31,8 +31,11 @@ from reproduction.fedmac.recovery import recovery_claims
 from reproduction.fedmac.runs import SEEDS as FEDMAC_SEEDS
 from reproduction.fedmac.runs import PairName as FedMacPair
 from reproduction.runs import Place, Scale
-from reproduction.srpfl.figures import FIGURES, SEEDS, FigureName, figure_claims
+from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
+from reproduction.srpfl.figures import Place as SRPFLPlace
+from reproduction.srpfl.hf_maml import compare_hf_maml
 from reproduction.srpfl.linear import linear_claims
+from reproduction.srpfl.rates import ROUNDS, search_rates
 
 from pfl_lightning.cli.console import complain, keep_quiet
 from pfl_lightning.errors import PflError
@@ -41,7 +44,7 @@ DeltaFLItem = Literal[DeltaFLName, "table1", "fig3", "search"]
 
 
 def srpfl(
-    figure: Literal[FigureName, "linear"],
+    figure: Literal[FigureName, "linear", "rates", "hf_maml"],
     scale: Scale = "small",
     root: Path = Path("data"),
     out: Path = Path("reproduce"),
@@ -52,26 +55,23 @@ def srpfl(
     """Run the experiments of a figure of SRPFL and check its claims; the exit code is 1 if one fails.
 
     Args:
-        figure: Which figure; ``linear`` stands for the numerical experiments of the theory.
+        figure: Which figure; ``linear`` stands for the numerical experiments of the theory. ``rates`` tries learning
+            rates on validation samples, ``hf_maml`` compares HF-MAML with what the authors' code computes; both only at
+            small scale.
         scale: ``small`` runs on two CPU cores, ``full`` is the paper's setting.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
-        seeds: Seeds to run; by default 10 at small scale, the paper's 10, 20, 30 and 40 at full scale.
+        seeds: Seeds to run; by default 10, 20 and 30 at small scale, the paper's 10, 20, 30 and 40 at full scale.
         jobs: Number of runs at the same time.
         json: File to which one record per claim is written.
     """
     keep_quiet()
-    if scale == "small" and figure != "linear" and not FIGURES[figure].small:
-        complain(
-            f"scale: small is not possible for {figure}, which needs the users of the whole Sent140; allowed: full"
-        )
-        raise SystemExit(2)
-    folder = out / f"srpfl-{figure}-{scale}"
-    folder.mkdir(parents=True, exist_ok=True)
+    place = SRPFLPlace(scale, root, out, seeds or SEEDS[scale], jobs)
+    place.folder(figure).mkdir(parents=True, exist_ok=True)
     if figure == "linear":
-        claims = linear_claims(figure=folder / "linear.png")
+        claims = linear_claims(figure=place.folder(figure) / "linear.png")
     else:
-        claims = figure_claims(FIGURES[figure], scale, root, folder, seeds or SEEDS[scale], jobs)
+        claims = figure_claims(figure, place)
     finish(claims, json)
 
 

@@ -5,11 +5,13 @@ import reproduce
 from reproduction.claims import Claim
 
 
-def test_a_figure_without_small_panels_is_refused_at_small_scale(capsys):
-    with pytest.raises(SystemExit) as stop:
-        reproduce.srpfl("fig8_natural")
-    assert stop.value.code == 2
-    assert "scale: small is not possible for fig8_natural" in capsys.readouterr().err
+@pytest.mark.parametrize(("scale", "seeds"), [("small", [10, 20, 30]), ("full", [10, 20, 30, 40])])
+def test_srpfl_is_run_over_several_seeds(scale, seeds, tmp_path, monkeypatch):
+    places = []
+    monkeypatch.setattr(reproduce, "figure_claims", lambda figure, place: places.append(place) or [])
+    reproduce.srpfl("fig8_natural", scale, out=tmp_path)
+    assert places[0].seeds == seeds
+    assert (tmp_path / f"srpfl-fig8_natural-{scale}").is_dir()
 
 
 def test_one_record_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(tmp_path, monkeypatch):

@@ -33,6 +33,11 @@ def show(claims: Sequence[Claim]) -> None:
     Console().print(table)
 
 
-def spread(values: NDArray[np.float64]) -> str:
-    """Mean over the seeds, with their sample standard deviation if there are several."""
-    return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
+def spread(values: NDArray[np.float64], digits: int = 2) -> str:
+    """Mean over the seeds, with their sample standard deviation if there are several; nan is a seed's "never"."""
+    known = values[~np.isnan(values)]
+    never = len(values) - len(known)
+    text = f"{known.mean():.{digits}f}" if len(known) else "never"
+    if len(known) > 1:
+        text += f" ± {known.std(ddof=1):.{digits}f}"
+    return f"{text} (never for {never} of {len(values)} seeds)" if never and len(known) else text

@@ -1,6 +1,7 @@
 """The runs behind a table or figure: made by ``pfl sweep``, which skips finished ones, and read again."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +96,9 @@ def start(experiment: Experiment, sweep: Sweep) -> int:
     methods = [f"{CONFIGS}/methods/{name}.yaml" for name in sweep.methods]
     command = [sys.executable, "-m", "pfl_lightning", "sweep", "--out", str(folder), "--jobs", str(jobs)]
     command += ["--seeds", *map(str, seeds), "--methods", *methods, *(f"--vary={word}" for word in sweep.varied)]
-    return subprocess.run([*command, "--", *options, *sweep.options]).returncode
+    tools = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": tools}  # some runs are of classes that are experiments of ours
+    return subprocess.run([*command, "--", *options, *sweep.options], env=environment).returncode
 
 
 def trained(experiment: Experiment, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:

@@ -19,6 +19,6 @@ def planned(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["pfl"])
     monkeypatch.setattr("pfl_lightning.cli.sweep.Sweep.execute", lambda self, run: found.append(run) or run.folder)
     monkeypatch.setattr(
-        runs.subprocess, "run", lambda command: sweep_command(command[command.index("sweep") + 1 :]) or Done()
+        runs.subprocess, "run", lambda command, env: sweep_command(command[command.index("sweep") + 1 :]) or Done()
     )
     return found

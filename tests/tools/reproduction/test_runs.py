@@ -32,7 +32,7 @@ def test_what_a_sweep_alone_is_told_comes_after_what_all_are_told_and_after_its_
 
 
 def test_a_failed_sweep_ends_the_command_with_its_code(monkeypatch, tmp_path):
-    monkeypatch.setattr(runs.subprocess, "run", lambda command: subprocess.CompletedProcess(command, 3))
+    monkeypatch.setattr(runs.subprocess, "run", lambda command, env: subprocess.CompletedProcess(command, 3))
     with pytest.raises(SystemExit) as stop:
         runs.trained(Experiment(tmp_path, [DIGITS], [1]), [Sweep(("fedavg",))])
     assert stop.value.code == 3

@@ -1,7 +1,7 @@
 """The figures of SRPFL: the runs that they need, and the claims that the paper makes about them."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,12 +12,15 @@ from reproduction.srpfl.claims import (
     COMMUNICATION_TIMES,
     FULL_PICTURE,
     PARTIAL,
-    Check,
-    Curves,
+    above,
     earlier,
     gain_persists,
-    slower_with_stragglers,
+    gain_shrinks_with_communication,
+    together,
 )
+from reproduction.srpfl.comparisons import VISIBLE, Comparison, slower_with_stragglers, smaller_gain
+from reproduction.srpfl.estimate import announce
+from reproduction.srpfl.measures import Check, Curves
 
 FigureName = Literal[
     "fig3",
@@ -33,19 +36,21 @@ FigureName = Literal[
 
 METHODS = ("fedavg", "flanp", "fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl", "hf-maml")
 FOUR = ("fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl")
-SEEDS = {"small": [10], "full": [10, 20, 30, 40]}
+PAIR = ("fedrep", "fedrep-srpfl")
+SEEDS = {"small": [10, 20, 30], "full": [10, 20, 30, 40]}
+SHARES = (0.1, 0.3)  # of stragglers
 
-# settings that take two CPU cores a few minutes: fewer and smaller clients, fewer rounds, smaller networks
+# settings for two CPU cores: fewer and smaller clients, fewer rounds, smaller networks
 SMALL = {
     "cifar10": (
-        "--data.num_clients=20 --data.augment=false --model.network.channels=[8,16] "
+        "--data.num_clients=20 --data.augment=false --data.max_samples=200 --model.network.channels=[8,16] "
         "--trainer.max_steps=40 --trainer.val_check_interval=4"
     ),
     "femnist": "--data.num_clients=20 --data.test_fraction=0.34 --trainer.max_steps=60 --trainer.val_check_interval=2",
     "fashion_mnist": (
         "--data.num_clients=20 --data.val_fraction=0 --data.partition=ConsecutiveClasses "
         "--data.partition.classes_per_client=5 --data.partition.sizes=EqualSizes --data.partition.sizes.samples=250 "
-        "--trainer.max_steps=40 --trainer.val_check_interval=2"
+        "--trainer.max_steps=40 --trainer.val_check_interval=2 --model.lr=0.03"  # the rate that validation samples chose
     ),
 }
 SMALL_REFITTING = {"cifar10": "--model.eval_epochs=3"}
@@ -65,12 +70,33 @@ class Panel(NamedTuple):
         methods: Which methods.
         options: More options of the runs.
         name: Tells it from other panels of the same data.
+        check: The claims about this panel, in place of the figure's.
     """
 
     data: str
     methods: Sequence[str] = METHODS
     options: str = ""
     name: str = ""
+    check: Check | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name among the panels of its figure."""
+        return f"{self.data} {self.name}".strip()
+
+
+class Beside(NamedTuple):
+    """Another figure, with whose panels those of a figure are compared.
+
+    Attributes:
+        figure: The other figure.
+        check: The claims about two panels.
+        title: Title of its panel; by default that of the same data.
+    """
+
+    figure: FigureName
+    check: Comparison
+    title: str = ""
 
 
 class Figure(NamedTuple):
@@ -79,47 +105,95 @@ class Figure(NamedTuple):
     Attributes:
         overlay: Its settings.
         panels: Its panels at full scale.
-        small: Its panels at small scale; none where it needs the users of the whole Sent140.
-        check: The claims about one panel.
+        small: Its panels at small scale.
+        check: The claims about each panel.
         across: The claims about all panels together, given by name.
+        beside: The claims about its panels and those of another figure.
     """
 
     overlay: str
     panels: Sequence[Panel]
     small: Sequence[Panel]
     check: Check
-    across: Callable[[dict[str, Curves]], list[Claim]] = lambda panels: []
+    across: Callable[[Mapping[str, Curves]], list[Claim]] = lambda panels: []
+    beside: Beside | None = None
+
+    def at(self, scale: Scale) -> Sequence[Panel]:
+        """Its panels."""
+        return self.small if scale == "small" else self.panels
+
+
+class Place(NamedTuple):
+    """Where the runs of all figures are, and how they are made.
+
+    Attributes:
+        scale: The scale.
+        root: Folder with a folder of files for each data set.
+        out: Folder of all figures.
+        seeds: Seeds of the runs.
+        jobs: Number of runs at the same time.
+    """
+
+    scale: Scale
+    root: Path
+    out: Path
+    seeds: Sequence[int]
+    jobs: int
+
+    def folder(self, figure: FigureName | Literal["linear"]) -> Path:
+        """The folder of a figure."""
+        return self.out / f"srpfl-{figure}-{self.scale}"
+
+
+def slower(panels: Mapping[str, Curves]) -> list[Claim]:
+    """What more stragglers cost, of panels in the order of their shares."""
+    return slower_with_stragglers(dict(zip(SHARES, panels.values(), strict=True)))
 
 
 IMAGES = tuple(Panel(data) for data in ("cifar10", "cifar100", "emnist", "femnist"))
-EQUAL = "--data.partition.sizes=EqualSizes --data.partition.sizes.samples=27"
-UNEQUAL = "--data.partition.sizes=UniformSizes --data.partition.sizes.low=18 --data.partition.sizes.high=27"
-SMALL_IMAGES = (Panel("cifar10"), Panel("femnist", options=EQUAL), Panel("fashion_mnist"))
-HALF = tuple(
-    Panel(data, options=f"{options} --data.participation.pool_size={pool}")
-    for data, options, pool in (("cifar10", "", 10), ("femnist", EQUAL, 10), ("fashion_mnist", "", 10))
-)
+# the letters a to j are few here, 27 images for each of 20 clients, 180 to test on; the digits are ten classes too
+LETTERS = "--data.partition.sizes=EqualSizes --data.partition.sizes.samples=27 --trainer.max_steps=150"
+DIGITS = "--data.classes=[0,10] --data.partition.sizes=EqualSizes --data.partition.sizes.samples=90"
+UNEQUAL = "--data.classes=[0,10] --data.partition.sizes=UniformSizes --data.partition.sizes.low=60"
+UNEQUAL += " --data.partition.sizes.high=90"
+WRITERS = "--data.partition=NaturalUsers --data.classes=null"
+FEMNIST, FASHION = Panel("femnist", options=DIGITS), Panel("fashion_mnist")
+FEW_LETTERS = Panel("femnist", PAIR, LETTERS, "letters", together(PARTIAL, gain_shrinks_with_communication))
+HALF = Panel("femnist", FOUR, f"{DIGITS} --data.participation.pool_size=10")
 STRAGGLERS, SMALL_STRAGGLERS = (
-    tuple(Panel(data, FOUR, f"--data.speeds.stragglers={share}", f"{share:.0%} stragglers") for share in (0.1, 0.3))
-    for data in ("sent140", "fashion_mnist")
+    tuple(Panel(data, methods, f"--data.speeds.stragglers={share}", f"{share:.0%} stragglers") for share in SHARES)
+    for data, methods in (("sent140", FOUR), ("fashion_mnist", PAIR))
 )
+SENT140 = Panel("sent140", check=together(PARTIAL, above("LG-SRPFL", "FedRep-SRPFL")))
 FIGURES: dict[FigureName, Figure] = {
-    "fig3": Figure("fig3", IMAGES, SMALL_IMAGES, FULL_PICTURE),
-    "fig4": Figure("fig4", IMAGES, HALF, PARTIAL),
-    "fig5": Figure("fig5", IMAGES, SMALL_IMAGES, FULL_PICTURE),
-    "fig6": Figure("fig6", IMAGES, HALF, PARTIAL),
+    "fig3": Figure("fig3", IMAGES, (Panel("cifar10"), FEMNIST, FASHION, FEW_LETTERS), FULL_PICTURE),
+    "fig4": Figure("fig4", IMAGES, (HALF,), PARTIAL, beside=Beside("fig3", smaller_gain("in Fig. 3"))),
+    "fig5": Figure("fig5", IMAGES, (FEMNIST,), FULL_PICTURE),
+    "fig6": Figure("fig6", IMAGES, (HALF,), PARTIAL, beside=Beside("fig5", smaller_gain("in Fig. 5"))),
     "fig7": Figure(
         "fig7",
-        (Panel("cifar10"), Panel("emnist"), Panel("sent140")),
-        (Panel("cifar10"), Panel("fashion_mnist", options="--data.partition.classes_per_client=10")),
+        (Panel("cifar10"), Panel("emnist"), SENT140),
+        (Panel("fashion_mnist", FOUR, "--data.partition.classes_per_client=10"),),
         PARTIAL,
     ),
     "fig8_imbalanced": Figure(
-        "fig8_imbalanced", (Panel("femnist"),), (Panel("femnist", options=UNEQUAL),), gain_persists
+        "fig8_imbalanced", (Panel("femnist"),), (Panel("femnist", PAIR, UNEQUAL),), gain_persists
     ),
-    "fig8_natural": Figure("fig8_natural", (Panel("sent140"),), (), earlier),
-    "fig8_stragglers": Figure("fig8_stragglers", STRAGGLERS, SMALL_STRAGGLERS, earlier, slower_with_stragglers),
-    "fig8_correlated": Figure("fig8_correlated", (Panel("cifar10"),), (Panel("cifar10"),), gain_persists),
+    "fig8_natural": Figure(
+        "fig8_natural",
+        (Panel("sent140"),),
+        (Panel("femnist", FOUR, WRITERS, "writers"),),
+        earlier,
+        beside=Beside("fig3", smaller_gain("on the images of Fig. 3", VISIBLE), "femnist"),
+    ),
+    "fig8_stragglers": Figure("fig8_stragglers", STRAGGLERS, SMALL_STRAGGLERS, earlier, slower),
+    "fig8_correlated": Figure(
+        "fig8_correlated",
+        (Panel("cifar10"),),
+        (Panel("cifar10", PAIR),),
+        gain_persists,
+        beside=Beside("fig3", smaller_gain("in Fig. 3")),
+    ),
 }
 
 
@@ -148,6 +222,22 @@ def sweeps_of(panel: Panel, scale: Scale) -> list[Sweep]:
     return [Sweep(methods, options=shlex.split(options)) for methods, options in groups if methods]
 
 
+def experiments(name: FigureName, place: Place) -> Iterator[tuple[Panel, Experiment]]:
+    """The panels of a figure, with where and how their runs are made."""
+    for panel in FIGURES[name].at(place.scale):
+        folder = place.folder(name) / panel.title.replace(" ", "_").replace("%", "")
+        options = fit_options(FIGURES[name], panel, place.scale, place.root)
+        yield panel, Experiment(folder, options, place.seeds, place.jobs)
+
+
+def compared(name: FigureName, panel: Panel, place: Place) -> Iterator[tuple[Panel, Experiment]]:
+    """The panel of another figure that a panel is compared with, if any, and its runs that are needed."""
+    if beside := FIGURES[name].beside:
+        for other, experiment in experiments(beside.figure, place):
+            if other.title == (beside.title or panel.data):
+                yield other._replace(methods=PAIR), experiment
+
+
 def panel_curves(panel: Panel, scale: Scale, experiment: Experiment) -> Curves:
     """Train the runs of a panel, and read them: its curves, by their names in the paper.
 
@@ -159,15 +249,23 @@ def panel_curves(panel: Panel, scale: Scale, experiment: Experiment) -> Curves:
     return {curve.label: curve for curve in curves_of(ordered)}
 
 
-def figure_claims(figure: Figure, scale: Scale, root: Path, folder: Path, seeds: list[int], jobs: int) -> list[Claim]:
-    """Run all panels of a figure, draw them, and check them."""
-    claims: list[Claim] = []
+def figure_claims(name: FigureName, place: Place) -> list[Claim]:
+    """Run all panels of a figure, draw them, and check them.
+
+    Raises:
+        SystemExit: If a run fails.
+    """
+    figure, claims = FIGURES[name], []
+    own = list(experiments(name, place))
+    others = [pair for panel, _ in own for pair in compared(name, panel, place)]
+    announce(name, place.scale, [(run, sweeps_of(panel, place.scale)) for panel, run in [*own, *others]], place.jobs)
     curves: dict[str, Curves] = {}
-    for panel in figure.small if scale == "small" else figure.panels:
-        name = f"{panel.data} {panel.name}".strip()
-        runs = folder / name.replace(" ", "_").replace("%", "")
-        experiment = Experiment(runs, fit_options(figure, panel, scale, root), seeds, jobs)
-        curves[name] = panel_curves(panel, scale, experiment)
-        time_figure(list(curves[name].values()), COMMUNICATION_TIMES).savefig(runs.with_suffix(".png"))
-        claims += [claim._replace(claim=f"{name}: {claim.claim}") for claim in figure.check(curves[name])]
+    for panel, experiment in own:
+        found = curves[panel.title] = panel_curves(panel, place.scale, experiment)
+        time_figure(list(found.values()), COMMUNICATION_TIMES).savefig(experiment.folder.with_suffix(".png"))
+        about = (panel.check or figure.check)(found)
+        for other, elsewhere in compared(name, panel, place):
+            assert figure.beside is not None, "compared looks at it"
+            about += figure.beside.check(found, panel_curves(other, place.scale, elsewhere))
+        claims += [claim._replace(claim=f"{panel.title}: {claim.claim}") for claim in about]
     return [*claims, *figure.across(curves)]

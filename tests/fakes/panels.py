@@ -1,0 +1,52 @@
+"""Curves of made-up runs, for claims."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from pfl_lightning.quantity import ACCURACY
+from pfl_lightning.report import Curve
+
+SECONDS = np.arange(5.0)
+CLIENTS = 4
+
+
+def curve(*seeds, seconds=SECONDS, clients=(0.0,) * CLIENTS, cohort=CLIENTS):
+    """A curve of runs that are evaluated after the rounds 0, 10, 20, 30 and 40.
+
+    Args:
+        seeds: Mean accuracy at each evaluation, of each seed.
+        seconds: Simulated seconds of computation until then.
+        clients: What each client's final accuracy is above the mean.
+        cohort: Clients that train in a round.
+    """
+    return Curve([run(means, seconds, clients, cohort) for means in seeds], "m")
+
+
+def run(means, seconds, clients, cohort):
+    return SimpleNamespace(
+        rounds=np.arange(5) * 10,
+        means={"m": np.array(means)},
+        compute=np.array(seconds),
+        quantity=ACCURACY,
+        method="FedRep",
+        doubling=None,
+        client_scores=lambda model, at: means[-1] + np.array(clients),
+        logged={"system/cohort": dict.fromkeys(range(1, 41), cohort)},
+    )
+
+
+SLOW = curve([0.1, 0.3, 0.5, 0.55, 0.6], seconds=10 * SECONDS)
+FAST = curve([0.1, 0.3, 0.5, 0.58, 0.6])
+LATE = curve([0.1, 0.2, 0.3, 0.4, 0.58], seconds=20 * SECONDS)
+NEVER = curve([0.1, 0.2, 0.3, 0.3, 0.3])
+
+
+def panel(fast=FAST, slow=SLOW, **others):
+    """The four methods of a panel, and others."""
+    return {"FedRep": slow, "FedRep-SRPFL": fast, "LG-FedAvg": slow, "LG-SRPFL": fast, **others}
+
+
+def passed(claims):
+    """Which claims hold."""
+    return [claim.passed for claim in claims]

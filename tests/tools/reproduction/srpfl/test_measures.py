@@ -1,0 +1,42 @@
+import numpy as np
+import pytest
+from fakes.panels import FAST, NEVER, SECONDS, SLOW, curve, panel
+from reproduction.srpfl import measures
+
+PAIR = ("FedRep-SRPFL", "FedRep")
+
+
+def test_the_time_ratio_is_to_95_percent_of_the_final_accuracy_of_the_method_without_doubling():
+    # the fast curve is at 0.57 at its fourth evaluation, after 3 s, the slow one at its last, after 40 s; with 10 s of
+    # communication these are 3 + 300 and 40 + 400
+    assert measures.time_ratios(panel(), PAIR) == pytest.approx(3 / 40)
+    assert measures.time_ratios(panel(), PAIR, 10.0) == pytest.approx(303 / 440)
+
+
+def test_every_seed_has_the_accuracy_of_its_own_to_reach():
+    slow = curve([0.1, 0.3, 0.5, 0.55, 0.6], [0.1, 0.2, 0.2, 0.2, 0.2], seconds=10 * SECONDS)
+    fast = curve([0.1, 0.3, 0.5, 0.58, 0.6], [0.1, 0.2, 0.2, 0.2, 0.2])
+    # the second seed is to reach 0.19, which both do at their second evaluation
+    assert measures.time_ratios(panel(fast, slow), PAIR) == pytest.approx([3 / 40, 1 / 10])
+
+
+def test_a_seed_that_never_arrives_has_no_ratio_and_is_said():
+    both, slow = curve(FAST.means[0], NEVER.means[0]), curve(*2 * [SLOW.means[0]], seconds=10 * SECONDS)
+    ratios = measures.time_ratios(panel(both, slow), PAIR)
+    assert np.isnan(ratios).tolist() == [False, True]
+    assert measures.shown_ratio(ratios) == "0.07 (never for 1 of 2 seeds)"
+
+
+def test_a_gain_that_is_lost_is_said():
+    assert measures.shown_ratio(np.array([1.1, 1.3])) == "1.20 ± 0.14 (lost)"
+    assert measures.shown_ratio(np.array([0.4, 0.4])) == "0.40 ± 0.00"
+
+
+def test_the_error_of_a_final_difference_has_a_part_of_the_clients_and_one_of_the_seeds():
+    means = ([0.0, 0.0, 0.0, 0.0, value] for value in (0.5, 0.7))
+    first, second = curve(*means, clients=(-0.3, -0.1, 0.1, 0.3)), curve([0.0] * 5, [0.0] * 5)
+    differences, error = measures.final_difference(first, second)
+    assert differences == pytest.approx([0.5, 0.7])
+    # 2 (0.3^2 + 0.1^2) / 3 / 4 clients + 2 * 0.1^2 / 1 / 2 seeds
+    assert error == pytest.approx((0.2 / 12 + 0.01) ** 0.5)
+    assert measures.final_difference(curve([0.0] * 5), curve([0.0] * 5))[1] == 0

@@ -1,0 +1,94 @@
+"""SRPFL's claims across panels and figures: where the gain of doubling is smaller, and what stragglers cost."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from pfl_lightning.report import Curve
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.compare_runs import COHORT
+from pfl_lightning.system import TwoPopulation
+from reproduction.claims import Claim, spread
+from reproduction.srpfl.measures import PAIRS, Curves, shown_ratio, targets, time_ratios
+
+Comparison = Callable[[Curves, Curves], list[Claim]]  # of a panel with one of another figure
+
+VISIBLE = 0.1  # least difference of time ratios that one sees in a figure
+DRAWS = 200  # of the clients' speeds
+
+
+def smaller_gain(than: str, least: float = 0.0) -> Comparison:
+    """The gain of doubling is smaller than in another figure.
+
+    Args:
+        than: What the other is called.
+        least: Least difference of the time ratios.
+    """
+
+    def check(curves: Curves, others: Curves) -> list[Claim]:
+        own, other = (time_ratios(panel, PAIRS[0]) for panel in (curves, others))
+        text = f"The gain of FedRep-SRPFL is smaller than {than} (time ratios here and there)"
+        expected = "larger here" + (f" by {least:g} or more" if least else "")
+        passed = bool(own.mean() - other.mean() > least)
+        return [Claim(text, f"{shown_ratio(own)}; {shown_ratio(other)}", expected, passed)]
+
+    return check
+
+
+def slower_with_stragglers(panels: Mapping[float, Curves]) -> list[Claim]:
+    """More stragglers cost more time, with doubling less than without.
+
+    The slowest of few clients is a matter of luck, so the time is the mean over many draws of all clients' speeds: of
+    each run, what the rounds until its accuracy would have taken. The speeds do not change what a method without
+    doubling learns; with doubling they choose who learns first, but no client's data depend on its speed.
+
+    Args:
+        panels: The curves by the share of stragglers.
+    """
+    few, many = sorted(panels)
+    fast, slow = PAIRS[0]
+    goal = targets(panels[few][slow])
+    seconds = {
+        name: [np.array(mean_seconds(panels[share][name], goal, share)) for share in (few, many)]
+        for name in (slow, fast)
+    }
+    claims = []
+    for name, (first, second) in seconds.items():
+        text = f"{name} needs longer with {many:.0%} stragglers than with {few:.0%} (seconds, mean of {DRAWS} draws)"
+        measured = f"{spread(first, 1)}; {spread(second, 1)}"
+        claims.append(Claim(text, measured, "rising", bool(second.mean() > first.mean())))
+    lost = {name: second - first for name, (first, second) in seconds.items()}
+    measured = ", ".join(f"{name} {spread(values, 1)}" for name, values in lost.items())
+    text = "Doubling softens what more stragglers cost (seconds lost)"
+    return [*claims, Claim(text, measured, "less with doubling", bool(lost[fast].mean() < lost[slow].mean()))]
+
+
+def mean_seconds(curve: Curve, goal: Floats, stragglers: float) -> Floats:
+    """Seconds until each seed's accuracy, averaged over draws of the speeds; the fastest clients take part.
+
+    Args:
+        curve: A curve whose clients all belong to the pool.
+        goal: The accuracies, ``[seeds]``.
+        stragglers: Share of slow clients.
+
+    Returns:
+        Nan for never, ``[seeds]``.
+    """
+    rounds = [first_round(curve, seed, accuracy) for seed, accuracy in enumerate(goal)]
+    clients = len(curve.final_scores[0])
+    of_a_round = np.mean(
+        [np.sort(TwoPopulation(stragglers, seed=seed).times(0, clients)) for seed in range(DRAWS)], axis=0
+    )
+    sizes = [run.logged[COHORT] for run in curve.runs]
+    return np.array(
+        [
+            np.nan if last is None else sum(of_a_round[int(cohort[at]) - 1] for at in range(1, last + 1))
+            for cohort, last in zip(sizes, rounds, strict=True)
+        ]
+    )
+
+
+def first_round(curve: Curve, seed: int, accuracy: float) -> int | None:
+    """The first evaluation at which a seed's mean accuracy was this high."""
+    reached = np.flatnonzero(curve.means[seed] >= accuracy - 1e-6)
+    return int(curve.rounds[reached[0]]) if len(reached) else None

@@ -1,0 +1,68 @@
+"""What SRPFL's claims measure on curves: one value for each seed."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pfl_lightning.report import Curve
+from pfl_lightning.report.client_table import Floats
+from reproduction.claims import Claim, spread
+
+Curves = dict[str, Curve]  # of one panel, by their names in the paper
+Check = Callable[[Curves], list[Claim]]
+
+PAIRS = (("FedRep-SRPFL", "FedRep"), ("LG-SRPFL", "LG-FedAvg"))
+REACHED = 0.95  # of what the method without doubling reaches in the end
+
+
+def finals(curve: Curve) -> Floats:
+    """Mean accuracy at the last evaluation, ``[seeds]``."""
+    last: Floats = curve.means[:, -1]
+    return last
+
+
+def targets(slow: Curve) -> Floats:
+    """The accuracy that both methods of a pair are to reach, ``[seeds]``."""
+    return REACHED * finals(slow)
+
+
+def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float = 0.0) -> Floats:
+    """Simulated seconds in which a method with doubling reaches nearly the final accuracy of that without.
+
+    Args:
+        curves: The curves of a panel.
+        pair: The method with doubling, and without.
+        communication_time: Seconds of a round's communication.
+
+    Returns:
+        The seconds over those of the method without doubling, nan for never, ``[seeds]``.
+    """
+    fast, slow = (
+        np.array([curves[name].seconds_to(target, communication_time)[seed] for seed, target in enumerate(to)])
+        for name, to in zip(pair, 2 * [targets(curves[pair[1]])], strict=True)
+    )
+    ratios: Floats = fast / slow
+    return ratios
+
+
+def all_ratios(curves: Curves, pair: tuple[str, str], communication_times: Sequence[float]) -> list[Floats]:
+    """Time ratios for several communication times."""
+    return [time_ratios(curves, pair, time) for time in communication_times]
+
+
+def shown_ratio(ratios: Floats) -> str:
+    """A mean ratio with its spread, and whether doubling then costs time."""
+    return spread(ratios) + (" (lost)" if ratios.mean() >= 1 else "")
+
+
+def final_difference(first: Curve, second: Curve) -> tuple[Floats, float]:
+    """How much better one curve ends than another.
+
+    Returns:
+        The difference of the final accuracies, ``[seeds]``, and the standard error of its mean: the clients judge both
+        curves by the same test samples, so their differences, averaged over the seeds, say how far samples and clients
+        can be trusted; to this comes the spread of the seeds.
+    """
+    differences = np.stack(first.final_scores) - np.stack(second.final_scores)  # [seeds, clients]
+    variances = [mean.var(ddof=1) / len(mean) for mean in (differences.mean(0), differences.mean(1)) if len(mean) > 1]
+    return differences.mean(1), float(np.sqrt(sum(variances)))

@@ -1,0 +1,159 @@
+"""Learning rates on SRPFL's data: which one validation samples choose, and what makes the papers' 0.1 diverge.
+
+Test samples are not looked at.
+"""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from math import inf, log, nan
+from typing import NamedTuple
+
+import numpy as np
+
+from pfl_lightning.errors import PflError
+from pfl_lightning.report import Run
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.tables import markdown
+from reproduction.claims import spread
+from reproduction.runs import Experiment, Place, Sweep, publish, runs_of, start
+from reproduction.srpfl.figures import FIGURES, SMALL_REFITTING, fit_options
+
+RATES = (0.01, 0.03, 0.1)
+PAPERS = 0.1
+ROUNDS = {"cifar10": 12, "femnist": 40, "fashion_mnist": 10}
+# with doubling only the participants differ, so these stand for all methods but HF-MAML; FedAvg refitted is FedAvg-FT
+ROWS = (("fedrep", "refitted"), ("lg-fedavg", "refitted"), ("fedavg", "global"), ("fedavg", "refitted"))
+TIED = 1.0  # points of accuracy within which the larger rate is chosen
+CHANCE = log(10)  # loss of a model that gives each of the 10 classes the same probability
+
+# of FedRep at the papers' rate; no row for a sum over the 10 samples of a batch: that is their mean at ten times the rate
+USUAL = "as it is"
+VARIANTS: Mapping[str, str] = {
+    USUAL: "",
+    "momentum 0": "--model.momentum=0",
+    "heads at 0.01": "--model.head_lr=0.01",
+    "1 epoch on the heads": "--model.head_epochs=1",
+    "batches of 50": "--model.batch_size=50",
+    "clipped at norm 1": "--model.clip_norm=1",
+}
+
+
+class Result(NamedTuple):
+    """How some runs that differ in their seed have trained.
+
+    Attributes:
+        accuracy: Mean accuracy of the clients in % on validation samples after the last round, nan if a run was
+            stopped before, ``[seeds]``.
+        diverged: First round with a mean training loss above ``CHANCE``, inf for none, ``[seeds]``.
+    """
+
+    accuracy: Floats
+    diverged: Floats
+
+    @property
+    def cells(self) -> tuple[str, str]:
+        """Both as texts."""
+        first = self.diverged.min()
+        return accuracy_text(self.accuracy), f"{first:g}" if first < inf else "-"
+
+
+def search_rates(places: Sequence[Place]) -> None:
+    """Train with some rates and in some variants, and publish a table of both for each data set.
+
+    Args:
+        places: The data sets.
+    """
+    for place in places:
+        for variant, sweep in sweeps(place.pair):
+            start(experiment(place, variant), sweep)  # a rate at which runs are stopped is an answer, too
+        searched = {row: [result(place, *row, rate) for rate in RATES] for row in ROWS}
+        varied = {name: result(place, "fedrep", "refitted", PAPERS, name) for name in VARIANTS}
+        publish(place, "rates", f"{rates_table(place.pair, searched)}\n{variants_table(place.pair, varied)}")
+
+
+def sweeps(data: str) -> list[tuple[str, Sweep]]:
+    """All runs of a data set, with their variants: a few rounds, a fifth of the training samples for validation."""
+    rounds, methods = ROUNDS[data], tuple(dict.fromkeys(method for method, _ in ROWS))
+    short = f"--data.val_fraction=0.2 --trainer.max_steps={rounds} --trainer.val_check_interval={rounds}"
+    options = shlex.split(f"{short} {SMALL_REFITTING.get(data, '')}")
+    searched = (USUAL, Sweep(methods, {"model.lr": RATES}, options))
+    others = {name: shlex.split(own) for name, own in VARIANTS.items() if name != USUAL}
+    return [
+        searched,
+        *((name, Sweep(("fedrep",), {"model.lr": (PAPERS,)}, [*options, *own])) for name, own in others.items()),
+    ]
+
+
+def experiment(place: Place, variant: str) -> Experiment:
+    """The runs of a variant: those of Figure 3 at small scale, in a folder of their own."""
+    panel = next(panel for panel in FIGURES["fig3"].small if panel.data == place.pair)
+    options = fit_options(FIGURES["fig3"], panel, "small", place.root)
+    return Experiment(place.folder / variant.replace(" ", "_"), options, place.seeds, place.jobs)
+
+
+def result(place: Place, method: str, model: str, rate: float, variant: str = USUAL) -> Result:
+    """Read some runs.
+
+    Args:
+        place: The data set.
+        method: The method.
+        model: The model that its clients are judged by.
+        rate: The rate.
+        variant: One of ``VARIANTS``.
+    """
+    runs = found_runs(experiment(place, variant), Sweep((method,), {"model.lr": (rate,)}).names[0])
+    return Result(
+        np.array([last_accuracy(run, model, "val") for run in runs]), np.array([first_diverged(run) for run in runs])
+    )
+
+
+def found_runs(trials: Experiment, name: str) -> list[Run | None]:
+    """The runs in a folder of a sweep, one per seed; None for one that was stopped before its first evaluation."""
+    found: list[Run | None] = []
+    for seed in trials.seeds:
+        try:
+            found += runs_of(trials._replace(seeds=[seed]), name)
+        except (PflError, ValueError):  # a run without an evaluation, or not even a folder
+            found.append(None)
+    return found
+
+
+def last_accuracy(run: Run | None, model: str, split: str) -> float:
+    """Mean accuracy of the clients in % on a split after the last round; nan for a run that was stopped before."""
+    if run is None or run.rounds[-1] < run.settings["trainer.max_steps"]:
+        return nan
+    return float(100 * run.clients[split, model, int(run.rounds[-1])].scores(run.quantity).mean())
+
+
+def accuracy_text(accuracy: Floats) -> str:
+    """Mean and spread over the seeds; a dash if a run was stopped."""
+    return "-" if np.isnan(accuracy).any() else spread(accuracy)
+
+
+def first_diverged(run: Run | None) -> float:
+    """First round with a training loss above that of guessing, or none at all; inf if there is no such round."""
+    if run is None:
+        return 1.0
+    rounds = [at for at, loss in run.logged["train/loss"].items() if not loss <= CHANCE]
+    stopped = [] if run.rounds[-1] == run.settings["trainer.max_steps"] else [max(run.logged["train/loss"]) + 1]
+    return float(min(rounds + stopped, default=inf))
+
+
+def chosen(searched: Sequence[Result]) -> float:
+    """The largest of ``RATES`` whose mean accuracy is at most ``TIED`` points below the best; no run may have stopped."""
+    means = np.array([found.accuracy.mean() for found in searched])
+    return max((rate for rate, mean in zip(RATES, means, strict=True) if mean >= np.nanmax(means) - TIED), default=nan)
+
+
+def rates_table(data: str, searched: Mapping[tuple[str, str], Sequence[Result]]) -> str:
+    """Accuracies by method and rate, and the choice."""
+    title = f"{data}: validation accuracy (%) after {ROUNDS[data]} rounds by learning rate"
+    rows = [[*row, *(each.cells[0] for each in found), f"{chosen(found):g}"] for row, found in searched.items()]
+    return markdown(title, ["method", "model", *map(str, RATES), "chosen"], rows)
+
+
+def variants_table(data: str, varied: Mapping[str, Result]) -> str:
+    """What makes FedRep stable at the papers' rate."""
+    title = f"{data}: FedRep at {PAPERS:g}; it diverges in the round whose training loss is above that of guessing"
+    columns = ["variant", "validation accuracy (%)", "diverges in round"]
+    return markdown(title, columns, [[name, *found.cells] for name, found in varied.items()])
