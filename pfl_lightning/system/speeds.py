@@ -119,10 +119,10 @@ class UniformTime(FixedSpeeds):
 
 
 class DynamicExponential(Speeds):
-    """T_i ~ Exp(m_i), drawn again in each round, with m_i ~ U[low, high] drawn once: SRPFL's Fig. 5.
+    """T_i ~ Exp(m_i), drawn again in each round, with m_i ~ U[low, high] drawn once: SRPFL's Figs. 5 and 6.
 
     Args:
-        low: Smallest mean time, in simulated seconds.
+        low: Smallest mean time, in simulated seconds. Default: ``high`` / number of clients, as in SRPFL.
         high: Largest mean time, in simulated seconds.
         seed: Seed of the times alone.
 
@@ -130,9 +130,9 @@ class DynamicExponential(Speeds):
         PflError: If the smallest mean is larger than the largest.
     """
 
-    def __init__(self, low: PositiveFloat = 0.01, high: PositiveFloat = 1.0, seed: Seed = 0) -> None:
+    def __init__(self, low: PositiveFloat | None = None, high: PositiveFloat = 1.0, seed: Seed = 0) -> None:
         super().__init__(seed)
-        if low > high:
+        if low is not None and low > high:
             raise PflError(f"data.speeds.low: {low} is not possible; allowed: up to data.speeds.high, {high}")
         self.low, self.high = low, high
 
@@ -143,4 +143,5 @@ class DynamicExponential(Speeds):
 
     def mean_times(self, num_clients: int) -> Times:
         """Means of the clients' own distributions, ``[num_clients]``."""
-        return RandomState(self.seed).uniform(self.low, self.high, num_clients)
+        low = self.high / num_clients if self.low is None else self.low
+        return RandomState(self.seed).uniform(low, self.high, num_clients)

@@ -110,6 +110,15 @@ def test_a_crash_while_saving_leaves_the_checkpoints_alone(ragged_data, fit, tmp
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+def test_a_truncated_last_checkpoint_does_not_push_out_the_one_before_it(ragged_data, fit, tmp_path):
+    fit(small(), ragged_data(), 4)
+    last, previous = (tmp_path / f"run/checkpoints/{name}.ckpt" for name in ("last", "previous"))
+    last.write_bytes(last.read_bytes()[:-100])
+    fit(small(), ragged_data(), 4, ckpt_path=previous)
+    rounds = rounds_in(tmp_path / "run")
+    assert (rounds["last"], rounds["previous"]) == (4, 2)
+
+
 def same(one, other):
     return all(torch.equal(one["state_dict"][name], tensor) for name, tensor in other["state_dict"].items())
 

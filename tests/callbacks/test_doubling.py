@@ -1,13 +1,15 @@
 from functools import partial
 
+import lightning.pytorch as pl
 import pytest
 
-from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.callbacks import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
+from pfl_lightning.system import UniformTime
 
 
 def test_the_name_says_what_it_is():
@@ -27,16 +29,35 @@ class EveryRoundDoubling(Doubling):
         self.stage = trainer.global_step
 
 
+class Rounds(pl.Callback):
+    """Remembers the number of participants of every round."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        self.sizes.append(len(batch.examples))
+
+
 def test_a_rule_only_says_when_a_stage_ends(fit):
-    sizes = []
+    rounds, method = Rounds(), FedAvg(network=partial(MLP, hidden=(4,)))
+    fit(method, Digits(num_clients=10), 5, callbacks=[EveryRoundDoubling(n0=1), rounds])
+    assert rounds.sizes == [1, 2, 4, 8, 10]
 
-    class Method(FedAvg):
-        def choose(self, batch):
-            sizes.append(len(batch.examples))
-            return super().choose(batch)
 
-    fit(Method(network=partial(MLP, hidden=(4,))), Digits(num_clients=10), 5, callbacks=[EveryRoundDoubling(n0=1)])
-    assert sizes == [1, 2, 4, 8, 10]
+@pytest.mark.parametrize("rule", [StageDoubling, GradientDoubling])
+@pytest.mark.parametrize(
+    ("unit", "sizes"),
+    # six clients with 1, 4, 9, 16, 25 and 36 samples, 91 / 6 at a mean client, the smallest ones first: 1, 5, 14, 30,
+    # 55 and 91 together. One mean client's samples are reached by four clients, those of two by five, of four by six.
+    [({}, [1, 2, 4, 6]), ({"double_by": "clients"}, [1, 2, 4, 6]), ({"double_by": "samples"}, [4, 5, 6, 6])],
+)
+def test_a_stage_has_so_many_clients_or_so_many_mean_clients_samples(rule, unit, sizes, ragged_data, fit):
+    rounds = Rounds()
+    data = ragged_data(val_fraction=0.0, speeds=UniformTime())
+    doubling = rule(n0=1, rounds_per_stage=1, **unit)
+    fit(FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0), data, 4, callbacks=[doubling, rounds])
+    assert rounds.sizes == sizes
 
 
 def test_two_rules_at_once_are_refused(fit):

@@ -1,3 +1,4 @@
+from functools import partial
 from itertools import pairwise
 from math import sqrt
 
@@ -8,7 +9,7 @@ from pfl_lightning.callbacks import OracleDoubling
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, LinearFedRep
-from pfl_lightning.models import LinearNetwork
+from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.system import Participation
 
 FLOOR, LEAVE, STOP = 0.4, 1.3, 1.25
@@ -51,6 +52,26 @@ def test_participants_double_at_their_floor_and_the_run_ends_at_the_pools(run, p
         assert distance > STOP * FLOOR / sqrt(pool)
     assert seen[-1][1] <= STOP * FLOOR / sqrt(pool)
     assert len(seen) < 60
+
+
+class Told(FedAvg):
+    """Its distances are these."""
+
+    def __init__(self, distances):
+        super().__init__(network=partial(MLP, hidden=(4,)), eval_epochs=0)
+        self.told = iter(distances)
+
+    def training_step(self, batch, batch_idx):
+        super().training_step(batch, batch_idx)
+        self.log("train/distance", next(self.told))
+
+
+def test_a_stage_is_left_at_its_own_floor_and_the_run_ends_at_the_pools_lower_one(ragged_data, fit):
+    # the floors of 1, 2 and 4 clients are 1, 0.707 and 0.5: left at 1.5 and 1.06, not at 0.75; the end is at 0.6
+    rounds, distances = Rounds(), [1.6, 1.4, 1.2, 1.0, 0.74, 0.61, 0.59, 0.58]
+    doubling = OracleDoubling(1, floor=1.0, leave=1.5, stop=1.2)
+    fit(Told(distances), ragged_data(num_clients=4), 8, callbacks=[doubling, rounds])
+    assert rounds.values == list(zip([1, 1, 2, 2, 4, 4, 4], map(pytest.approx, distances), strict=False))
 
 
 def test_a_resumed_run_continues_its_stage(run, tmp_path):

@@ -1,8 +1,11 @@
 import csv
+from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from lightning.pytorch.loggers import CSVLogger
+from torch.nn import functional as F
 
 from pfl_lightning.callbacks import PercentileErrors
 from pfl_lightning.methods import FedAvg, FedRep
@@ -27,6 +30,45 @@ def test_percentiles_agree_with_the_table_of_clients(ragged_data, fit, tmp_path)
         assert logged["mean"] == pytest.approx(accuracy.mean())
         assert logged["worst"] == pytest.approx(accuracy.min())
         assert logged["p10"] == pytest.approx(np.percentile(accuracy, 10))
+
+
+def lowest_mean(scores, share):
+    """Mean of the lowest share of some scores, one per sample; part of a sample may be in it."""
+    sums = np.concatenate([[0], np.cumsum(np.sort(scores))])
+    return np.interp(share * len(scores), range(len(sums)), sums) / (share * len(scores))
+
+
+@pytest.mark.parametrize("name", ["accuracy", "error", "loss"])
+def test_weighted_percentiles_and_tails_are_those_of_all_samples(name, ragged_data, fit, tmp_path):
+    split, column = ("train", "loss") if name == "loss" else ("test", "correct")
+    method = FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0)
+    data = ragged_data(judge_train=True, val_fraction=0.0)
+    callback = PercentileErrors(percentiles=(10, 40, 50, 60), tails=(0.1, 0.3, 0.9), errors=True)
+    metrics = fit(method, data, 3, callbacks=[callback], logger=CSVLogger(tmp_path)).callback_metrics
+    rows = pd.read_csv(next(tmp_path.rglob("clients.csv"))).query("round == 3 and split == @split")
+    scores = rows[column] / (rows.samples if column == "correct" else 1)
+    scores = 1 - scores if name == "error" else scores
+    every = np.repeat(scores, rows.samples)  # each sample has its client's score
+    sign = 1 if name == "accuracy" else -1  # the worst are the lowest accuracies, but the highest errors and losses
+    expected = {f"p{place}": np.percentile(scores, place) for place in (10, 40, 50, 60)}
+    expected |= {f"weighted_p{place}": np.percentile(every, place, method="inverted_cdf") for place in (10, 40, 50, 60)}
+    expected |= {f"superquantile_{tail}": sign * lowest_mean(sign * every, tail / 100) for tail in (10, 30, 90)}
+    logged = {key: float(metrics[f"{split}/global/{name}/{key}"]) for key in expected}
+    assert logged == pytest.approx(expected, abs=1e-6)
+    assert scores.nunique() >= 4, "clients that are alike would tell nothing"
+
+
+def test_the_table_has_every_clients_own_mean_loss_and_correct_predictions(ragged_data, fit, tmp_path):
+    method, data = FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0), ragged_data()
+    fit(method, data, 2, callbacks=[PercentileErrors()], logger=CSVLogger(tmp_path))
+    rows = pd.read_csv(next(tmp_path.rglob("clients.csv"))).query("round == 2 and split == 'test'").set_index("client")
+    assert sorted(rows.index) == list(range(6))
+    for client, row in rows.iterrows():
+        ((inputs, targets),) = data.client_dataloader(client, "test", batch_size=100)
+        outputs = method.network(inputs)
+        assert row["samples"] == len(targets)
+        assert row["correct"] == (outputs.argmax(1) == targets).sum()
+        assert row["loss"] == pytest.approx(F.cross_entropy(outputs, targets).item(), rel=1e-5)
 
 
 def test_several_tails_and_the_losses_on_training_samples(ragged_data, fit, tmp_path):

@@ -1,5 +1,6 @@
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from fakes.cohorts import COUNTS, Identity, examples_of
@@ -7,8 +8,9 @@ from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.client import Engine, Phase, Proximity
+from pfl_lightning.client import Engine, Phase, Proximity, Samples
 from pfl_lightning.client.layers import frozen_layers
+from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
 from pfl_lightning.seeding import permutations, random_bits
@@ -198,6 +200,24 @@ def test_dropout_is_repeatable_and_active(backend):
     assert not torch.allclose(heads(KEY), without)
 
 
+@pytest.mark.parametrize(("backend", "chunk_size"), [("sequential", None), ("batched", None), ("batched", 1)])
+def test_dropout_has_other_masks_in_each_epoch_of_each_client(backend, chunk_size):
+    # with inputs of 1 and weights of 0 a step moves the weights that the mask lets through, all by the same
+    samples = Samples(torch.ones(2, 64), torch.ones(2), Identity())
+    examples = ClientTable(samples, [np.array([0]), np.array([1])]).examples(torch.arange(2))
+    network = Network({"dropout": nn.Dropout(0.5), "fc": nn.Linear(64, 1, bias=False)})
+    engine, start = Engine(network, backend, chunk_size), Params({"fc.weight": torch.zeros(1, 64)}, {})
+
+    def weights(epochs, key):
+        phase = Phase(frozenset(["fc.weight"]), epochs, batch_size=1, lr=0.001)
+        return engine.train(examples, start, phase, key)[0].own["fc.weight"][:, 0]
+
+    first, second = weights(1, KEY), weights(2, KEY)
+    masks = [*(first > 0), *(second > first), *(weights(1, (1, "train", 1)) > 0)]
+    assert all(16 < mask.sum() < 48 for mask in masks)
+    assert len({tuple(mask.tolist()) for mask in masks}) == 6
+
+
 def test_auto_makes_dropout_independent_of_the_chunk():
     network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
     params, phase = params_of(network), Phase(names(network, "head"), 1, 4, lr=0.1)
@@ -224,6 +244,18 @@ class Normed(Network):
         )
 
 
+class Dropping(Network):
+    def __init__(self, input_shape, num_classes):
+        super().__init__(
+            {
+                "flatten": nn.Flatten(),
+                "norm": nn.BatchNorm1d(256),
+                "dropout": nn.Dropout(0.5),
+                "fc": nn.Linear(256, num_classes),
+            }
+        )
+
+
 def test_batched_refuses_batch_norm_and_auto_avoids_it():
     network = Normed((1, 16, 16), 3)
     with pytest.raises(PflError, match="BatchNorm"):
@@ -238,12 +270,39 @@ def test_batched_refuses_batch_norm_and_auto_avoids_it():
 def test_batch_norm_statistics_move_with_their_layer_only():
     network, examples = Normed((1, 16, 16), 3), examples_of(counts=(8, 6, 4))
     params = Params({name: tensor.detach().clone() for name, tensor in network.state_dict().items()}, {})
-    engine = Engine(network)
-    body, _ = engine.train(examples, params, Phase(names(network, "body"), 1, 2, lr=0.1), KEY)
+    body, _ = Engine(network).train(examples, params, Phase(names(network, "body"), 1, 2, lr=0.1), KEY)
     assert body.own["norm.num_batches_tracked"].tolist() == [4, 3, 2]
     assert not torch.equal(body.own["norm.running_mean"][0], params.shared["norm.running_mean"])
-    head, _ = engine.train(examples, params, Phase(names(network, "head"), 1, 2, lr=0.1), KEY)
-    assert torch.equal(head.shared["norm.running_mean"], params.shared["norm.running_mean"])
+
+
+@pytest.mark.parametrize("moves", [["fc2.weight", "fc2.bias"], ["fc1.weight", "fc2.weight"]], ids=str)
+def test_frozen_batch_norm_uses_its_statistics_and_leaves_them_alone(moves):
+    network, examples = Normed((1, 16, 16), 3), examples_of()
+    network.norm.running_mean.normal_()
+    network.norm.running_var.uniform_(0.5, 2.0)
+    params, before = params_of(network), {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    phase = Phase(frozenset(moves), epochs=2, batch_size=4, lr=0.1, momentum=0.5)
+    trained, _ = Engine(network).train(examples, params, phase, KEY)
+    assert trained.own.keys() == phase.moves
+    assert all(torch.equal(tensor, before[name]) for name, tensor in trained.shared.items())
+    network.eval()
+    for client in range(len(COUNTS)):
+        for name, tensor in by_torch(network, examples, params, phase, client).items():
+            torch.testing.assert_close(trained.own[name][client], tensor, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "auto"])
+def test_a_score_has_no_dropout_and_neither_uses_nor_moves_a_batchs_statistics(backend):
+    network, examples = Dropping((1, 16, 16), 3), examples_of()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    correct, losses = Engine(network, backend).score(examples, params_of(network))  # a new network is in training mode
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    network.eval()
+    for client in range(len(COUNTS)):
+        rows = examples.rows(client, client + 1)
+        logits, targets = network(rows.gather(rows.positions)[0]), rows.targets(rows.positions)[0]
+        assert correct[client] == (logits.argmax(1) == targets).sum()
+        torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum").detach())
 
 
 @pytest.mark.parametrize("part", ["head", "body", "all"])

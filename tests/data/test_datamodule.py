@@ -16,9 +16,9 @@ from pfl_lightning.data import (
     FederatedDataModule,
     LinearRepresentation,
     NaturalUsers,
+    Partition,
     SpeedGroups,
 )
-from pfl_lightning.data.holdout import held_out_size
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import JudgementLoader
 from pfl_lightning.data.transforms import ImageTransform, TokenVectors
@@ -77,6 +77,36 @@ def samples(examples):
     return {client: row[:count] for client, row, count in rows}
 
 
+class InARow(Partition):
+    """Each client gets the samples that stand in a row: the shares of all samples are 1, 2, 3, ... twentieths."""
+
+    shares = (1, 2, 3, 4, 2, 1, 5, 2)
+
+    def split(self, splits, num_classes, population, rng):
+        cuts = np.cumsum(self.shares)[:-1]
+        return [np.split(np.arange(len(split.classes)), cuts * len(split.classes) // 20) for split in splits]
+
+    @classmethod
+    def owned(cls, client):
+        """Numbers of the samples of a client for training and validation, and of those for tests."""
+        start = sum(cls.shares[:client])
+        stop = start + cls.shares[client]
+        return range(8 * start, 8 * stop), range(TRAIN + 2 * start, TRAIN + 2 * stop)
+
+
+def inputs_of(examples):
+    """The inputs of each client, in the order of their numbers, by its id."""
+    found = examples.gather(examples.positions)
+    rows = zip(examples.ids.tolist(), found, examples.counts.tolist(), strict=True)
+    return {client: sorted(numbers(row[:count])) for client, row, count in rows}
+
+
+def is_the_share(held, whole, fraction):
+    """Whether no possible number is nearer to the share; possible is to hold out at least one, and to leave one."""
+    possible = range(min(1, whole - 1), whole) if fraction else [0]
+    return held in possible and abs(held - fraction * whole) == min(abs(size - fraction * whole) for size in possible)
+
+
 def split(module, name):
     return samples(module.tables[name].examples(torch.arange(module.judged_clients)))
 
@@ -98,7 +128,7 @@ def test_validation_share_is_taken_from_every_client(fraction):
     train, val = split(module, "train"), split(module, "val")
     for client, own in whole.items():
         assert sorted(train[client] + val[client]) == sorted(own)
-        assert len(val[client]) == held_out_size(len(own), fraction)
+        assert is_the_share(len(val[client]), len(own), fraction)
 
 
 def test_max_samples_limits_every_split_and_nothing_else():
@@ -126,7 +156,7 @@ def test_test_fraction_cuts_the_test_split_from_all_samples(fraction):
     assert sorted(chain(*train.values(), *test.values())) == list(range(TRAIN + TEST))
     assert min(chain(*test.values())) < TRAIN <= max(chain(*train.values()))
     for client in range(CLIENTS):
-        assert len(test[client]) == held_out_size(len(train[client]) + len(test[client]), fraction)
+        assert is_the_share(len(test[client]), len(train[client]) + len(test[client]), fraction)
 
 
 def test_data_without_a_test_split_gives_a_quarter_of_every_client():
@@ -178,7 +208,7 @@ def test_choice_samples_are_a_split_of_their_own():
     test, choice, whole = split(module, "test"), split(module, "choice"), split(without, "test")
     for client, own in whole.items():
         assert sorted(test[client] + choice[client]) == sorted(own)
-        assert len(choice[client]) == held_out_size(len(own), 0.5)
+        assert is_the_share(len(choice[client]), len(own), 0.5) or not own
     assert module.class_counts()["choice"].sum() == sum(map(len, choice.values())) > 0
     assert "choice" not in without.class_counts()
     assert module.fingerprint() != without.fingerprint()
@@ -315,15 +345,18 @@ def test_modules_do_not_share_their_default_participation():
 
 @pytest.mark.parametrize("cohort", [None, 3])
 def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
-    module = ready(participation=Participation(5), speeds=DynamicExponential(), communication_time=2.5, seed=7)
+    options = {"speeds": DynamicExponential(), "communication_time": 2.5, "seed": 7, "val_fraction": 0.0}
+    module = ready(partition=InARow(), participation=Participation(5), **options)
+    pool = set(module.make_round(4).examples.ids.tolist())
+    assert len(pool) == 5
     module.participation.resize(cohort)
-    step, train = module.make_round(4), split(module, "train")
-    ids, _ = module.participation.cohort(7, 4, module.training_counts, module.speeds.times(4, CLIENTS))
-    counts = step.examples.counts.tolist()
-    assert sorted(step.examples.ids.tolist()) == sorted(ids)
-    assert counts == sorted(counts, reverse=True)
-    assert samples(step.examples) == {client: train[client] for client in ids}
-    np.testing.assert_array_equal(step.times, module.speeds.times(4, CLIENTS)[step.examples.ids])
+    step, times = module.make_round(4), DynamicExponential().times(4, CLIENTS)
+    ids, counts = step.examples.ids.tolist(), step.examples.counts.tolist()
+    assert sorted(ids) == sorted(sorted(pool, key=times.__getitem__)[:cohort])
+    assert counts == sorted((8 * InARow.shares[client] for client in ids), reverse=True)
+    assert inputs_of(step.examples) == {client: [*InARow.owned(client)[0]] for client in ids}
+    assert step.times.tolist() == [times[client] for client in ids]
+    assert step.weights.tolist() == pytest.approx([count / sum(counts) for count in counts])
     assert (step.round_index, step.seed, step.communication_time) == (4, 7, 2.5)
 
 
@@ -370,19 +403,17 @@ def test_number_of_rounds_must_be_known(rounds):
 
 @pytest.mark.parametrize("at_once", [3, 1024])
 def test_judgements_hold_every_client_with_all_its_splits(at_once):
-    module = ready(val_fraction=0.25)
+    module = ready(val_fraction=0.25, partition=InARow())
     steps = list(JudgementLoader(module.make_judgement, module.evaluation_order, at_once))
-    counts = torch.cat([step.train.counts for step in steps]).tolist()
-    assert counts == sorted(counts, reverse=True)
-    for name, parts in {
-        "train": [step.train for step in steps],
-        "val": [step.judged["val"] for step in steps],
-        "test": [step.judged["test"] for step in steps],
-    }.items():
-        held = [pair for part in parts for pair in samples(part).items()]
-        assert sorted(held) == sorted(split(module, name).items())
+    ids = [client for step in steps for client in step.train.ids.tolist()]
+    assert sorted(ids) == list(range(CLIENTS))
+    assert [InARow.shares[client] for client in ids] == sorted(InARow.shares, reverse=True)
     for step in steps:
-        assert step.train.ids.equal(step.judged["val"].ids)
+        train, val, test = map(inputs_of, (step.train, step.judged["val"], step.judged["test"]))
+        assert list(train) == list(val) == list(test)
+        for client in train:
+            assert (sorted(train[client] + val[client]), test[client]) == tuple(map(list, InARow.owned(client)))
+            assert len(val[client]) == 2 * InARow.shares[client]
 
 
 @pytest.mark.parametrize("loader", [Numbered.val_dataloader, Numbered.test_dataloader])
@@ -391,19 +422,24 @@ def test_evaluation_judges_all_clients(loader):
     assert sorted(ids.tolist()) == list(range(CLIENTS))
 
 
-@pytest.mark.parametrize("name", ["train", "val", "test"])
-@pytest.mark.parametrize("client", [0, 5])
-def test_client_loader_has_the_samples_of_one_client(name, client):
-    module = ready(val_fraction=0.25)
-    batches = list(module.client_dataloader(client, name, batch_size=4))
-    assert all(len(inputs) == len(targets) <= 4 for inputs, targets in batches)
-    found = [number for inputs, _ in batches for number in numbers(inputs)]
-    assert sorted(found) == sorted(split(module, name)[client])
-    assert [number % 4 for number in found] == [label for _, targets in batches for label in targets.tolist()]
+@pytest.mark.parametrize("client", [0, 6])
+def test_client_loader_has_the_samples_of_one_client(client):
+    module = ready(val_fraction=0.25, partition=InARow())
+    found = {}
+    for name in ("train", "val", "test"):
+        batches = list(module.client_dataloader(client, name, batch_size=4))
+        assert all(len(inputs) == len(targets) <= 4 for inputs, targets in batches)
+        found[name] = [number for inputs, _ in batches for number in numbers(inputs)]
+        assert [number % 4 for number in found[name]] == [label for _, own in batches for label in own.tolist()]
+    trained, tested = map(list, InARow.owned(client))
+    assert sorted(found["train"] + found["val"]) == trained
+    assert sorted(found["test"]) == tested
+    assert len(found["val"]) == len(trained) / 4
 
 
 def test_client_loader_of_a_client_without_validation_samples_is_empty():
-    module = ready(num_clients=40, partition=Dirichlet(0.1, 1), val_fraction=0.1)
+    with pytest.warns(match="had no training sample"):
+        module = ready(num_clients=40, partition=Dirichlet(0.1, 1), val_fraction=0.1)
     alone = int(module.tables["val"].counts.argmin())
     assert module.tables["val"].counts[alone] == 0
     assert list(module.client_dataloader(alone, "val")) == []

@@ -3,6 +3,9 @@
 from functools import partial
 from typing import Any
 
+import torch
+from torch import nn
+
 from pfl_lightning.models import MLP
 
 
@@ -21,12 +24,12 @@ def stepping(method):
 
 
 def assert_weighted_mean(method, start, clients, counts, share=1e-10):
-    """The shared model must be the mean of the clients' models by their samples, up to a share of the update."""
+    """The tensors that clients share must be the mean of theirs by their samples, up to a share of the update."""
     expected = weighted_mean(clients, counts)
-    for name, tensor in method.network.state_dict().items():
+    for name in method.shared:
         update = (expected[name] - start[name]).abs().max()
         assert update > 1e-4
-        assert (tensor - expected[name]).abs().max() < share * update
+        assert (method.network.state_dict()[name] - expected[name]).abs().max() < share * update
 
 
 def weighted_mean(clients, counts):
@@ -35,3 +38,18 @@ def weighted_mean(clients, counts):
     return {
         name: sum(weight * client[name] for weight, client in zip(weights, clients, strict=True)) for name in clients[0]
     }
+
+
+class Models(nn.Module):
+    """The models by which clients are judged, as a metric that keeps them."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = {}
+
+    def measure(self, params):
+        self.params = params
+        return torch.arange(len(next(iter(params.own.values()))))
+
+    def update(self, ids, rows):
+        self.found |= {client: self.params.client(row) for client, row in zip(ids.tolist(), rows.tolist(), strict=True)}

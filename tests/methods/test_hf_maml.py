@@ -2,17 +2,22 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import assert_weighted_mean
+from fakes.methods import assert_weighted_mean, built
 from torch.func import functional_call, grad, jvp
 from torch.nn import functional as F
 
 from pfl_lightning.methods import HFMAML
 from pfl_lightning.models import MLP
+from pfl_lightning.seeding import samples
 
 
 @pytest.fixture(autouse=True)
 def float64(float32_by_default):
     torch.set_default_dtype(torch.float64)
+
+
+def cross_entropy(network, tensors, inputs, targets):
+    return F.cross_entropy(functional_call(network, tensors, inputs), targets)
 
 
 def step_on(gradient, start, inner_lr, lr, difference):
@@ -56,7 +61,7 @@ def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
         every = torch.arange(count)[None]
         own = examples.rows(client, client + 1)
         inputs, targets = own.gather(every)[0], own.targets(every)[0]
-        gradient = grad(lambda w, x=inputs, y=targets: F.cross_entropy(functional_call(method.network, w, x), y))
+        gradient = grad(partial(cross_entropy, method.network, inputs=inputs, targets=targets))
         v = gradient({name: tensor - 0.2 * gradient(start)[name] for name, tensor in start.items()})
         _, hessian_times_v = jvp(gradient, (start,), (v,))
         clients.append({name: w - 0.5 * (v[name] - 0.2 * hessian_times_v[name]) for name, w in start.items()})
@@ -65,12 +70,17 @@ def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
 
 def test_clients_are_judged_after_one_step_on_one_batch(ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
-    method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=4, inner_lr=0.3)
+    others = {"lr": 0.05, "lr_decay": 0.5, "weight_decay": 0.1, "clip_norm": 0.01, "epochs": 3}
+    method = built(partial(HFMAML, inner_lr=0.3), data, **others)
     fit(method, data, 1)
     train = data.make_judgement(data.evaluation_order[:6]).train
-    (name, adapted), (_, common) = method.judge(train, (0,))
-    assert name == "adapted"
-    weight = common.shared["fc2.bias"]
-    steps = (adapted.own["fc2.bias"] - weight).abs().amax(1)
-    # a gradient of the cross-entropy by a logit is at most 1; more than one step of some client would exceed it
-    assert ((steps > 0) & (steps <= 0.3)).all()
+    (first, adapted), (second, common) = method.judge(train, (1, "refit", 1))
+    assert (first, second) == ("adapted", "global")
+    shared = method.network.state_dict()
+    assert all(torch.equal(common.shared[name], tensor) for name, tensor in shared.items())
+    for row, count in enumerate(train.counts.tolist()):
+        own = train.rows(row, row + 1)
+        batch = samples([(1, "refit", 1, "order", 0)], own.ids, own.counts, min(count, 4))[0]
+        loss = partial(cross_entropy, method.network, inputs=own.gather(batch)[0], targets=own.targets(batch)[0])
+        for name, slope in grad(loss)(shared).items():
+            torch.testing.assert_close(adapted.own[name][row], shared[name] - 0.3 * slope, atol=1e-12, rtol=0)

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import Models, built
 from torch import nn
 from torch.nn import functional as F
 
@@ -19,21 +19,6 @@ EPOCHS, LR, MOMENTUM, DECAY = 4, 0.05, 0.9, 0.01
 
 def normed(input_shape, num_classes):
     return Network({"fc": nn.Linear(*input_shape, 4), "norm": nn.BatchNorm1d(4), "head": nn.Linear(4, num_classes)})
-
-
-class Models(nn.Module):
-    """The models by which clients are judged, as a metric that keeps them."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = {}
-
-    def measure(self, params):
-        self.params = params
-        return torch.arange(len(next(iter(params.own.values()))))
-
-    def update(self, ids, rows):
-        self.found |= {client: self.params.client(row) for client, row in zip(ids.tolist(), rows.tolist(), strict=True)}
 
 
 def network_body(method):
@@ -86,8 +71,10 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
     torch.testing.assert_close(body["norm.running_mean"], statistics.mean(0))
 
 
-@pytest.mark.parametrize("make", [FedAvg, Ditto, DePRL])
-def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, ragged_data, fit):
+@pytest.mark.parametrize(
+    ("make", "models"), [(FedAvg, ("refitted", "global")), (Ditto, ("refitted", "global")), (DePRL, ("refitted",))]
+)
+def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, models, ragged_data, fit):
     torch.set_default_dtype(torch.float64)
     network = partial(MLP, hidden=(8, 5))
     method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
@@ -95,6 +82,7 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, ragged_data, fi
     body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
     method.measures["refitted/models"] = judged = Models()
     trainer.test(method, data, verbose=False)
+    assert method.evaluated_models == models
     fresh = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})
     assert not torch.allclose(fresh.fc3.weight, method.network.fc3.weight)
     for client in range(3):

@@ -66,6 +66,13 @@ def test_dynamic_times_are_new_in_each_round():
     assert not np.intersect1d(speeds.times(0, 50), speeds.times(1, 50)).size
 
 
+@pytest.mark.parametrize(("clients", "high"), [(20, 1.0), (100, 1.0), (100, 100.0), (1, 0.5)])
+def test_smallest_mean_time_is_the_largest_over_the_number_of_clients(clients, high):
+    # SRPFL's law U[1/M, 1], in any unit of time
+    means = DynamicExponential(high=high, seed=1).mean_times(clients)
+    np.testing.assert_array_equal(means, RandomState(1).uniform(high / clients, high, clients))
+
+
 def test_dynamic_times_are_exponential_with_each_clients_own_mean():
     # an exponential's deviation is its mean; 4,000 rounds leave an error of 1.6 % in the mean, 2.2 % in the deviation
     speeds = DynamicExponential(low=0.2, high=3.0, seed=2)

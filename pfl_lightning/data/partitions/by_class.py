@@ -3,6 +3,7 @@
 The same matrix splits the training and the test samples, so a client is tested on the classes that it trains on.
 """
 
+import warnings
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
@@ -40,12 +41,25 @@ class ClassPartition(Partition):
         """Split all samples by the same shares, and give every client at least its minimum."""
         shares = self.shares(np.bincount(splits[0].classes, minlength=num_classes), population, rng)
         parts: list[Parts] = []
+        shortages: list[str] = []
         for number, (labels, _) in enumerate(splits):
             parts.append(cut(labels, shares, rng))
-            fill(parts[-1], labels, shares, self.min_size if number == 0 else 1)
+            least = self.min_size if number == 0 else 1
+            if given := fill(parts[-1], labels, shares, least):
+                shortages.append(_shortage(given, least, "training" if number == 0 else "test", population))
             if number == 0:
                 shares = _held_shares(shares, labels, parts[0])
+        if shortages:
+            self.report_repair(" and ".join(shortages))
         return parts
+
+    def report_repair(self, shortage: str) -> None:
+        """Warn that samples were moved to clients that had too few; called after it, at most once per split.
+
+        Args:
+            shortage: How many clients had how few samples, and how many samples they lacked.
+        """
+        warnings.warn(f"data.partition: {shortage}; as many were moved to them", stacklevel=2)
 
 
 def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
@@ -75,7 +89,7 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
     return [by_client[start:end] for start, end in pairwise([0, *ends])]
 
 
-def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
+def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> list[int]:
     """Move samples to clients that have too few, in place; if possible, samples of classes that they hold.
 
     Unused samples are moved first, then samples of the largest client.
@@ -85,16 +99,25 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> None:
         labels: Label of each sample, ``[samples]``; there must be enough for ``least`` per client.
         shares: Share of each class, ``[classes, clients]``.
         least: Minimum number of samples of a client.
+
+    Returns:
+        How many samples each client with too few has been given.
     """
-    needy = [client for client, part in enumerate(parts) if len(part) < least]
-    if not needy:
-        return
+    missing = {client: least - len(part) for client, part in enumerate(parts) if len(part) < least}
+    if not missing:
+        return []
     donors = _Donors([*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))], labels, len(shares), least)
-    for client in needy:
+    for client, number in missing.items():
         wanted = np.argsort(-shares[:, client], kind="stable").tolist()
-        given = [donors.take(wanted) for _ in range(least - len(parts[client]))]
-        parts[client] = np.append(parts[client], given)
+        parts[client] = np.append(parts[client], [donors.take(wanted) for _ in range(number)])
     donors.leave(parts)
+    return list(missing.values())
+
+
+def _shortage(missing: Sequence[int], least: int, split: str, population: Population) -> str:
+    clients = f"{len(missing)} of {population.num_clients} {'new ' if population.new else ''}clients"
+    few = f"fewer than {least} {split} samples" if least > 1 else f"no {split} sample"
+    return f"{clients} had {few} ({sum(missing)} missing)"
 
 
 class _Donors:

@@ -1,9 +1,13 @@
+import warnings
+from typing import Literal
+
 import numpy as np
 from numpy.random import Generator
 
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
+from pfl_lightning.errors import PflError
 
 TRIES = 100
 
@@ -12,8 +16,8 @@ class Dirichlet(ClassPartition):
     """Splits every class by Dirichlet proportions, as in FedMA; DePRL's partition.
 
     A client that already has its fair number of samples gets nothing from later classes, which limits the sizes. The
-    draw is repeated until every client has ``min_size`` samples; after 100 draws, samples of the largest clients are
-    moved to those with too few (docs/derivations.md, Dirichlet draws).
+    draw is repeated until every client has ``min_size`` samples, at most 100 times (docs/derivations.md, Dirichlet
+    draws).
 
     Paper: Wang et al., "Federated Learning with Matched Averaging", ICLR 2020, arXiv:2002.06440; DePRL,
     arXiv:2312.10815.
@@ -21,20 +25,38 @@ class Dirichlet(ClassPartition):
     Args:
         alpha: Concentration; a smaller value gives each client fewer classes.
         min_size: Minimum number of training samples per client, including validation samples.
+        repair: If clients still have too few, or no test sample: ``move`` samples of the largest clients to them, with
+            a warning that counts them, or ``refuse``, so that all that a client holds is by the law.
     """
 
-    def __init__(self, alpha: PositiveFloat = 0.3, min_size: PositiveInt = 10) -> None:
-        self.alpha, self.min_size = alpha, min_size
+    def __init__(
+        self, alpha: PositiveFloat = 0.3, min_size: PositiveInt = 10, repair: Literal["move", "refuse"] = "move"
+    ) -> None:
+        self.alpha, self.min_size, self.repair = alpha, min_size, repair
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Balanced Dirichlet proportions of each class."""
         return _balanced(class_sizes, population.num_clients, self.alpha, self.min_size, rng)
 
+    def report_repair(self, shortage: str) -> None:
+        """Warn of samples that were moved.
+
+        Raises:
+            PflError: If that is to be refused.
+        """
+        if self.repair == "refuse":
+            raise PflError(
+                f"data.partition.repair: refuse is not possible, since {shortage}; allowed: move, or a larger "
+                "data.partition.alpha, a smaller data.partition.min_size, fewer clients or another data.partition_seed"
+            )
+        super().report_repair(shortage)
+
 
 class GroupedDirichlet(ClassPartition):
     """Splits every class among groups of clients, then by Dirichlet proportions within a group; FedMac's CINIC-10.
 
-    A group's draw is repeated until each of its clients has half of its fair number of samples, at most 100 times.
+    A group's draw is repeated until each of its clients has half of its fair number of samples, at most 100 times; a
+    warning counts the clients that still have less.
 
     Paper: Lin et al., "Ensemble Distillation for Robust Model Fusion in Federated Learning" (FedDF), NeurIPS 2020,
     arXiv:2006.07242; FedMac, arXiv:2107.05330.
@@ -50,12 +72,15 @@ class GroupedDirichlet(ClassPartition):
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Balanced Dirichlet proportions within each group's part of each class."""
         clients = population.num_clients
+        half = class_sizes.sum() / clients / 2
         shares = np.zeros((len(class_sizes), clients))
         for group in np.array_split(rng.permutation(clients), -(-clients // self.group_size)):
             part = len(group) / clients
-            half = class_sizes.sum() / clients / 2
             sizes = part * class_sizes.astype(np.float64)
             shares[:, group] = part * _balanced(sizes, len(group), self.alpha, half, rng)
+        if small := int((class_sizes @ shares < half).sum()):
+            found = f"{small} of {clients} clients have less than half of the fair number of training samples"
+            warnings.warn(f"data.partition: {found} after {TRIES} draws", stacklevel=2)
         return shares
 
 

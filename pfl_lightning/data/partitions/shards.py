@@ -3,7 +3,7 @@ from jsonargparse.typing import lazy_instance
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.sizes import EqualSizes, Sizes
@@ -153,7 +153,8 @@ class SpeedGroups(ClassPartition):
     """Faster clients get lower classes.
 
     Classes are cut into groups in order, and clients, sorted by computation time, into groups of proportional sizes.
-    The clients of a group share its classes equally.
+    The clients of a group share its classes equally. The coupling is full, or weaker if the order of the fastest
+    clients is random.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078,
     Fig. 8, column 4.
@@ -161,10 +162,12 @@ class SpeedGroups(ClassPartition):
     Args:
         groups: Number of groups; with 3 of them and 10 classes, the fastest 30 % of the clients hold the classes 0, 1
             and 2, the next 30 % the classes 3, 4 and 5, the slowest 40 % the others.
+        shuffled: Share of the clients, the fastest, whose order is random; 0.8 is the authors' code, and with 1 speeds
+            and classes are independent.
     """
 
-    def __init__(self, groups: PositiveInt = 3) -> None:
-        self.groups = groups
+    def __init__(self, groups: PositiveInt = 3, shuffled: ClosedUnitInterval = 0.0) -> None:
+        self.groups, self.shuffled = groups, shuffled
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Equal shares within each group.
@@ -181,10 +184,12 @@ class SpeedGroups(ClassPartition):
         class_ends = groups * classes // self.groups
         client_ends = np.rint(class_ends * clients / classes).astype(np.int64)
         client_ends = np.maximum.accumulate(client_ends - groups) + groups  # or rounding would leave a group empty
-        fastest = np.argsort(population.times, kind="stable")
+        order = np.argsort(population.times, kind="stable")
+        fast = round(self.shuffled * clients)
+        order[:fast] = rng.permutation(order[:fast])
         shares = np.zeros((classes, clients))
         for group in range(self.groups):
-            members = fastest[client_ends[group] : client_ends[group + 1]]
+            members = order[client_ends[group] : client_ends[group + 1]]
             shares[class_ends[group] : class_ends[group + 1], members] = 1 / len(members)
         return shares
 

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from fakes.torchvision_data import random_images, write
 from PIL import Image
 
@@ -35,6 +36,13 @@ def test_real_subset_of_fashion_mnist_has_its_counts(real_data):
     for split, count in zip(splits, (5900, 900), strict=True):
         assert split.inputs.shape == (10 * count, 1, 28, 28)
         assert split.targets.bincount().tolist() == [count] * 10
+
+
+@pytest.mark.parametrize("source", [MNIST, FashionMNIST])
+def test_grey_values_are_normalised_by_the_usual_constants(source):
+    # black is 0 and white is 1: -0.1307 / 0.3081 and 0.8693 / 0.3081
+    black_and_white = source().transform()(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2))
+    assert black_and_white.flatten().tolist() == pytest.approx([-0.424213, 2.821486], abs=1e-6)
 
 
 @pytest.mark.parametrize("source", [MNIST, FashionMNIST])

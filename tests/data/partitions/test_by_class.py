@@ -13,6 +13,7 @@ from pfl_lightning.data.partitions import (
     EqualDirichlet,
     EqualSizes,
     GroupedDirichlet,
+    Labels,
     Population,
     SpeedGroups,
     UnequalClassShards,
@@ -101,7 +102,8 @@ def test_class_without_training_samples_is_tested_by_the_shares(share_out, class
 def test_class_that_was_moved_to_a_client_without_a_share_is_tested_there(share_out, class_counts):
     # no training sample of class 0 exists, so client 0 is given the only one of class 1
     train, test = np.array([1, 2]), np.array([0, 1, 1, 2, 2])
-    train_parts, test_parts = share_out(Fixed([[1, 0], [0, 1], [0, 1]]), [train, test], 2)
+    with pytest.warns(match=r"^data.partition: 1 of 2 clients had no training sample \(1 missing\); as many "):
+        train_parts, test_parts = share_out(Fixed([[1, 0], [0, 1], [0, 1]]), [train, test], 2)
     assert class_counts(train_parts, train, 3).tolist() == [[0, 0], [1, 0], [0, 1]]
     assert class_counts(test_parts, test, 3).tolist() == [[1, 0], [2, 0], [0, 2]]
 
@@ -163,7 +165,7 @@ def test_missing_samples_come_from_the_largest_client_and_the_own_classes(shares
     labels = np.array([0, 0, 1, 0, 0, 0, 0])
     shares = np.array([[shares_of_the_poor[0], 0.1, 0.4], [shares_of_the_poor[1], 0.5, 0.0]])
     parts = [np.array([], int), np.array([0, 1, 2]), np.array([3, 4, 5, 6])]
-    fill(parts, labels, shares, 1)
+    assert fill(parts, labels, shares, 1) == [1]
     (sample,) = parts[0]
     assert labels[sample] == labels[moved]
     assert (sample >= 3) == (moved >= 3)
@@ -175,7 +177,7 @@ def test_missing_samples_come_first_from_those_that_nobody_has():
     labels = np.array([1, 1, 2, 0, 1, 1])
     shares = np.array([[0.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
     parts = [np.array([], int), np.array([0, 1, 2])]
-    fill(parts, labels, shares, 3)
+    assert fill(parts, labels, shares, 3) == [3]
     assert sorted(parts[0]) == [3, 4, 5]
     assert parts[1].tolist() == [0, 1, 2]
 
@@ -185,3 +187,23 @@ def test_client_with_just_enough_samples_gives_none():
     parts = [np.array([], int), np.array([0]), np.array([1, 2])]
     fill(parts, np.array([1, 0, 0]), np.array([[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]), 1)
     assert list(map(len, parts)) == [1, 1, 1]
+
+
+class Poor(Fixed):
+    """Fixed shares, and two training samples for everyone."""
+
+    min_size = 2
+
+
+@pytest.mark.parametrize(("new", "who"), [(False, "3 clients"), (True, "3 new clients")])
+def test_one_warning_counts_clients_with_too_few_samples_and_what_they_lacked(new, who):
+    # of 6 training samples client 0 gets 4, 1 and 2 get one each; of 3 test samples client 0 gets all
+    shares = [[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
+    splits = [Labels(np.repeat([0, 1], [4, 2])), Labels(np.zeros(3, int))]
+    with pytest.warns() as warned:
+        train, test = Poor(shares)(splits, 2, Population(3, np.arange(3) / 1.0, new), rng())
+    assert [str(warning.message) for warning in warned] == [
+        f"data.partition: 2 of {who} had fewer than 2 training samples (2 missing) and "
+        f"2 of {who} had no test sample (2 missing); as many were moved to them"
+    ]
+    assert [list(map(len, parts)) for parts in (train, test)] == [[2, 2, 2], [1, 1, 1]]

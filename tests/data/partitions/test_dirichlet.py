@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_lightning.data.partitions import Dirichlet, EqualDirichlet, GroupedDirichlet, Population, dirichlet
+from pfl_lightning.errors import PflError
 
 CIFAR10, FASHION_MNIST, CIFAR100, HARBOX = (10, 5000), (10, 6000), (100, 500), (5, 5500)  # classes, samples of each
 
@@ -92,9 +93,26 @@ def test_impossible_draws_are_repaired(classes, clients, least, share_out):
     number, size = classes
     labels = np.repeat(np.arange(number), size)
     assert size * draw(Dirichlet(0.1, least), [size] * number, clients).sum(0).min() < least
-    (parts,) = share_out(Dirichlet(0.1, least), [labels], clients)
+    with pytest.warns(match=rf" of {clients} clients had fewer than {least} training samples .* were moved to them$"):
+        (parts,) = share_out(Dirichlet(0.1, least), [labels], clients)
     assert min(map(len, parts)) == least
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
+
+
+def test_impossible_draws_are_refused_on_request(share_out):
+    labels = np.repeat(np.arange(5), 400)
+    message = (
+        r"data\.partition\.repair: refuse is not possible, since \d+ of 64 clients had fewer than 10 training samples "
+        r"\(\d+ missing\); allowed: move, or a larger data\.partition\.alpha, "
+    )
+    with pytest.raises(PflError, match=message):
+        share_out(Dirichlet(0.1, repair="refuse"), [labels], 64)
+
+
+def test_possible_draws_are_the_same_whatever_would_be_done_with_others(share_out):
+    labels = np.repeat(np.arange(10), 500)
+    parts, same = (share_out(Dirichlet(repair=each), [labels], 20)[0] for each in ("move", "refuse"))
+    assert all(map(np.array_equal, parts, same))
 
 
 @pytest.mark.parametrize(
@@ -130,13 +148,23 @@ def test_every_client_of_a_group_has_half_of_its_fair_number(clients, seed, shar
     assert min(map(len, parts)) > 90_000 / clients / 2 - 10
 
 
+def test_clients_below_half_of_their_fair_number_are_counted():
+    # in groups of 10 that share 5 classes, which no draw of alpha 0.1 deals out that evenly; 1/20 of a class is fair
+    with pytest.warns() as warned:
+        shares = draw(GroupedDirichlet(0.1, 10), [1000] * 5, 100)
+    assert [str(warning.message) for warning in warned] == [
+        f"data.partition: {(shares.sum(0) < 1 / 40).sum()} of 100 clients have less than half of the fair number of "
+        "training samples after 100 draws"
+    ]
+
+
 def test_groups_of_one_are_iid():
     np.testing.assert_allclose(draw(GroupedDirichlet(0.1, 1), [30, 60], 6), 1 / 6)
 
 
 def test_groups_that_do_not_divide_the_clients_differ_by_one():
     # 23 clients in 3 groups of 8, 8 and 7
-    shares = draw(GroupedDirichlet(0.1, 10), [1000] * 3, 23)
+    shares = draw(GroupedDirichlet(1.0, 10), [1000] * 3, 23)
     for group in np.array_split(np.random.default_rng(0).permutation(23), 3):
         np.testing.assert_allclose(shares[:, group].sum(1), len(group) / 23)
         assert len(group) in (7, 8)

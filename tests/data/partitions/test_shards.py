@@ -158,7 +158,8 @@ def test_consecutive_classes_may_use_a_class_up(share_out, class_counts):
 def test_fewest_test_samples_are_still_one_for_each_client(share_out):
     # by the shares, 16 / 40 of the 40 test samples would be given out
     splits = [equal_classes(4, 400), equal_classes(4, 10)]
-    train, test = share_out(ConsecutiveClasses(2, EqualSizes(16)), splits, 40)
+    with pytest.warns(match="of 40 clients had no test sample"):
+        train, test = share_out(ConsecutiveClasses(2, EqualSizes(16)), splits, 40)
     assert set(map(len, train)) == {16}
     assert set(map(len, test)) == {1}
 
@@ -177,6 +178,27 @@ def test_speed_groups_are_those_of_the_papers(class_counts):
             own = counts[np.ix_(classes, members)]
             assert own.sum() == counts[classes].sum()
             assert np.ptp(own) <= 1
+
+
+def rank_sums(shuffled, seeds):
+    """Ranks by speed of 100 clients, summed over those of each of three groups, ``[seeds, groups]``."""
+    times = np.random.default_rng(0).exponential(size=100)
+    ranks = times.argsort().argsort()
+    rows = []
+    for seed in range(seeds):
+        shares = SpeedGroups(3, shuffled).shares(np.full(10, 300), Population(100, times), np.random.default_rng(seed))
+        rows.append([ranks[shares[label] > 0].sum() for label in (0, 3, 6)])
+    return np.array(rows)
+
+
+def test_a_random_order_of_the_fastest_weakens_the_coupling_of_speed_and_class():
+    # sums of the ranks 0 to 29, 30 to 59, 60 to 99, whatever the seed
+    assert np.unique(rank_sums(0.0, 3), axis=0).tolist() == [[435, 1335, 3180]]
+    # the slowest 20 stay in the last group: 80 + ... + 99 = 1790; the others have any of the ranks 0 to 79, of mean
+    # 39.5. Such a sum of 30 has a standard deviation of 101, its mean over 400 seeds one of 5
+    np.testing.assert_allclose(rank_sums(0.8, 400).mean(0), [1185, 1185, 790 + 1790], atol=25)
+    # any of the ranks 0 to 99, of mean 49.5: standard deviations of at most 142 and 7
+    np.testing.assert_allclose(rank_sums(1.0, 400).mean(0), [1485, 1485, 1980], atol=35)
 
 
 @given(classes=st.integers(1, 15), clients=st.integers(1, 15), data=st.data())

@@ -1,0 +1,47 @@
+from functools import partial
+
+import pytest
+import torch
+from fakes.loops import trained
+from fakes.methods import Models, built
+
+from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, LGFedAvg, Local, PerFedAvg
+
+
+@pytest.mark.parametrize(("make", "part"), [(FedAvg, "head"), (FedRep, "head"), (LGFedAvg, "body")])
+def test_refitting_is_a_plain_loop_from_what_a_client_keeps_in_an_order_of_the_round(make, part, ragged_data, fit):
+    torch.set_default_dtype(torch.float64)
+    data = ragged_data(val_fraction=0.0)
+    options = {"momentum": 0.2, "weight_decay": 0.05, "lr_decay": 0.5, "eval_epochs": 3, "eval_momentum": 0.8}
+    method = built(make, data, **options)
+    method.measures["refitted/models"] = judged = Models()
+    fit(method, data, 2)
+    assert judged.found.keys() == set(range(6))
+    rule = {"lr": 0.1, "epochs": 3, "momentum": 0.8, "decay": 0.05}
+    for client, found in judged.found.items():
+        kept = {name: method.clients.stack(name)[client] for name in method.clients.names}
+        before, own = {**method.network.state_dict(), **kept}, data.tables["train"].examples(torch.tensor([client]))
+        expected, _ = trained(method.network, before, method.parts[part], own, (1, "refit", 2), **rule)
+        for name, tensor in expected.items():
+            torch.testing.assert_close(found[name], tensor, atol=1e-11, rtol=0)
+    module = method.client(5, "refitted", data)
+    for name, tensor in module.state_dict().items():
+        torch.testing.assert_close(tensor, judged.found[5][name], atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "models"),
+    [
+        (FedAvg, ("global", "refitted")),
+        (partial(FedAvg, eval_epochs=0), ("global",)),
+        (FedBABU, ("refitted", "global")),
+        (FedRep, ("refitted", "stored")),
+        (partial(FedRep, eval_epochs=0), ("stored",)),
+        (LGFedAvg, ("refitted", "stored")),
+        (Local, ("stored",)),
+        (Ditto, ("personal", "global")),
+        (PerFedAvg, ("adapted", "global")),
+    ],
+)
+def test_the_model_for_selection_is_the_first_one_that_clients_are_judged_by(make, models, ragged_data):
+    assert built(make, ragged_data()).judged_models == models

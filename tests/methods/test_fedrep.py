@@ -1,0 +1,49 @@
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from fakes.loops import of_each, trained
+from fakes.methods import assert_weighted_mean, built
+
+from pfl_lightning.methods import FedRep
+
+DECAY = 0.05
+
+
+@pytest.fixture(autouse=True)
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
+
+
+def by_hand(method, start, own, head_epochs, head_lr, momentum):
+    """One client's model after two repetitions, and its training loss."""
+    tensors, train = start, partial(trained, method.network, own=own, momentum=momentum, decay=DECAY)
+    for repetition in range(2):
+        heads, bodies = ((1, "train", 0, part, repetition) for part in ("head", "body"))
+        tensors, _ = train(tensors, method.parts["head"], key=heads, lr=head_lr, epochs=head_epochs)
+        tensors, loss = train(tensors, method.parts["body"], key=bodies, lr=0.1)
+    return tensors, loss
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({}, {"head_epochs": 10, "head_lr": 0.1, "momentum": 0.5}),
+        ({"head_epochs": 3, "head_lr": 0.3, "momentum": 0.2}, {"head_epochs": 3, "head_lr": 0.3, "momentum": 0.2}),
+    ],
+    ids=["defaults", "others"],
+)
+def test_a_round_is_a_plain_loop_over_heads_and_bodies_in_turn(options, rule, ragged_data, fit):
+    data = ragged_data(val_fraction=0.0)
+    method = built(partial(FedRep, epochs=2, **options), data, weight_decay=DECAY)
+    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    trainer = fit(method, data, 1)
+    examples = data.make_round(0).examples
+    clients, losses = of_each(examples, lambda own: by_hand(method, start, own, **rule))
+    for name in method.parts["head"]:
+        heads = torch.stack([client[name] for client in clients])
+        torch.testing.assert_close(method.clients.stack(name)[examples.ids], heads, atol=1e-11, rtol=0)
+    assert_weighted_mean(method, start, clients, examples.counts)
+    expected = np.average(losses, weights=examples.counts)
+    assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(expected, abs=1e-10)
