@@ -50,7 +50,7 @@ SMALL = {
     "fashion_mnist": (
         "--data.num_clients=20 --data.val_fraction=0 --data.partition=ConsecutiveClasses "
         "--data.partition.classes_per_client=5 --data.partition.sizes=EqualSizes --data.partition.sizes.samples=250 "
-        "--trainer.max_steps=40 --trainer.val_check_interval=2 --model.lr=0.03"  # the rate that validation samples chose
+        "--trainer.max_steps=40 --trainer.val_check_interval=2 --model.lr=0.03"  # as validation samples chose
     ),
 }
 SMALL_REFITTING = {"cifar10": "--model.eval_epochs=3"}
