@@ -34,7 +34,7 @@ from reproduction.runs import Place, Scale
 from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
 from reproduction.srpfl.figures import Place as SRPFLPlace
 from reproduction.srpfl.hf_maml import compare_hf_maml
-from reproduction.srpfl.linear import linear_claims
+from reproduction.srpfl.linear_claims import linear_claims
 from reproduction.srpfl.rates import ROUNDS, search_rates
 
 from pfl_lightning.cli.console import complain, keep_quiet

@@ -182,7 +182,7 @@ FIGURES: dict[FigureName, Figure] = {
     "fig8_natural": Figure(
         "fig8_natural",
         (Panel("sent140"),),
-        (Panel("femnist", FOUR, WRITERS, "writers"),),
+        (Panel("femnist", PAIR, WRITERS, "writers"),),
         earlier,
         beside=Beside("fig3", smaller_gain("on the images of Fig. 3", VISIBLE), "femnist"),
     ),
