@@ -17,10 +17,12 @@ from reproduction.srpfl.rates import accuracy_text, found_runs, last_accuracy
 ROUNDS = 12
 MODELS = ("global", "adapted")
 ADAPTED, ALIASED = (f"--model=reproduction.srpfl.aliased.{name}" for name in ("AdaptedFedAvg", "AliasedHFMAML"))
-# beside HF-MAML, and what each is told; FedAvg's weight decay is that of its own runs
+# beside HF-MAML, and what each is told: FedAvg at the rate by which SRPFL's code trains under either name, and at the
+# one that its validation samples chose; its weight decay is that of its own runs
 OTHERS: Mapping[str, str] = {
-    "FedAvg, 1 epoch": f"{ADAPTED} --model.lr=0.01 --model.weight_decay=1e-4",
-    "FedAvg, 5 epochs": f"{ADAPTED} --model.lr=0.01 --model.weight_decay=1e-4 --model.epochs=5",
+    "FedAvg at 0.01, 1 epoch": f"{ADAPTED} --model.lr=0.01 --model.weight_decay=1e-4",
+    "FedAvg at 0.03, 1 epoch": f"{ADAPTED} --model.lr=0.03 --model.weight_decay=1e-4",
+    "FedAvg at 0.01, 5 epochs": f"{ADAPTED} --model.lr=0.01 --model.weight_decay=1e-4 --model.epochs=5",
     "HF-MAML of SRPFL's code, 5 epochs": f"{ALIASED} --model.lr=0.1 --model.inner_lr=0.01 --model.epochs=5",
 }
 # beta, alpha, epochs and delta of HF-MAML: the first of all, and each other value by itself

@@ -43,7 +43,7 @@ def test_every_row_takes_its_options(planned, place):
         hf_maml.scores(place, hf_maml.folder(name), hf_maml.plain(told), "test")
     hf_maml.scores(place, "hf-maml", list(hf_maml.points().values())[-1], "val")
     kinds = [class_name(run.settings["model"]["class_path"]) for run in planned]
-    assert kinds == ["AdaptedFedAvg", "AdaptedFedAvg", "AliasedHFMAML", "HFMAML"]
+    assert kinds == ["AdaptedFedAvg"] * 3 + ["AliasedHFMAML", "HFMAML"]
     assert {run.settings["data"]["init_args"]["val_fraction"] for run in planned} == {0.2}
-    authors = planned[2].settings["model"]["init_args"]
+    authors = planned[3].settings["model"]["init_args"]
     assert (authors["lr"], authors["inner_lr"], authors["epochs"]) == (0.1, 0.01, 5)
