@@ -26,7 +26,7 @@ ROWS = (("fedrep", "refitted"), ("lg-fedavg", "refitted"), ("fedavg", "global"),
 TIED = 1.0  # points of accuracy within which the larger rate is chosen
 CHANCE = log(10)  # loss of a model that gives each of the 10 classes the same probability
 
-# of FedRep at the papers' rate; no row for a sum over the 10 samples of a batch: that is their mean at ten times the rate
+# of FedRep at the papers' rate. No row for a sum over the 10 samples of a batch: it is their mean at ten times the rate
 USUAL = "as it is"
 VARIANTS: Mapping[str, str] = {
     USUAL: "",
@@ -140,9 +140,14 @@ def first_diverged(run: Run | None) -> float:
 
 
 def chosen(searched: Sequence[Result]) -> float:
-    """The largest of ``RATES`` whose mean accuracy is at most ``TIED`` points below the best; no run may have stopped."""
-    means = np.array([found.accuracy.mean() for found in searched])
-    return max((rate for rate, mean in zip(RATES, means, strict=True) if mean >= np.nanmax(means) - TIED), default=nan)
+    """The largest rate whose mean accuracy is at most ``TIED`` points below the best, and none of whose runs stopped.
+
+    Args:
+        searched: Results of ``RATES``.
+    """
+    means = {rate: found.accuracy.mean() for rate, found in zip(RATES, searched, strict=True)}
+    best = np.nanmax(list(means.values()))
+    return max(rate for rate, mean in means.items() if mean >= best - TIED)
 
 
 def rates_table(data: str, searched: Mapping[tuple[str, str], Sequence[Result]]) -> str:
