@@ -34,7 +34,7 @@ from reproduction.runs import Place, Scale
 from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
 from reproduction.srpfl.figures import Place as SRPFLPlace
 from reproduction.srpfl.hf_maml import compare_hf_maml
-from reproduction.srpfl.linear import linear_claims
+from reproduction.srpfl.linear_claims import linear_claims
 from reproduction.srpfl.rates import ROUNDS, search_rates
 
 from pfl_lightning.cli.console import complain, keep_quiet
@@ -68,11 +68,13 @@ def srpfl(
     keep_quiet()
     place = SRPFLPlace(scale, root, out, seeds or SEEDS[scale], jobs)
     place.folder(figure).mkdir(parents=True, exist_ok=True)
+    if figure in ("rates", "hf_maml"):
+        return srpfl_search(figure, place)
     if figure == "linear":
         claims = linear_claims(figure=place.folder(figure) / "linear.png")
     else:
         claims = figure_claims(figure, place)
-    finish(claims, json)
+    return finish(claims, json)
 
 
 def delta_fl(
@@ -190,6 +192,19 @@ def check_names(key: str, names: Sequence[str] | None, possible: Sequence[str], 
     if wrong := [name for name in names or () if name not in possible]:
         complain(f"{key}: {wrong[0]} is not possible for {where}; allowed: {', '.join(possible) or 'none'}")
         raise SystemExit(2)
+
+
+def srpfl_search(figure: Literal["rates", "hf_maml"], place: SRPFLPlace) -> None:
+    """Run an experiment that makes no claims, at small scale."""
+    if place.scale != "small":
+        complain(f"scale: {place.scale} is not possible for {figure}; allowed: small")
+        raise SystemExit(2)
+    scale, root, _, seeds, jobs = place
+    folder = place.folder(figure)
+    if figure == "rates":
+        search_rates([Place(data, scale, root, folder / data, seeds, jobs) for data in ROUNDS])
+    else:
+        compare_hf_maml(Place("cifar10", scale, root, folder, seeds, jobs))
 
 
 def delta_fl_claims(figure: DeltaFLItem, places: Sequence[Place], out: Path) -> list[Claim]:

@@ -563,7 +563,7 @@ SRPFL = {
 
 @pytest.mark.parametrize(("name", "figure"), [(name, figure) for name in SRPFL for figure in SRPFL[name][0]])
 @pytest.mark.filterwarnings("ignore:.*is not the official data set")
-@pytest.mark.filterwarnings("ignore:.*clients have no test sample")
+@pytest.mark.filterwarnings("ignore:.*clients ha(ve|d) no test sample")
 def test_every_srpfl_config_runs_on_its_layout(name, figure, capsys):
     fakes.WRITERS[name](Path("files"))
     papers = ROOT / "configs/papers/srpfl"

@@ -160,6 +160,15 @@ def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeyp
             torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
 
 
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_padding_is_no_correct_prediction(backend):
+    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    samples = examples.samples
+    samples.targets = functional_call(network, params.shared, samples.inputs).argmax(1)  # so padding would be correct
+    assert Engine(network, backend).score(examples, params)[0].tolist() == [5, 3, 0]
+
+
 @pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
 def test_each_maps_a_function_of_one_client(backend):
     """The gradient of every client's loss, here a rule that is no phase."""

@@ -478,6 +478,13 @@ def test_new_clients_train_on_what_the_run_trained_on_and_are_tested_on_its_test
         assert {frozenset(own) for own in after.values()}.isdisjoint(map(frozenset, before.values()))
 
 
+@pytest.mark.parametrize("partition", [Dirichlet(1.0, 5), ClassShards(2), IID()], ids=type)
+def test_as_many_new_clients_as_the_run_had_get_a_split_of_their_own(partition):
+    run, new = (ready(partition=partition, val_fraction=0.0, new_clients=count) for count in (0, CLIENTS))
+    for before, after in zip(held(run), held(new), strict=True):
+        assert set(map(frozenset, after.values())).isdisjoint(map(frozenset, before.values()))
+
+
 def test_new_clients_get_every_sample_that_the_run_had():
     run, new = ready(), ready(new_clients=3)
     for before, after in zip(held(run), held(new), strict=True):

@@ -50,7 +50,7 @@ SMALL = {
     "fashion_mnist": (
         "--data.num_clients=20 --data.val_fraction=0 --data.partition=ConsecutiveClasses "
         "--data.partition.classes_per_client=5 --data.partition.sizes=EqualSizes --data.partition.sizes.samples=250 "
-        "--trainer.max_steps=40 --trainer.val_check_interval=2 --model.lr=0.03"  # the rate that validation samples chose
+        "--trainer.max_steps=40 --trainer.val_check_interval=2 --model.lr=0.03"  # as validation samples chose
     ),
 }
 SMALL_REFITTING = {"cifar10": "--model.eval_epochs=3"}
@@ -140,7 +140,7 @@ class Place(NamedTuple):
     seeds: Sequence[int]
     jobs: int
 
-    def folder(self, figure: FigureName | Literal["linear"]) -> Path:
+    def folder(self, figure: FigureName | Literal["linear", "rates", "hf_maml"]) -> Path:
         """The folder of a figure."""
         return self.out / f"srpfl-{figure}-{self.scale}"
 
@@ -182,7 +182,7 @@ FIGURES: dict[FigureName, Figure] = {
     "fig8_natural": Figure(
         "fig8_natural",
         (Panel("sent140"),),
-        (Panel("femnist", FOUR, WRITERS, "writers"),),
+        (Panel("femnist", PAIR, WRITERS, "writers"),),
         earlier,
         beside=Beside("fig3", smaller_gain("on the images of Fig. 3", VISIBLE), "femnist"),
     ),

@@ -14,7 +14,7 @@ from reproduction.runs import Experiment, Place, Sweep, publish, start
 from reproduction.srpfl.figures import FIGURES, Panel, fit_options
 from reproduction.srpfl.rates import accuracy_text, found_runs, last_accuracy
 
-ROUNDS = 6
+ROUNDS = 20
 MODELS = ("global", "adapted")
 ADAPTED, ALIASED = (f"--model=reproduction.srpfl.aliased.{name}" for name in ("AdaptedFedAvg", "AliasedHFMAML"))
 # beside HF-MAML, and what each is told; FedAvg's weight decay is that of its own runs

@@ -20,7 +20,7 @@ from reproduction.srpfl.figures import FIGURES, SMALL_REFITTING, fit_options
 
 RATES = (0.01, 0.03, 0.1)
 PAPERS = 0.1
-ROUNDS = {"cifar10": 12, "femnist": 40, "fashion_mnist": 10}
+ROUNDS = {"cifar10": 20, "femnist": 20, "fashion_mnist": 10}
 # with doubling only the participants differ, so these stand for all methods but HF-MAML; FedAvg refitted is FedAvg-FT
 ROWS = (("fedrep", "refitted"), ("lg-fedavg", "refitted"), ("fedavg", "global"), ("fedavg", "refitted"))
 TIED = 1.0  # points of accuracy within which the larger rate is chosen

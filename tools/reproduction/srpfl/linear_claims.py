@@ -1,0 +1,170 @@
+"""SRPFL's theory of linear representations, checked on simulations; see docs/derivations.md."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pfl_lightning.data import LinearRepresentation
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.theory import contraction
+from reproduction.claims import Claim, spread
+from reproduction.srpfl.linear import (
+    MOST_ROUNDS,
+    PARTICIPANTS,
+    ROUNDS,
+    SAFE_LAST,
+    SAFE_RATE,
+    SEEDS,
+    Distances,
+    Race,
+    contractions,
+    floor_of,
+    problem,
+    races,
+    safe_contractions,
+    time_ratios,
+)
+from reproduction.srpfl.linear_figure import draw
+
+# what is expected, by participants n of 64 clients, by noise, and by the size N of the pool
+FLOORS = {0.1: (0.0156, 0.0111, 0.0077, 0.0056), 1.0: (0.161, 0.109, 0.078, 0.056)}
+RATIOS = {16: 0.28, 32: 0.16, 64: 0.14, 128: 0.12, 256: 0.12}
+FLOOR_NOISE = 0.1  # of the floors at the safe rate
+NEAR, NEAR_RATIO = 0.1, 0.25  # largest relative differences from what is expected: of floors, and of time ratios
+
+
+def linear_claims(seeds: int = 10, figure: Path | None = None) -> list[Claim]:
+    """Run the experiments of the linear case, which takes about two minutes.
+
+    Args:
+        seeds: Repetitions of the races.
+        figure: Where the picture goes, if anywhere; its ending says the format.
+    """
+    distances, runs = contractions(noise=0.0), races(seeds)
+    floors = {noise: floor_of(contractions(noise)) for noise in FLOORS}
+    safe, safe_floors = safe_contractions(0.0), floor_of(safe_contractions(FLOOR_NOISE), SAFE_LAST)
+    if figure is not None:
+        draw(distances, floors, {pool: time_ratios(pairs, pool) for pool, pairs in runs.items()}, figure)
+    return [
+        *contraction_claims(distances),
+        *floor_claims(floors),
+        *safe_claims(safe, safe_floors, floors[FLOOR_NOISE]),
+        *speedup_claims(runs),
+    ]
+
+
+def contraction_claims(runs: Distances) -> list[Claim]:
+    """Without noise, the distance shrinks geometrically, equally fast for all n."""
+    factors = [factors_of(distances) for distances in runs.values()]
+    last = max(distances[:, -1].max() for distances in runs.values())
+    is_fast = max(values.mean() for values in factors) < 0.75
+    return [
+        Claim("contraction per round, n = 8 to 64", several(factors), "0.58 to 0.60, < 0.75", is_fast),
+        Claim(f"largest distance after {ROUNDS} rounds", f"{last:.0e}", "< 1e-8", bool(last < 1e-8)),
+    ]
+
+
+def factors_of(distances: Floats) -> Floats:
+    """By what a round shrinks the distance, until it is that of rounding, ``[seeds]``."""
+    ends = [next((t for t, distance in enumerate(run) if distance < 1e-12), len(run) - 1) for run in distances]
+    return np.array([(run[end] / run[0]) ** (1 / end) for run, end in zip(distances, ends, strict=True)])
+
+
+def safe_claims(runs: Distances, floors: Mapping[int, Floats], fast: Mapping[int, Floats]) -> list[Claim]:
+    """What the theorem says holds at a rate that it allows.
+
+    Args:
+        runs: Without noise.
+        floors: With noise, by participants, ``[seeds]``.
+        fast: Those at the large rate.
+    """
+    factors = [factors_of(distances) for distances in runs.values()]
+    bound = max(theorem_factor(problem(64, 0.0, seed), runs[64][i, 0]) for i, seed in enumerate(SEEDS))
+    slope, values = log_slope(floors), list(floors.values())
+    lower = all(floors[n].mean() < fast[n].mean() for n in floors)
+    rate = "at the rate 1/16, inside the theorem's range"
+    return [
+        Claim(
+            f"contraction per round {rate}, n = 8 and 64",
+            several(factors, 3),
+            f"< {bound:.3f}, the theorem's sqrt(1 - a) with all 64",
+            max(factor.mean() for factor in factors) < bound,
+        ),
+        Claim(
+            f"floor with noise {FLOOR_NOISE} {rate}, n = 8 and 64; log-log slope",
+            f"{several(values, 4)}; {slope:.2f}",
+            "below those at the rate 0.5; -0.5 +- 0.1",
+            lower and abs(slope + 0.5) <= 0.1,
+        ),
+    ]
+
+
+def theorem_factor(data: LinearRepresentation, distance: float) -> float:
+    """By what eq. (11) shrinks the distance in a round of all clients at the safe rate, before its floor is added."""
+    diversity = np.linalg.svd(data.heads / np.sqrt(len(data.heads)), compute_uv=False).min()
+    return float(np.sqrt(1 - contraction(SAFE_RATE, distance, diversity)))
+
+
+def log_slope(floors: Mapping[int, Floats]) -> float:
+    """The power of the participants with which the mean floors grow."""
+    means = [values.mean() for values in floors.values()]
+    return float(np.polyfit(np.log(list(floors)), np.log(means), 1)[0])
+
+
+def near(values: Iterable[Floats], expected: Iterable[float], tolerance: float) -> bool:
+    """Whether all means are what is expected, but for a relative difference."""
+    return all(abs(found.mean() / wanted - 1) <= tolerance for found, wanted in zip(values, expected, strict=True))
+
+
+def floor_claims(floors: Mapping[float, Mapping[int, Floats]]) -> list[Claim]:
+    """With noise, the distance stays at a floor proportional to noise / sqrt(n)."""
+    claims = []
+    for noise, by_size in floors.items():
+        slope = log_slope(by_size)
+        claims.append(
+            Claim(
+                f"floor with noise {noise}, n = 8 to 64; log-log slope",
+                f"{several(by_size.values(), 4)}; {slope:.2f}",
+                f"{numbers(FLOORS[noise], 4)}, +- {NEAR:.0%}; -0.5 +- 0.1",
+                abs(slope + 0.5) <= 0.1 and near(by_size.values(), FLOORS[noise], NEAR),
+            )
+        )
+    low, high = FLOORS
+    ratios = [floors[high][n] / floors[low][n] * low / high for n in PARTICIPANTS]
+    is_proportional = near(ratios, [1.0] * len(ratios), 0.15)
+    return [*claims, Claim("floor / noise, 1 against 0.1", several(ratios), "1 +- 0.15", is_proportional)]
+
+
+def speedup_claims(runs: Mapping[int, Sequence[Race]]) -> list[Claim]:
+    """SRPFL reaches FedRep's distance sooner, the more so the larger the pool, if talking is cheap."""
+    ratios = {pool: time_ratios(pairs, pool) for pool, pairs in runs.items()}
+    is_fast = all(values.mean() < 0.5 for pool, values in ratios.items() if pool >= 32)
+    is_faster = ratios[256].mean() < ratios[16].mean()
+    longest = max(len(run.cohort_sizes) for pairs in runs.values() for pair in pairs for run in pair)
+    costly = [time_ratios(pairs, pool, 100.0) for pool, pairs in runs.items()]
+    return [
+        Claim(
+            "seconds of SRPFL / FedRep, N = 16 to 256",
+            several(ratios.values()),
+            f"{numbers(RATIOS.values())}, +- {NEAR_RATIO:.0%}; < 0.5 from 32 on, 256 below 16",
+            is_fast and is_faster and near(ratios.values(), RATIOS.values(), NEAR_RATIO),
+        ),
+        Claim("most rounds of a run", f"{longest}", f"< {MOST_ROUNDS}", longest < MOST_ROUNDS),
+        Claim(
+            "with C = 100 the gain is lost: seconds of SRPFL / FedRep",
+            several(costly),
+            "> 0.9",
+            min(values.mean() for values in costly) > 0.9,
+        ),
+    ]
+
+
+def several(values: Iterable[Floats], digits: int = 2) -> str:
+    """Means over the seeds with their spreads, with so many digits behind the point."""
+    return ", ".join(spread(value, digits) for value in values)
+
+
+def numbers(values: Iterable[float], digits: int = 2) -> str:
+    """Numbers, with so many digits behind the point."""
+    return ", ".join(f"{value:.{digits}f}" for value in values)

@@ -1,0 +1,59 @@
+"""The picture of SRPFL's linear case."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from pfl_lightning.report.client_table import Floats
+from pfl_lightning.theory import equal_stages_ratio
+from reproduction.srpfl.linear import LAST, N0, PARTICIPANTS, ROUNDS, Distances
+
+
+def draw(
+    distances: Distances, floors: Mapping[float, Mapping[int, Floats]], ratios: Mapping[int, Floats], path: Path
+) -> None:
+    """Draw contraction, noise floors and time ratios side by side: means over the seeds, with what they spread."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    shrinking, floor, ratio = figure.subplots(1, 3)
+    for n, runs in distances.items():
+        (line,) = shrinking.semilogy(runs.mean(0), label=f"n = {n}")
+        shrinking.fill_between(range(runs.shape[1]), runs.min(0), runs.max(0), color=line.get_color(), alpha=0.15)
+    describe(shrinking, "contraction without noise", "communication rounds", "principal-angle distance")
+    for noise, by_size in floors.items():
+        color = bars(floor, by_size, "o", f"noise {noise}")
+        line = 0.44 * noise / np.sqrt(list(by_size))
+        floor.plot(list(by_size), line, ":", color=color, label=f"{0.44 * noise:.2g} / √n")
+    floor.set_yscale("log")
+    per_doubling(floor, PARTICIPANTS)
+    describe(floor, "noise floor", "participants n", f"mean distance, rounds {ROUNDS - LAST + 1} to {ROUNDS}")
+    exact = [N0, *ratios]
+    bars(ratio, ratios, "o-", "to the same distance, simulated")
+    ratio.plot(exact, [equal_stages_ratio(N0, pool) for pool in exact], "s--", label="equal stages, closed form")
+    per_doubling(ratio, exact)
+    ratio.set_ylim(bottom=0)
+    describe(ratio, "time of SRPFL / time of FedRep", "clients N", "ratio of expected seconds")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def bars(axes: Axes, values: Mapping[int, Floats], style: str, label: str) -> Any:
+    """Draw means over the seeds with their standard deviations; returns the colour."""
+    means, spreads = ([float(of(found)) for found in values.values()] for of in (np.mean, np.std))
+    return axes.errorbar(list(values), means, spreads, fmt=style, label=label)[0].get_color()
+
+
+def per_doubling(axes: Axes, values: Sequence[int]) -> None:
+    """A logarithmic axis with these values on it."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [str(value) for value in values])
+
+
+def describe(axes: Axes, title: str, x: str, y: str) -> None:
+    """Title, names of the axes, grid and legend."""
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    axes.legend()
