@@ -68,7 +68,7 @@ def srpfl(
     keep_quiet()
     place = SRPFLPlace(scale, root, out, seeds or SEEDS[scale], jobs)
     place.folder(figure).mkdir(parents=True, exist_ok=True)
-    if figure in ("rates", "hf_maml"):
+    if figure == "rates" or figure == "hf_maml":
         return srpfl_search(figure, place)
     if figure == "linear":
         claims = linear_claims(figure=place.folder(figure) / "linear.png")

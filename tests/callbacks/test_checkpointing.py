@@ -36,9 +36,9 @@ def test_the_best_is_the_first_with_the_highest_validation_mean(ragged_data, fit
     class Scored(FedAvg):
         def on_validation_epoch_end(self):
             super().on_validation_epoch_end()
-            self.log("score", next(scores))
+            self.log("val_score", next(scores))
 
-    checkpoint = RoundCheckpoint(monitor="score")
+    checkpoint = RoundCheckpoint(monitor="val_score")
     method = Scored(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
     fit(method, ragged_data(), 5, callbacks=[checkpoint])
     assert (checkpoint.best_round, checkpoint.best_score) == (2, 0.5)
@@ -48,6 +48,20 @@ def test_the_best_is_the_first_with_the_highest_validation_mean(ragged_data, fit
 def test_without_a_validation_share_there_is_no_best(ragged_data, fit, tmp_path):
     fit(small(), ragged_data(val_fraction=0), 2)
     assert set(rounds_in(tmp_path / "run")) == {"last", "previous"}
+
+
+def test_a_trial_saves_nothing(ragged_data, fit, tmp_path):
+    fit(small(), ragged_data(), 2, fast_dev_run=True)
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
+def test_an_evaluation_of_a_finished_run_saves_nothing(ragged_data, fit, tmp_path):
+    method = small()
+    trainer = fit(method, ragged_data(), 4)
+    before = rounds_in(tmp_path / "run")
+    trainer.validate(method, ragged_data(), verbose=False)
+    assert rounds_in(tmp_path / "run") == before
+    assert (before["last"], before["previous"]) == (4, 2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

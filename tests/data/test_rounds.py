@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from itertools import chain, islice
 
 import numpy as np
@@ -5,14 +6,24 @@ import pytest
 import torch
 from fakes.cohorts import examples_of
 
+from pfl_lightning.bounds import MOST
 from pfl_lightning.data import Round
-from pfl_lightning.data.rounds import JudgementLoader, RoundLoader
+from pfl_lightning.data.rounds import JudgementLoader, RoundLoader, check_rounds
+from pfl_lightning.errors import PflError
 
 
 def test_rounds_are_counted_from_zero():
     loader = RoundLoader(lambda index: index, 5)
     assert len(loader) == 5
     assert list(loader) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("rounds", "possible"), [(0, False), (1, True), (MOST, True), (MOST + 1, False)])
+def test_a_number_of_rounds_is_positive_and_can_be_counted(rounds, possible):
+    with (
+        nullcontext() if possible else pytest.raises(PflError, match=rf"^trainer\.max_steps: {rounds} is not possible")
+    ):
+        check_rounds(rounds)
 
 
 def test_round_is_made_only_when_it_is_asked_for():

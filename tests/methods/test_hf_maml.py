@@ -20,9 +20,9 @@ def cross_entropy(network, tensors, inputs, targets):
     return F.cross_entropy(functional_call(network, tensors, inputs), targets)
 
 
-def step_on(gradient, start, inner_lr, lr, difference):
-    """One step from a point, given as a row for each of two equal clients."""
-    method = HFMAML(inner_lr=inner_lr, difference=difference)
+def step_on(gradient, start, **options):
+    """One step of rate 0.5 from a point, given as a row for each of two equal clients."""
+    method = HFMAML(**options)
     tensors = {"w": torch.tensor([start, start])}
 
     def stacked(trees):
@@ -30,7 +30,7 @@ def step_on(gradient, start, inner_lr, lr, difference):
 
     direction = method.meta_gradient(tensors, stacked(tensors), stacked)
     assert torch.equal(direction["w"][0], direction["w"][1])
-    return (tensors["w"] - lr * direction["w"])[0].tolist()
+    return (tensors["w"] - 0.5 * direction["w"])[0].tolist()
 
 
 @pytest.mark.parametrize(("b", "after"), [((0.0, 0.0), (0.36, 1.19)), ((1.0, -1.0), (0.68, 0.785))])
@@ -39,12 +39,19 @@ def test_a_step_on_a_quadratic_has_its_closed_form(b, after):
     def gradient(w):
         return w * torch.tensor([2.0, 1.0]) - torch.tensor(b)
 
-    assert step_on(gradient, [1.0, 2.0], 0.1, 0.5, 1e-3) == pytest.approx(after, abs=1e-12)
+    assert step_on(gradient, [1.0, 2.0], inner_lr=0.1) == pytest.approx(after, abs=1e-12)
 
 
 def test_a_step_on_a_cubic_has_its_closed_form():
     # f = w^3 / 6 at w = 2: v = 1.62, h = w v = 3.24, so w becomes 2 - .5 (1.62 - .1 * 3.24)
-    assert step_on(lambda w: w**2 / 2, [2.0], 0.1, 0.5, 1e-3) == pytest.approx([1.352], abs=1e-9)
+    assert step_on(lambda w: w**2 / 2, [2.0], inner_lr=0.1) == pytest.approx([1.352], abs=1e-9)
+
+
+def test_the_defaults_have_a_closed_form_on_a_quartic():
+    # f = w^4 / 24 at w = 2: v = (2 - .01 * 8/6)^3 / 6, and h = w^2 v / 2 + d^2 v^3 / 6 with a difference d of .001
+    v = (2 - 0.01 * 8 / 6) ** 3 / 6
+    h = 2 * v + 1e-6 * v**3 / 6
+    assert step_on(lambda w: w**3 / 6, [2.0]) == pytest.approx([2 - 0.5 * (v - 0.01 * h)], abs=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # by torch's own jvp

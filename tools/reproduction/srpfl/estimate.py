@@ -117,4 +117,5 @@ def costs_of(folder: Path, total: float) -> Costs:
 
 def duration(seconds: float) -> str:
     """Hours, or minutes if it is less than two hours."""
-    return f"{seconds / 3600:.0f} hours" if seconds >= 7200 else f"{max(1, round(seconds / 60))} minutes"
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes / 60:.0f} hours" if minutes >= 120 else f"{minutes} minute{'s' * (minutes > 1)}"

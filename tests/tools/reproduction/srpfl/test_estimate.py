@@ -66,6 +66,6 @@ def test_the_rounds_that_a_run_has_are_those_of_its_settings(monkeypatch, planne
     assert estimate.run_seconds(*work) == 7
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(20, "1 minutes"), (5400, "90 minutes"), (111_600, "31 hours")])
+@pytest.mark.parametrize(("seconds", "text"), [(20, "1 minute"), (5400, "90 minutes"), (111_600, "31 hours")])
 def test_durations_are_in_minutes_or_hours(seconds, text):
     assert estimate.duration(seconds) == text
