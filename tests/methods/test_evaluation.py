@@ -45,3 +45,12 @@ def test_refitting_is_a_plain_loop_from_what_a_client_keeps_in_an_order_of_the_r
 )
 def test_the_model_for_selection_is_the_first_one_that_clients_are_judged_by(make, models, ragged_data):
     assert built(make, ragged_data()).judged_models == models
+
+
+@pytest.mark.parametrize(("make", "model"), [(FedRep, "stored"), (Ditto, "personal"), (PerFedAvg, "global")])
+def test_a_clients_module_is_by_default_the_first_model_that_needs_no_training(make, model, ragged_data):
+    method = built(make, ragged_data())
+    for name in method.clients.names:
+        method.clients.stack(name).normal_()
+    default, expected = method.client(5).state_dict(), method.client(5, model).state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in default.items())

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.methods import HFMAML
 from pfl_lightning.models import MLP
-from pfl_lightning.seeding import samples
+from pfl_lightning.seeding import permutations, samples
 
 
 @pytest.fixture(autouse=True)
@@ -56,22 +56,24 @@ def test_the_defaults_have_a_closed_form_on_a_quartic():
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")  # by torch's own jvp
 def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
-    # full batches, one step: the reference takes the Hessian times v from a Jacobian-vector product
+    # one batch for all gradients of a step: the reference takes the Hessian times v from a Jacobian-vector product
     data = ragged_data(num_clients=3, val_fraction=0.0)
-    method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=100, lr=0.5, inner_lr=0.2, difference=1e-4)
+    method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=4, lr=0.5, inner_lr=0.2, difference=1e-4)
     method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
     start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
     fit(method, data, 1)
     examples = data.make_round(0).examples
     clients = []
     for client, count in enumerate(examples.counts.tolist()):
-        every = torch.arange(count)[None]
-        own = examples.rows(client, client + 1)
-        inputs, targets = own.gather(every)[0], own.targets(every)[0]
-        gradient = grad(partial(cross_entropy, method.network, inputs=inputs, targets=targets))
-        v = gradient({name: tensor - 0.2 * gradient(start)[name] for name, tensor in start.items()})
-        _, hessian_times_v = jvp(gradient, (start,), (v,))
-        clients.append({name: w - 0.5 * (v[name] - 0.2 * hessian_times_v[name]) for name, w in start.items()})
+        own, w = examples.rows(client, client + 1), start
+        for batch in permutations((1, "train", 0, "all", "order", 0), own.ids, own.counts, count)[0].split(4):
+            seen = {"inputs": own.gather(batch[None])[0], "targets": own.targets(batch[None])[0]}
+            gradient = grad(partial(cross_entropy, method.network, **seen))
+            g = gradient(w)
+            v = gradient({name: tensor - 0.2 * g[name] for name, tensor in w.items()})
+            _, hessian_times_v = jvp(gradient, (w,), (v,))
+            w = {name: tensor - 0.5 * (v[name] - 0.2 * hessian_times_v[name]) for name, tensor in w.items()}
+        clients.append(w)
     assert_weighted_mean(method, start, clients, examples.counts, share=1e-6)
 
 
