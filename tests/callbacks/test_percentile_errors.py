@@ -114,3 +114,15 @@ def test_only_the_scores_are_logged_unless_errors_are_wanted(ragged_data, fit):
     metrics = fit(method, ragged_data(), 1, callbacks=[PercentileErrors()]).callback_metrics
     assert "test/global/accuracy/p90" in metrics
     assert not [name for name in metrics if "/error/" in name]
+
+
+@pytest.mark.parametrize(
+    ("table", "has_logger", "trial"), [(False, True, False), (True, False, False), (True, True, True)]
+)
+def test_there_is_no_table_unless_it_is_wanted_in_a_run_that_is_logged(
+    table, has_logger, trial, ragged_data, fit, tmp_path
+):
+    method = FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0)
+    logger = CSVLogger(tmp_path) if has_logger else False
+    fit(method, ragged_data(), 1, callbacks=[PercentileErrors(table=table)], logger=logger, fast_dev_run=trial)
+    assert not list(tmp_path.rglob("clients.csv"))
