@@ -543,7 +543,7 @@ def test_every_method_config_runs(name, capsys):
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml")))
-@pytest.mark.filterwarnings("ignore:.*is not the official data set", "ignore:data.partition. ")
+@pytest.mark.filterwarnings("ignore:.*is not the official data set")
 def test_every_data_config_runs_on_its_layout(name, capsys):
     fakes.WRITERS[name](Path("files"))
     config = ROOT / f"configs/data/{name}.yaml"

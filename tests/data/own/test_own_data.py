@@ -189,7 +189,6 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
 
 
-@pytest.mark.filterwarnings("ignore:data.partition. ")  # 20 clients of 3 samples each
 def test_the_datas_own_clients_are_taken_unless_options_say_otherwise():
     assert ready(Arrays(IMAGES, LABELS, WARDS)).num_clients == 4
     assert ready(Arrays(IMAGES, LABELS, WARDS, num_clients=2)).num_clients == 2

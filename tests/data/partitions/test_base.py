@@ -150,7 +150,6 @@ def fits(problem, kind):
 
 
 @every_kind
-@pytest.mark.filterwarnings("ignore:data.partition. ")  # of clients with too few samples
 @given(data=st.data())
 def test_every_client_has_samples_of_its_own_in_every_split(kind, data):
     problem = data.draw(problems(kind))
@@ -220,7 +219,6 @@ def test_more_clients_than_there_are_samples_for_are_refused(partition, sizes, c
         share_out(partition, [np.arange(size) % 3 for size in sizes], clients)
 
 
-@pytest.mark.filterwarnings("ignore:data.partition. ")
 @pytest.mark.parametrize(("partition", "clients"), [(IID(), 30), (Dirichlet(1.0, 4), 7), (ClassShards(3), 30)])
 def test_most_clients_that_are_allowed_are_possible(partition, clients, share_out):
     train, _ = share_out(partition, [np.arange(30) % 3] * 2, clients)
