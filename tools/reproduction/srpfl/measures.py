@@ -35,13 +35,14 @@ def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float
         communication_time: Seconds of a round's communication.
 
     Returns:
-        The seconds over those of the method without doubling, nan for never, ``[seeds]``.
+        The seconds over those of the method without doubling, nan for never, 1 if both are there before the first
+        round, ``[seeds]``.
     """
     fast, slow = (
         np.array([curves[name].seconds_to(target, communication_time)[seed] for seed, target in enumerate(to)])
         for name, to in zip(pair, 2 * [targets(curves[pair[1]])], strict=True)
     )
-    ratios: Floats = fast / slow
+    ratios: Floats = np.divide(fast, slow, out=np.ones_like(slow), where=slow != 0)
     return ratios
 
 

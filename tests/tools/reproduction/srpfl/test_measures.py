@@ -27,6 +27,11 @@ def test_a_seed_that_never_arrives_has_no_ratio_and_is_said():
     assert measures.shown_ratio(ratios) == "0.07 (never for 1 of 2 seeds)"
 
 
+def test_an_accuracy_that_both_have_before_the_first_round_is_no_gain():
+    both = curve([0.59, 0.3, 0.5, 0.55, 0.6])
+    assert measures.time_ratios(panel(both, both), PAIR) == pytest.approx(1.0)
+
+
 def test_a_gain_that_is_lost_is_said():
     assert measures.shown_ratio(np.array([1.1, 1.3])) == "1.20 ± 0.14 (lost)"
     assert measures.shown_ratio(np.array([0.4, 0.4])) == "0.40 ± 0.00"
