@@ -70,7 +70,7 @@ class Sweep:
             resume = run.resume()
             if not is_finished(resume, rounds):
                 CONSOLE.print(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
-                self.fit(run, ["--ckpt_path=last"] if resume else [])
+                self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [])
                 resume = run.resume()
                 if not is_finished(resume, rounds):
                     raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
