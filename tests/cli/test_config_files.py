@@ -28,9 +28,7 @@ def printed(capsys, *args: str) -> dict:
 
 def test_every_file_of_the_folder_has_a_name():
     known = configs()
-    assert {"quickstart", "methods/fedrep-srpfl", "data/cifar10", "papers/srpfl/fig3", "sweeps/conformity"} <= set(
-        known
-    )
+    assert {"quickstart", "methods/fedrep-srpfl", "data/cifar10", "papers/srpfl/fig3", "sweeps/conformity"} <= {*known}
     assert sorted(known.values()) == sorted((ROOT / "configs").rglob("*.yaml"))
 
 
