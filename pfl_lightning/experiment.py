@@ -41,7 +41,7 @@ class Experiment:
         folder: Where run folders are: ``<folder>/<Method>-<Data>/version_N``.
         trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=True``.
 
-    Example:
+    Examples:
         >>> from pfl_lightning.data import Digits
         >>> from pfl_lightning.methods import FedRep
         >>> experiment = Experiment(FedRep(lr=0.05), Digits(num_clients=10), rounds=20)

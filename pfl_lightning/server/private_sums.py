@@ -140,7 +140,7 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
         received: ``[...]`` each.
         norm: Largest distance. Models that are not farther away stay as they are, bit for bit.
 
-    Example:
+    Examples:
         >>> clipped({"w": torch.tensor([[3.0, 5.0], [0.5, 1.0]])}, {"w": torch.tensor([0.0, 1.0])}, 2.5)["w"].tolist()
         [[1.5, 3.0], [0.5, 1.0]]
     """

@@ -163,7 +163,7 @@ def support_subgradient(signal: Tensor, prior: Tensor, program: Program) -> Tens
     Returns:
         Numbers, ``[...]``.
 
-    Example:
+    Examples:
         >>> signal, prior = torch.tensor([2.0, 0.0, -1.0]), torch.tensor([0.5, 0.0, -1.0])
         >>> float(support_subgradient(signal, prior, Program(correlation=1.0)))  # (1 - 0.5)^2 + 0
         0.25
