@@ -10,6 +10,7 @@ from urllib.parse import quote
 from jsonargparse import get_loader
 from yaml import YAMLError
 
+from pfl_lightning.cli.config_files import FLAGS
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import plain
 from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
@@ -181,6 +182,6 @@ def check_keys(varied: Mapping[str, Any], passed: Sequence[str], option: str) ->
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:
     """The arguments with the method's file after the other files, such as the data set's, and before the options."""
-    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in ("-c", "--config")]
+    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in FLAGS]
     end = max((index + (1 if "=" in passed[index] else 2) for index in files), default=0)
     return [*passed[:end], "--config", method, *passed[end:]]

@@ -339,7 +339,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             2,
             "trainer.callbacks.n0: 0 is not",
         ),
-        (["fit", "--config", "nope.yaml"], 2, "config: File does not exist"),
+        (["fit", "--config", "nope.yaml"], 2, "config: nope.yaml is not possible; allowed: a file that exists"),
         (["fit", "--data.partition.alpha", "1"], 2, "data.partition: the name of the class is missing; allowed: Class"),
         (["data"], 2, "data: a subcommand is missing; allowed: prepare, describe"),
         (["data", "prepare", "CIFAR11"], 2, "data: no such class: CIFAR11; did you mean CIFAR10?; allowed: Arrays"),
