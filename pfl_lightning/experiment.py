@@ -83,7 +83,8 @@ class Experiment:
         """The experiment of settings files and options.
 
         Args:
-            words: Names of files, and options as on the command line, such as ``--model.lr=0.1``.
+            words: Settings files, by paths or by names such as ``quickstart``, and options as on the command line, such
+                as ``--model.lr=0.1``.
 
         Raises:
             PflError: If they are wrong.

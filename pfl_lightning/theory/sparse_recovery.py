@@ -1,6 +1,6 @@
 """How many rows of random data it takes to find a sparse model, with a prior guess of it.
 
-The rows X and the answers ``y = X theta* + noise`` are given, and a guess w of the sparse theta*. A program finds::
+The rows X and the answers ``y = X theta* + noise`` are given, and a guess w of the sparse theta*. A program finds:
 
     min  weight |theta|_1 - correlation <theta, w> + ridge / 2 |theta|^2    such that  |y - X theta| <= radius
 
