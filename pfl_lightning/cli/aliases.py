@@ -63,5 +63,5 @@ def true_options(words: Iterable[str], refuse: Callable[[str], NoReturn]) -> Ite
     for word in map(str, words):
         name = word.partition("=")[0].removeprefix("--")
         if word.startswith("--") and name in INSTEAD:
-            refuse(f"--{name}: no such option; write {INSTEAD[name]}")
+            refuse(f"no such option: --{name}; write {INSTEAD[name]}")
         yield f"--{true_setting(word[2:])}" if word.startswith("--") else word

@@ -98,14 +98,23 @@ def short_help(command: str) -> str:
     Args:
         command: Which of them.
     """
-    trains = command == "fit"
     lines = [f"usage: {USAGE[command]}", "", ABOUT[command]]
+    known = options_of(command)
     for title, options in GROUPS.items():
-        shown = [option for option in options if trains or option.key not in TRAINS]
-        if trains or not title.startswith("callbacks"):
+        if shown := [option for option in options if option in known]:
             lines += ["", f"{title}:", *(line for option in shown for line in _lines(option))]
     lines += ["", "help:", *_row(ALL, "all options, Lightning's too")]
     return "\n".join([*lines, "", "examples:", f"  {EXAMPLES[command]}"])
+
+
+def options_of(command: str) -> list[Option]:
+    """The options in the help of a command, of which an evaluation has fewer than training."""
+    return [
+        option
+        for title, options in GROUPS.items()
+        for option in options
+        if command == "fit" or not (option.key in TRAINS or title.startswith("callbacks"))
+    ]
 
 
 def _lines(option: Option) -> Iterator[str]:

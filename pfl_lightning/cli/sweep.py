@@ -124,10 +124,10 @@ def sweep_command(args: list[str]) -> None:
     if search and vary:
         raise PflError("vary: not possible with search; allowed: one of them")
     if search:
-        searches = planned_searches(methods, search, given.seeds, passed, out)
+        planned = planned_searches(methods, search, given.seeds, passed, out)
         at_once = max(1, given.jobs // len(given.seeds))
         with sweep.forwarding():
-            found = [search.run(given.trials, at_once, sweep) for search in searches]
+            found = [each.run(given.trials, at_once, sweep) for each in planned]
         complete = all(found)
     else:
         runs = list(plan(methods, vary, given.seeds, passed, out))
