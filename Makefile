@@ -6,7 +6,7 @@ OTHERS = pfl_lightning tests/callbacks tests/cli tests/client tests/data tests/m
 
 SINGLE = --ignore tests/data/test_sharing.py $(foreach name,crew lifeline processes,--ignore tests/cli/test_$(name).py)  # of several processes: not tried
 
-.PHONY: quickstart test test-lowest site install lint clean
+.PHONY: quickstart test test-lowest docs install lint clean
 
 quickstart: install  ## set up and run the main job
 	$(BIN)/pfl fit --config configs/quickstart.yaml
@@ -17,13 +17,13 @@ test: lint  ## set up and run all checks, the slow ones too if CI is set
 test-lowest: .venv-lowest/installed  ## test what calls other libraries with the lowest versions that pyproject.toml allows
 	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 -m "not slow" $(SINGLE) $(OTHERS)
 
-site: install  ## build the documentation; a warning is an error
-	$(BIN)/mkdocs build --strict
-
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: install  ## build the site into site/
+	$(BIN)/mkdocs build --strict
 
 install: .venv/installed
 
