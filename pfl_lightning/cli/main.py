@@ -11,6 +11,7 @@ from pfl_lightning.cli.data import data_command
 from pfl_lightning.cli.export import export_command
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.lifeline import Ending
+from pfl_lightning.cli.own_code import MORE, blame
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.sweep import sweep_command
 from pfl_lightning.errors import PflError, cause_of, one_line
@@ -60,8 +61,8 @@ def main(args: list[str] | None = None) -> None:
 
 def is_expected(error: BaseException) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
-    is_ours = type(error) is RuntimeError and not is_exhausted(error)
-    return isinstance(error, KeyboardInterrupt) or (isinstance(error, EXPECTED) and not is_ours and not debugging())
+    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_exhausted(error))
+    return isinstance(error, KeyboardInterrupt) or not (debugging() or (is_ours and not blame(error)))
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -77,7 +78,6 @@ def reason(error: BaseException) -> str:
     """What is wrong, in a line, for an error that the user can fix."""
     if known := cause_of(error):
         return str(known)
-    more = "(PFL_DEBUG=1 shows the traceback)"
     if is_exhausted(error):
-        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {more}"
-    return f"{explain(str(error), (), CHOICES)} {more}"
+        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
+    return f"{blame(error) or explain(str(error), (), CHOICES)} {MORE}"

@@ -9,6 +9,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging
+from pfl_lightning.cli.own_code import MORE, blame
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -47,6 +48,15 @@ class PflParser(StrictParser, LightningArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
+    def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
+        """Parse arguments; a file of the user's own that fails when it is imported is an error in them."""
+        try:
+            return super().parse_args(args, *others, **kwargs)
+        except Exception as error:  # whatever such a file raises
+            if debugging() or not (place := blame(error)):
+                raise
+            self.error(f"{place} {MORE}", error)
+
     def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
         """Parse a settings file, which errors will name."""
         outer, self._file = self._file, str(cfg_path)
@@ -67,9 +77,16 @@ class PflParser(StrictParser, LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what is wrong, and where help is."""
-        if not self.exit_on_error or debugging():
+        if not self.exit_on_error:
             super().error(message, ex)
-        line = explain(message, self.options(), CHOICES)
+        try:
+            line = explain(message, self.options(), CHOICES)
+        except PflError as broken:  # a file of the user's own
+            if debugging():
+                raise
+            line = str(broken)
+        if debugging():
+            super().error(message, ex)
         line = f"{line} (in {self._file})" if self._file else line
         complain(line)
         raise SystemExit(2) from PflError(line)
