@@ -55,7 +55,7 @@ class RunSummary(pl.Callback):
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             console.print(f"Run folder:     {folder}", soft_wrap=True)
         for board in (logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)):
-            console.print(f"Watch it:       tensorboard --logdir {board.log_dir}", soft_wrap=True)
+            console.print(f"Watch it:       tensorboard --logdir {board.save_dir}", soft_wrap=True)
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""

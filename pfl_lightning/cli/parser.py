@@ -1,3 +1,4 @@
+import sys
 from inspect import isabstract
 from typing import Any, NoReturn
 
@@ -8,6 +9,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.cli.complaints import explain
+from pfl_lightning.cli.config_files import with_config_files
 from pfl_lightning.cli.console import complain, debugging
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.errors import PflError
@@ -46,6 +48,14 @@ class PflParser(StrictParser, LightningArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+
+    def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
+        """Parse arguments; a settings file may be given by its name in the package."""
+        try:
+            words = list(with_config_files(sys.argv[1:] if args is None else args))
+        except PflError as error:
+            self.error(str(error), error)
+        return super().parse_args(words, *others, **kwargs)
 
     def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
         """Parse a settings file, which errors will name."""

@@ -33,7 +33,7 @@ LOSS = "train/loss"  # entry of the training losses among the uploads
 class Method(Evaluated):
     """A federated method: one communication round is one training step.
 
-    Rule of a round (the defaults make it FedAvg)::
+    Rule of a round (the defaults make it FedAvg):
 
         cohort     = choose(round)                            # which clients train, and their weights
         received_i = shared, and what client i keeps          # broadcast

@@ -9,7 +9,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report.client_table import read_clients
 from pfl_lightning.report.compare_runs import settings_of
 from pfl_lightning.report.run_files import Row, read_settings, read_table, whole_number
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings import class_name, label_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ def _table(folders: Folders, rows_of: Any) -> "pd.DataFrame":
 
 
 def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    names = {key: class_name(config[part]["class_path"]) for key, part in (("method", "model"), ("data", "data"))}
+    names = {"method": label_of(config), "data": class_name(config["data"]["class_path"])}
     return {"run": str(path), **names, "seed": config["seed_everything"]}
 
 

@@ -44,7 +44,7 @@ class Ledger:
 def dense_bits(entries: int) -> int:
     """Bits of a model with so many parameters, by the formula of FedMac's paper.
 
-    Example:
+    Examples:
         >>> dense_bits(79510)  # layers of 784, 100 and 10
         5088640
     """
@@ -59,7 +59,7 @@ def sparse_bits(entries: int, values: int) -> int:
 
     Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330.
 
-    Example:
+    Examples:
         >>> sparse_bits(79510, 39755)
         2663585
         >>> sparse_bits(79510, 79510)
