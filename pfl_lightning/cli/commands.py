@@ -49,7 +49,9 @@ COMMANDS = {
     "export": Command("write the model of one client to a file", "export:export_command"),
     "list": Command("the methods, data sets, networks and so on that there are", "listing:list_command", quick=True),
     "sweep": Command("many runs: methods, values and seeds, or a search", "sweep:sweep_command"),
-    "completion": Command("a script that completes these words in bash or zsh", "completion:completion_command", quick=True),
+    "completion": Command(
+        "a script that completes these words in bash or zsh", "completion:completion_command", quick=True
+    ),
 }
 
 

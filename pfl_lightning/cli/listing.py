@@ -47,5 +47,7 @@ def table(classes: list[Found], width: int | None) -> list[str]:
         width: Columns that lines are cut to; None to keep them whole.
     """
     names = max(len(found.name) for found in classes)
-    lines = [f"{found.name:<{names}}  {f'[{found.file}] ' * bool(found.file)}{found.line}".rstrip() for found in classes]
+    lines = [
+        f"{found.name:<{names}}  {f'[{found.file}] ' * bool(found.file)}{found.line}".rstrip() for found in classes
+    ]
     return [line if width is None or len(line) <= width else f"{line[: width - 1]}…" for line in lines]

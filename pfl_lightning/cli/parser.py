@@ -17,12 +17,12 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.server import Sums, Topology
-from pfl_lightning.strict import StrictParser, makes_network
+from pfl_lightning.strict import StrictParser, is_class, makes_network
 from pfl_lightning.system import Speeds
 
 
 def _is_choice(member: object, base: type) -> bool:
-    return isinstance(member, type) and issubclass(member, base) and member is not base and not isabstract(member)
+    return is_class(member) and issubclass(member, base) and member is not base and not isabstract(member)
 
 
 CHOICES: dict[str, dict[str, type]] = {
