@@ -41,7 +41,7 @@ class Experiment:
         folder: Where run folders are: ``<folder>/<Method>-<Data>/version_N``.
         trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=True``.
 
-    Example:
+    Examples:
         >>> from pfl_lightning.data import Digits
         >>> from pfl_lightning.methods import FedRep
         >>> experiment = Experiment(FedRep(lr=0.05), Digits(num_clients=10), rounds=20)
@@ -83,7 +83,8 @@ class Experiment:
         """The experiment of settings files and options.
 
         Args:
-            words: Names of files, and options as on the command line, such as ``--model.lr=0.1``.
+            words: Settings files, by paths or by names such as ``quickstart``, and options as on the command line, such
+                as ``--model.lr=0.1``.
 
         Raises:
             PflError: If they are wrong.

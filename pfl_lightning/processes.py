@@ -39,7 +39,7 @@ def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
     Returns:
         For each process the places of its pieces, rising, ``[pieces]``.
 
-    Example:
+    Examples:
         >>> shares(torch.tensor([3, 2, 2]), among=2)
         [tensor([0]), tensor([1, 2])]
     """

@@ -70,7 +70,7 @@ def test_a_run_from_python_is_that_of_the_command_line_bit_for_bit(capsys):
     run = experiment(rounds=4).fit()
     assert capsys.readouterr() == ("", ""), "it is quiet"
     main(["fit", *WORDS, "--trainer.max_steps=4", "--trainer.default_root_dir=words"])
-    other = Path("words/FedRep-Digits/version_0")
+    other = Path("words/FedRep-SRPFL-Digits/version_0")
     assert all(torch.equal(tensor, state(other)[name]) for name, tensor in state(run.folder).items())
     assert all((run.folder / table).read_bytes() == (other / table).read_bytes() for table in TABLES)
     assert settings(run.folder) == settings(other)
@@ -86,7 +86,7 @@ def test_the_command_line_compares_tests_and_continues_a_run_from_python(capsys)
     main(["test", str(run)])
     assert (run / "test.csv").is_file()
     main(["fit", *WORDS, "--trainer.max_steps=3", "--seed_everything=4"])
-    main(["compare", str(run), "runs/FedRep-Digits/version_0", "--out=figures"])
+    main(["compare", str(run), "runs/FedRep-SRPFL-Digits/version_0", "--out=figures"])
     final = pd.read_csv("figures/final.csv")
     assert final.filter(like="seed_std").notna().all(axis=None), "they are two seeds of one curve"
 
@@ -95,7 +95,7 @@ def test_a_resumed_experiment_equals_one_that_was_not_interrupted():
     straight = experiment(rounds=4, folder="straight").fit()
     experiment(rounds=2).fit()
     resumed = experiment(rounds=4).fit(resume=True)
-    assert resumed.folder == Path("python/FedRep-Digits/version_0")
+    assert resumed.folder == Path("python/FedRep-SRPFL-Digits/version_0")
     assert all(torch.equal(tensor, state(straight.folder)[name]) for name, tensor in state(resumed.folder).items())
     assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
 

@@ -31,8 +31,7 @@ from reproduction.fedmac.recovery import recovery_claims
 from reproduction.fedmac.runs import SEEDS as FEDMAC_SEEDS
 from reproduction.fedmac.runs import PairName as FedMacPair
 from reproduction.runs import Place, Scale
-from reproduction.srpfl.figures import SEEDS, FigureName, figure_claims
-from reproduction.srpfl.figures import Place as SRPFLPlace
+from reproduction.srpfl.figures import SEEDS, FigureName, Study, figure_claims
 from reproduction.srpfl.hf_maml import compare_hf_maml
 from reproduction.srpfl.linear_claims import linear_claims
 from reproduction.srpfl.rates import ROUNDS, search_rates
@@ -66,14 +65,17 @@ def srpfl(
         json: File to which one record per claim is written.
     """
     keep_quiet()
-    place = SRPFLPlace(scale, root, out, seeds or SEEDS[scale], jobs)
-    place.folder(figure).mkdir(parents=True, exist_ok=True)
+    study = Study(scale, root, out, seeds or SEEDS[scale], jobs)
+    if figure in ("rates", "hf_maml") and scale != "small":
+        complain(f"scale: {scale} is not possible for {figure}; allowed: small")
+        raise SystemExit(2)
+    study.folder(figure).mkdir(parents=True, exist_ok=True)
     if figure == "rates" or figure == "hf_maml":
-        return srpfl_search(figure, place)
+        return srpfl_search(figure, study)
     if figure == "linear":
-        claims = linear_claims(figure=place.folder(figure) / "linear.png")
+        claims = linear_claims(figure=study.folder(figure) / "linear.png")
     else:
-        claims = figure_claims(figure, place)
+        claims = figure_claims(figure, study)
     return finish(claims, json)
 
 
@@ -194,13 +196,10 @@ def check_names(key: str, names: Sequence[str] | None, possible: Sequence[str], 
         raise SystemExit(2)
 
 
-def srpfl_search(figure: Literal["rates", "hf_maml"], place: SRPFLPlace) -> None:
-    """Run an experiment that makes no claims, at small scale."""
-    if place.scale != "small":
-        complain(f"scale: {place.scale} is not possible for {figure}; allowed: small")
-        raise SystemExit(2)
-    scale, root, _, seeds, jobs = place
-    folder = place.folder(figure)
+def srpfl_search(figure: Literal["rates", "hf_maml"], study: Study) -> None:
+    """Run an experiment that makes no claims."""
+    scale, root, _, seeds, jobs = study
+    folder = study.folder(figure)
     if figure == "rates":
         search_rates([Place(data, scale, root, folder / data, seeds, jobs) for data in ROUNDS])
     else:

@@ -26,6 +26,7 @@ class CosineMaps(Recorded, pl.Callback):
     equal. After training, the figure ``cosines/maps`` has those of the last evaluation.
 
     Paper: Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Figure 3.
+
     Differs: its code maps a cosine c to (c + 1) / 2; we show c. That moves neither a correlation nor an order.
     """
 

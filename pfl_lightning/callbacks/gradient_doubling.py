@@ -22,6 +22,7 @@ class GradientDoubling(Doubling):
     threshold, or after ``rounds_per_stage`` rounds.
 
     Paper: Reisizadeh et al., Straggler-Resilient Federated Learning, 2020, arXiv:2012.14453.
+
     Differs: FLANP's threshold is 2 mu c / (n s) with constants that are unknown in practice; the rule here is the one
     of its authors' experiments. FLANP trains with FedGATE; here the method is free.
 

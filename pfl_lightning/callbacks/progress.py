@@ -194,7 +194,7 @@ class Lines(Thread):
 def clock(seconds: float) -> str:
     """Seconds as a clock shows them.
 
-    Example:
+    Examples:
         >>> clock(75.3), clock(3675), clock(90_000)
         ('01:15', '1:01:15', '1 day, 1:00:00')
     """

@@ -1,3 +1,4 @@
+import sys
 from inspect import isabstract
 from typing import Any, NoReturn
 
@@ -8,6 +9,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.cli.complaints import explain
+from pfl_lightning.cli.config_files import with_config_files
 from pfl_lightning.cli.console import complain, debugging
 from pfl_lightning.cli.own_code import MORE, blame
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
@@ -49,9 +51,16 @@ class PflParser(StrictParser, LightningArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
-        """Parse arguments; a file of the user's own that fails when it is imported is an error in them."""
+        """Parse arguments; a settings file may be given by its name in the package.
+
+        A file of the user's own that fails when it is imported is an error in them.
+        """
         try:
-            return super().parse_args(args, *others, **kwargs)
+            return super().parse_args(
+                list(with_config_files(sys.argv[1:] if args is None else args)), *others, **kwargs
+            )
+        except PflError as error:
+            self.error(str(error), error)
         except Exception as error:  # whatever such a file raises
             if debugging() or not (place := blame(error)):
                 raise

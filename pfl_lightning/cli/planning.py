@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +11,11 @@ from urllib.parse import quote
 from jsonargparse import get_loader
 from yaml import YAMLError
 
+from pfl_lightning.cli.config_files import FLAGS
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import plain
 from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings import run_name
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
@@ -42,14 +43,17 @@ class PlannedRun(NamedTuple):
 
     def resume(self) -> Resume | None:
         """Its newest checkpoint, if there is one; a PflError if that has other settings."""
-        try:
-            found = find_resume("last", self.folder / run_name(self.settings))
-        except PflError:
-            return None
-        for line in refuse_changes(found.content["config"], self.settings):
+        found = self._newest()
+        for line in refuse_changes(found.content["config"], self.settings) if found else ():
             if not line.startswith("data.root"):
                 raise PflError(f"{line}; keep the old value, or choose another --out")
         return found
+
+    def _newest(self) -> Resume | None:
+        for versions in sorted(self.folder.glob("*")):  # whatever the run was called: no other is in its folder
+            with suppress(PflError):
+                return find_resume("last", versions)
+        return None
 
 
 def plan(
@@ -181,6 +185,6 @@ def check_keys(varied: Mapping[str, Any], passed: Sequence[str], option: str) ->
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:
     """The arguments with the method's file after the other files, such as the data set's, and before the options."""
-    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in ("-c", "--config")]
+    files = [index for index, word in enumerate(passed) if word.partition("=")[0] in FLAGS]
     end = max((index + (1 if "=" in passed[index] else 2) for index in files), default=0)
     return [*passed[:end], "--config", method, *passed[end:]]

@@ -26,7 +26,7 @@ class Range(NamedTuple):
     def word(self, value: float) -> str:
         """A number of this range as the command line takes it.
 
-        Example:
+        Examples:
             >>> Range(0.001, 1.0, log=True).word(0.0123456), Range(1, 9, log=False).word(3)
             ('0.01235', '3')
         """
@@ -47,7 +47,7 @@ def space_of(search: Sequence[str]) -> Space:
     Raises:
         PflError: If a range or choice is not possible, or a setting is listed twice.
 
-    Example:
+    Examples:
         >>> space_of(["model.lr=log:0.001..1", "model.epochs=1,2,5"])
         {'model.lr': Range(low=0.001, high=1.0, log=True), 'model.epochs': ['1', '2', '5']}
     """

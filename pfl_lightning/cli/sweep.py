@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from pfl_lightning.bounds import PositiveInt, Seed
+from pfl_lightning.cli.aliases import true_options, true_setting
 from pfl_lightning.cli.callbacks import has_stopped
+from pfl_lightning.cli.config_files import config_file
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
@@ -22,8 +24,7 @@ from pfl_lightning.errors import PflError
 DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
 same command again skips finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come
 before the method's file, options after it, and what varies last.
-Example: pfl sweep --seeds 1 2 --methods configs/methods/fedrep.yaml --vary model.lr=0.1,0.03 --
---config configs/data/cifar10.yaml
+Example: pfl sweep --seeds 1 2 --methods methods/fedrep --vary model.lr=0.1,0.03 -- --config data/cifar10
 With --search model.lr=log:0.001..1 in place of --vary it looks for the settings with the best validation score."""
 
 
@@ -70,7 +71,7 @@ class Sweep:
             resume = run.resume()
             if not is_finished(resume, rounds):
                 CONSOLE.print(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
-                self.fit(run, ["--ckpt_path=last"] if resume else [])
+                self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [])
                 resume = run.resume()
                 if not is_finished(resume, rounds):
                     raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
@@ -108,22 +109,28 @@ def sweep_command(args: list[str]) -> None:
     """Run ``pfl sweep`` with the arguments that follow it.
 
     Raises:
-        SystemExit: With code 1 if a run fails, 130 or 143 after a signal.
+        SystemExit: With code 1 if a run fails, 2 for a wrong command line, 130 or 143 after a signal.
     """
     split = args.index("--") if "--" in args else len(args)
-    given = sweep_parser().parse_args(expanded(args[:split]))
-    passed = [*given.passed, *args[split + 1 :]]
+    parser = sweep_parser()
+    try:
+        given = parser.parse_args(expanded(args[:split]))
+        methods = [config_file(method, "methods") for method in given.methods]
+    except PflError as error:
+        parser.error(str(error), error)
+    passed = list(true_options([*given.passed, *args[split + 1 :]], parser.error))
+    vary, search = (list(map(true_setting, words)) for words in (given.vary, given.search))
     out, sweep = expand_path(given.out, "out"), Sweep(given.jobs)
-    if given.search and given.vary:
+    if search and vary:
         raise PflError("vary: not possible with search; allowed: one of them")
-    if given.search:
-        searches = planned_searches(given.methods, given.search, given.seeds, passed, out)
+    if search:
+        planned = planned_searches(methods, search, given.seeds, passed, out)
         at_once = max(1, given.jobs // len(given.seeds))
         with sweep.forwarding():
-            found = [search.run(given.trials, at_once, sweep) for search in searches]
+            found = [each.run(given.trials, at_once, sweep) for each in planned]
         complete = all(found)
     else:
-        runs = list(plan(given.methods, given.vary, given.seeds, passed, out))
+        runs = list(plan(methods, vary, given.seeds, passed, out))
         with sweep.forwarding():
             folders = sweep.execute_all(runs)
         complete = None not in folders
@@ -136,9 +143,13 @@ def sweep_command(args: list[str]) -> None:
 def sweep_parser() -> PflParser:
     """The options of ``pfl sweep``."""
     parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
-    parser.add_argument("--config", metavar="FILE", help="YAML file with others of these options.")
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML file with others of these options, such as sweeps/conformity."
+    )
     parser.add_argument("--seeds", type=Seed, nargs="+", required=True, help="Values of seed_everything.")
-    parser.add_argument("--methods", nargs="+", required=True, help="Settings files, one per method.")
+    parser.add_argument(
+        "--methods", nargs="+", required=True, help="Settings files, one per method, such as methods/fedrep."
+    )
     parser.add_argument(
         "--vary",
         action="append",
@@ -175,7 +186,7 @@ def expanded(words: Sequence[str]) -> list[str]:
     words = [part for word in words for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
     for place, word in enumerate(words[:-1]):
         if word == "--config":
-            return [*words[:place], *words_of(words[place + 1]), *expanded(words[place + 2 :])]
+            return [*words[:place], *words_of(config_file(words[place + 1])), *expanded(words[place + 2 :])]
     return words
 
 

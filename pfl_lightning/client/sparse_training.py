@@ -41,7 +41,7 @@ def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[s
     Returns:
         Density of each tensor, in (0, 1]; their mean, weighted by the sizes of the tensors, is ``density``.
 
-    Example:
+    Examples:
         >>> found = erk_densities({"fc1": (10, 20), "fc2": (20, 30)}, 0.2)  # 30 and 50 times 2
         >>> {name: round(density, 6) for name, density in found.items()}
         {'fc1': 0.3, 'fc2': 0.166667}
@@ -99,7 +99,7 @@ def drop_ratio(first: float, completed: int, rounds: int) -> float:
         completed: Rounds completed before this one.
         rounds: Rounds until it is 0.
 
-    Example:
+    Examples:
         >>> [round(drop_ratio(0.5, completed, rounds=500), 7) for completed in (0, 100, 250, 400, 500, 501)]
         [0.5, 0.4522542, 0.25, 0.0477458, 0.0, 0.0]
     """
@@ -131,7 +131,7 @@ def moved_masks(models: Tree, masks: Tree, scores: Tree, ratio: float) -> Tree:
     Returns:
         Booleans with as many ones as before, ``[clients, ...]``.
 
-    Example:
+    Examples:
         >>> w, g = torch.tensor([[0.5, -0.1, 0.3, 0.0, 0.0]]), torch.tensor([[9.0, 0.01, 9.0, 0.2, -0.7]])
         >>> moved_masks({"w": w}, {"w": w != 0}, {"w": g}, ratio=1 / 3)  # gives up -0.1
         {'w': tensor([[ True, False,  True, False,  True]])}

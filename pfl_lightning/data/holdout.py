@@ -72,7 +72,7 @@ class HeldOut:
     def roles(self, num_clients: int) -> Roles:
         """Who trains, validates and tests, in this order of the ids.
 
-        Example:
+        Examples:
             >>> HeldOut(0.1, None, 0.25, val_clients=0.5, test_clients=0.5, choice_fraction=0.0).roles(40)
             Roles(training=range(0, 10), validation=range(10, 20), test=range(20, 40))
         """
@@ -166,7 +166,7 @@ def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts
     Returns:
         The samples that each client keeps, and those that are held out.
 
-    Example:
+    Examples:
         >>> kept, held = hold_out_clients([np.array([4, 5]), np.array([6])], range(1, 2))
         >>> [part.tolist() for part in kept], [part.tolist() for part in held]
         ([[4, 5], []], [[], [6]])
@@ -194,7 +194,7 @@ def at_most(splits: Mapping[Split, Parts], samples: int | None, rng: Generator) 
 def held_out_size(samples: int, fraction: float) -> int:
     """Number of samples to hold out from a client: the share, at least 1, but always leaving 1.
 
-    Example:
+    Examples:
         >>> [held_out_size(samples, 0.1) for samples in (1, 2, 20)]
         [0, 1, 2]
     """

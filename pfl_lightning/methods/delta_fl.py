@@ -18,7 +18,7 @@ FORWARD = 1 / 3  # of the time of a local epoch: a step's backward pass costs tw
 class DeltaFL(Method):
     """FedAvg over the clients that the model serves worst, the tail of their losses; also called Simplicial-FL.
 
-    Rule of a round::
+    Rule of a round:
 
         F_i       = f_i(w) on all training samples of client i, for every participant
         threshold = weighted quantile of the F_i at 1 - conformity
@@ -30,6 +30,7 @@ class DeltaFL(Method):
 
     Paper: Laguel et al., Device Heterogeneity in Federated Learning: A Superquantile Approach, 2020, arXiv:2002.11223,
     Algorithms 1 (``smoothing``, for all clients in each round and a full batch as the local step), 2 and 3 (``sums``).
+
     Differs: reporting a loss takes a third of a local epoch of simulated time, and the tail waits for all reports.
 
     Args:

@@ -5,7 +5,7 @@ from pfl_lightning.methods.gossip import Gossip
 class DePRL(Gossip, FedRep):
     """Personal heads and a body (representation) that clients learn together without a server.
 
-    Rule of a round; it is FedRep's, with consensus among neighbours in place of the server::
+    Rule of a round; it is FedRep's, with consensus among neighbours in place of the server:
 
         repeat epochs times:
             head_i = SGD for head_epochs on f_i(body_i, .), from head_i    # body frozen
@@ -17,6 +17,7 @@ class DePRL(Gossip, FedRep):
 
     Paper: Xiong et al., DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
     Representations, AAAI 2024, arXiv:2312.10815, Algorithm 1.
+
     Differs: the paper's ``head_epochs`` is 2 (``configs/methods/deprl.yaml``), and its code mixes at the beginning of a
     round, which changes only when clients are evaluated.
     """

@@ -18,7 +18,7 @@ MASK = "mask"  # prefix of the clients' masks
 class DisPFL(Gossip):
     """Every client trains a sparse model of its own, and mixes each weight with those neighbours that hold it, too.
 
-    Rule of round t; the mask m_i has a fixed number of ones in each tensor, and w_i is zero elsewhere::
+    Rule of round t; the mask m_i has a fixed number of ones in each tensor, and w_i is zero elsewhere:
 
         k = ceil(a_t * ones of m_i), for each tensor, where a_t = drop / 2 * (1 + cos(pi * t / drop_rounds)), at last 0
         m_i = m_i without its k smallest |w_i|, plus k of its zeros with the largest |gradient(f_i)(w_i)|
@@ -31,6 +31,7 @@ class DisPFL(Gossip):
 
     Paper: Dai et al., DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
     Training, ICML 2022, arXiv:2206.00187, Algorithms 1 and 2.
+
     Differs: the paper moves masks after training, by the gradient of one mini-batch, and new weights begin with the
     neighbours' mean; we move them before it, by that of an epoch's number of samples, as DePRL's code does.
 

@@ -12,7 +12,7 @@ from pfl_lightning.tree import Params
 class Ditto(Method):
     """FedAvg, plus a personal model per client that is regularized towards the received global model.
 
-    Rule of a round::
+    Rule of a round:
 
         w_i = SGD for epochs on f_i, from w
         v_i = SGD for personal_epochs on f_i + proximity / 2 |v_i - w|^2, from v_i

@@ -4,7 +4,7 @@ from pfl_lightning.methods.gossip import Gossip
 class DPSGD(Gossip):
     """Decentralized SGD: every client trains a whole model, and mixes it with those of its neighbours.
 
-    Rule of a round::
+    Rule of a round:
 
         w_i = SGD for epochs on f_i, from w_i
         w_i = sum_j P_ij w_j
@@ -14,6 +14,7 @@ class DPSGD(Gossip):
 
     Paper: Lian et al., Can Decentralized Algorithms Outperform Centralized Algorithms?, NeurIPS 2017, arXiv:1705.09056,
     Algorithm 1.
+
     Differs: the paper takes the gradient at w_i while w_i is mixed; we mix what was trained, as DePRL's experiments do
     (arXiv:2312.10815).
     """

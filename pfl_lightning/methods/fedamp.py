@@ -11,7 +11,7 @@ from pfl_lightning.server import distance_attention
 class FedAMP(MessagePassing):
     """Every client starts from a mix of all clients' models, in which near models count more than distant ones.
 
-    Rule of a round; see ``MessagePassing`` for what is not said here::
+    Rule of a round; see ``MessagePassing`` for what is not said here:
 
         w_i = SGD for epochs on f_i + proximity / 2 |w_i - u_i|^2, from u_i
         xi_ij = attention_lr / sigma exp(-|w_i - w_j|^2 / sigma), for j other than i
@@ -22,6 +22,7 @@ class FedAMP(MessagePassing):
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797,
     Algorithm 1, with the attention-inducing function 1 - exp(-x / sigma).
+
     Differs: alpha_k falls over the paper's rounds; here it is constant. For the rest see ``MessagePassing``.
 
     Args:

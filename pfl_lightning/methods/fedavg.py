@@ -4,7 +4,7 @@ from pfl_lightning.methods.base import Method
 class FedAvg(Method):
     """Federated averaging: one global model.
 
-    Rule of a round::
+    Rule of a round:
 
         w_i = SGD for epochs on f_i, from w
         w   = w - server_lr * (w - sum_i weight_i * w_i)

@@ -4,7 +4,7 @@ from pfl_lightning.methods.base import Method
 class FedBABU(Method):
     """Shared body, trained under a fixed random head; each client fine-tunes its head only when it is evaluated.
 
-    Rule of a round; h is the head of the initial model, the same for all clients::
+    Rule of a round; h is the head of the initial model, the same for all clients:
 
         body_i = SGD for epochs on f_i(., h), from body
         body   = body - server_lr * (body - sum_i weight_i * body_i)

@@ -14,7 +14,7 @@ STABLE, WARN_ABOVE = 4, 5
 class FedMac(MovingCopy):
     """FedMac: sparse personal models that are rewarded for correlation with the global one.
 
-    Rule of a round; gamma and rho are ``sparsity.weight`` and ``sparsity.smoothing``::
+    Rule of a round; gamma and rho are ``sparsity.weight`` and ``sparsity.smoothing``:
 
         theta_i = w_i = w
         repeat epochs times, for each batch (for R steps: epochs=R, epoch_steps=1):

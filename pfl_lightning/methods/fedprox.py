@@ -12,7 +12,7 @@ from pfl_lightning.tree import Params
 class FedProx(Method):
     """FedAvg with a proximal term that keeps clients near the received model.
 
-    Rule of a round::
+    Rule of a round:
 
         w_i = SGD for epochs on f_i + proximity / 2 |w_i - w|^2, from w
         w   = w - server_lr * (w - sum_i weight_i * w_i)
@@ -21,6 +21,7 @@ class FedProx(Method):
     do the same, and stragglers are the business of ``data.speeds`` and ``StageDoubling``.
 
     Paper: Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127, Algorithm 2.
+
     Differs: the paper samples clients in proportion to their data and takes the plain mean; here clients are sampled
     uniformly, and ``weighting`` sets their weights.
 

@@ -13,7 +13,7 @@ from pfl_lightning.tree import Params
 class FedRep(Method):
     """Shared body (representation), personal heads.
 
-    Rule of a round::
+    Rule of a round:
 
         repeat epochs times:
             head_i = SGD for head_epochs on f_i(body_i, .), from head_i    # body frozen
@@ -24,6 +24,7 @@ class FedRep(Method):
     FedRep-SRPFL is the same with the ``StageDoubling`` callback. ``momentum`` is 0.5 by default.
 
     Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
+
     Differs: for evaluation the authors refit from the mean of all heads; we start from the client's own head, because
     a server can only know the mean if clients upload their heads.
 

@@ -17,7 +17,7 @@ ABSENT = 1e-13  # stands for no samples: almost no share of the softmax, but flo
 class FedRoD(Method):
     """Shared body and generic head, which clients train with a balanced loss, and a personal linear head on top.
 
-    Rule of a round; z is the body's output, n_i has client i's samples of each class::
+    Rule of a round; z is the body's output, n_i has client i's samples of each class:
 
         body_i, G_i = SGD for epochs on cross-entropy(G_i(z) + log n_i), from body, G      # balanced softmax
         P_i         = SGD for personal_epochs on cross-entropy(G_i(z) + P_i(z)), from P_i  # body_i, G_i frozen
@@ -29,6 +29,7 @@ class FedRoD(Method):
 
     Paper: Chen and Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, ICLR 2022,
     arXiv:2107.00778, with linear personal heads.
+
     Differs: the paper updates P_i beside body_i and G_i in every mini-batch; we train it after them, so that z is
     computed once, with weight decay on G_i + P_i. It starts at zero: a new client's personal model is the global one.
 

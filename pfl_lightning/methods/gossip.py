@@ -18,7 +18,7 @@ from pfl_lightning.tree import Tree, select
 class Gossip(Method):
     """Learning without a server: clients mix their models with those of their neighbours in a graph.
 
-    Rule of a round; P is a matrix with positive weights for neighbours and for oneself::
+    Rule of a round; P is a matrix with positive weights for neighbours and for oneself:
 
         w_i = local(w_i)                    # w_i: all that client i keeps
         w_i = sum_j P_ij w_j, for the part that a method ``mixes``

@@ -10,7 +10,7 @@ from pfl_lightning.server import cosine_attention
 class HeurFedAMP(MessagePassing):
     """FedAMP with attention by the cosines between models, which suits deep networks better than distances.
 
-    Rule of a round; see ``MessagePassing`` for what is not said here::
+    Rule of a round; see ``MessagePassing`` for what is not said here:
 
         w_i = SGD for epochs on f_i + proximity / 2 |w_i - u_i|^2, from u_i
         xi_ii = self_weight
@@ -23,6 +23,7 @@ class HeurFedAMP(MessagePassing):
     its own model.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
+
     Differs: in the paper xi_ii depends on how many clients have the same distribution as client i, which is unknown in
     general; ``self_weight`` is one constant for all. For the rest see ``MessagePassing``.
 

@@ -10,7 +10,7 @@ from pfl_lightning.tree import Tree
 class HFMAML(PerFedAvg):
     """Hessian-free Per-FedAvg: learns a global model that adapts to each client in one gradient step.
 
-    Rule of a round; g is the gradient of a client's loss on one batch, the same batch throughout a step::
+    Rule of a round; g is the gradient of a client's loss on one batch, the same batch throughout a step:
 
         repeat epochs times, for each batch:
             v = g(w - inner_lr * g(w))
@@ -22,6 +22,7 @@ class HFMAML(PerFedAvg):
     (``adapted``), and with the shared model itself (``global``). ``weight_decay`` is 0 by default.
 
     Paper: Fallah et al., Personalized Federated Learning with Theoretical Guarantees, NeurIPS 2020, arXiv:2002.07948.
+
     Differs: the theory uses an independent batch for each of the three gradients; SRPFL's code and ours use one. That
     code also evaluates h at the wrong point and discards all but the last step; ours does neither.
 

@@ -2,15 +2,18 @@ from pfl_lightning.methods.base import Method
 
 
 class LGFedAvg(Method):
-    """Personal bodies, shared head (Liang et al., Think Locally, Act Globally, 2020, arXiv:2001.01523).
+    """Personal bodies, shared head.
 
-    Rule of a round::
+    Rule of a round:
 
         body_i, head_i = SGD for epochs on f_i, from body_i, head     # both at once
         keep body_i
         head = head - server_lr * (head - sum_i weight_i * head_i)
 
     By default the head is the last two layers. LG-SRPFL is the same with the ``StageDoubling`` callback.
+
+    Paper: Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, 2020,
+    arXiv:2001.01523.
 
     Differs: the original starts from a model trained by FedAvg; SRPFL and we train from scratch. For evaluation the
     authors refit from the mean of all bodies; we start from the client's own body, which is all that a client has.

@@ -20,7 +20,7 @@ BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension] (B transposed) an
 class LinearFedRep(Method):
     """FedRep for linear regression, with closed-form heads.
 
-    Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i::
+    Rule of a round; B is the representation, with orthonormal columns, and X_i, y_i are the m_i samples of client i:
 
         w_i = argmin_w |X_i B w - y_i|^2
         B_i = B - lr / m_i X_i^T (X_i B w_i - y_i) w_i^T

@@ -18,7 +18,7 @@ from pfl_lightning.tree import Params, Tree
 class MessagePassing(Method):
     """The server mixes a model for each client from the models of all, with more weight on those that are similar.
 
-    Rule of a round; u_i is kept at the server, and u_i and w_i begin with the same model::
+    Rule of a round; u_i is kept at the server, and u_i and w_i begin with the same model:
 
         w_i = SGD for epochs on f_i + proximity / 2 |w_i - u_i|^2, from u_i
         keep w_i
@@ -30,6 +30,7 @@ class MessagePassing(Method):
     server has to see every model. Its step takes time quadratic in the number of clients. Models are not pruned.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
+
     Differs: the proximal term has the weight lambda / (2 alpha_k) in the paper, where alpha_k falls over the rounds;
     ``proximity`` is a constant lambda / alpha_k. The paper takes the minimum of the local objective, we take steps from
     u_i. All its clients train in every round; here absent ones count with their last w_j, and get a new u_j too.

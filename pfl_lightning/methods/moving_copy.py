@@ -15,7 +15,7 @@ COPY = "copy"  # prefix of the clients' copies of the global model
 class MovingCopy(Method):
     """What pFedMe and FedMac share: personal models are trained beside a copy of the global model, which follows them.
 
-    Rule of a round; ``p`` is the penalty that ties the personal model theta_i to the copy w_i, of strength ``s``::
+    Rule of a round; ``p`` is the penalty that ties the personal model theta_i to the copy w_i, of strength ``s``:
 
         theta_i = w_i = w
         repeat epochs times, for each batch (for R steps: epochs=R, epoch_steps=1):

@@ -13,7 +13,7 @@ from pfl_lightning.tree import Params, Tree
 class PerFedAvg(Method):
     """First-order Per-FedAvg: learns a global model that adapts to each client in one gradient step.
 
-    Rule of a round; g and h are gradients of a client's loss on two mini-batches that are drawn independently::
+    Rule of a round; g and h are gradients of a client's loss on two mini-batches that are drawn independently:
 
         repeat epochs times, for each pair of batches (for R steps: epochs=R, epoch_steps=1):
             w = w - lr * h(w - inner_lr * g(w))
@@ -25,6 +25,7 @@ class PerFedAvg(Method):
 
     Paper: Fallah et al., Personalized Federated Learning with Theoretical Guarantees, NeurIPS 2020, arXiv:2002.07948,
     Algorithm 1 with the first-order approximation of the gradient.
+
     Differs: pFedMe's code (arXiv:2006.08848) evaluates after two steps on test samples; ours uses training samples.
 
     Args:

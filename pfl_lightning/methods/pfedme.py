@@ -8,7 +8,7 @@ from pfl_lightning.methods.moving_copy import COPY, MovingCopy
 class PFedMe(MovingCopy):
     """pFedMe: personal models near the global one, whose gradient is that of their Moreau envelope.
 
-    Rule of a round::
+    Rule of a round:
 
         theta_i = w_i = w
         repeat epochs times, for each batch (for R steps: epochs=R, epoch_steps=1):
@@ -22,6 +22,7 @@ class PFedMe(MovingCopy):
 
     Paper: Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020, arXiv:2006.08848,
     Algorithm 1.
+
     Differs: the authors' code evaluates w_i instead of theta_i, and adds 0.001 theta_i to the gradient.
 
     Args:

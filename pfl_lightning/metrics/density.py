@@ -12,7 +12,7 @@ def density(tensors: Iterable[Tensor], threshold: float = 0.0) -> Tensor:
 
     The FedMac paper (Liu et al., arXiv:2107.05330) calls it sparsity.
 
-    Example:
+    Examples:
         >>> density([torch.tensor([0.5, 0.0]), torch.tensor([[-2.0], [1e-4]])], threshold=1e-3)
         tensor(0.5000)
     """
@@ -27,7 +27,7 @@ def counts_above(stack: Tensor, thresholds: Sequence[float]) -> Tensor:
         stack: ``[rows, ...]``.
         thresholds: Not negative.
 
-    Example:
+    Examples:
         >>> counts_above(torch.tensor([[0.5, -0.02, 0.0], [0.0, 1.0, -1.0]]), thresholds=(0.0, 0.1))
         tensor([[2, 1],
                 [2, 2]])

@@ -20,7 +20,7 @@ def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
     Returns:
         One of the values, ``[]``; nan without clients.
 
-    Example:
+    Examples:
         >>> weighted_quantile(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1, 2, 3, 4]), 0.5)
         tensor(3.)
     """
@@ -49,7 +49,7 @@ def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
     Returns:
         A number between the weighted mean and the maximum, ``[]``; nan without clients.
 
-    Example:
+    Examples:
         >>> superquantile(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.tensor([1, 1, 1, 1]), 0.5)
         tensor(3.5000)
     """
@@ -74,7 +74,7 @@ def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = Tru
         ``mean``, ``weighted_mean``, ``std`` (of the population of clients) and ``worst``, each ``[]``; nan without
         clients.
 
-    Example:
+    Examples:
         >>> summary = client_summary(torch.tensor([0.5, 1.0]), torch.tensor([1, 3]))
         >>> {name: value.item() for name, value in summary.items()}
         {'mean': 0.75, 'weighted_mean': 0.875, 'std': 0.25, 'worst': 0.5}
@@ -100,7 +100,7 @@ def client_percentiles(values: Tensor, weights: Tensor, percentiles: tuple[int, 
     Returns:
         ``p5``, ``weighted_p5`` and so on, each ``[]``; nan without clients.
 
-    Example:
+    Examples:
         >>> client_percentiles(torch.tensor([0.0, 1.0]), torch.tensor([1, 3]), (50,))
         {'p50': tensor(0.5000), 'weighted_p50': tensor(1.)}
     """

@@ -9,7 +9,7 @@ EQUAL = 1e-9  # cosines of equal vectors differ by rounding
 def pairs(matrix: Tensor) -> Tensor:
     """The entries above the diagonal: one for each pair of clients, ``[clients * (clients - 1) / 2]``.
 
-    Example:
+    Examples:
         >>> pairs(torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, 0.3], [0.2, 0.3, 1.0]]))
         tensor([0.5000, 0.2000, 0.3000])
     """
@@ -30,7 +30,7 @@ def pair_correlation(first: Tensor, second: Tensor) -> Tensor:
     Returns:
         A number in [-1, 1], ``[]``; nan if one of the similarities is the same for all pairs.
 
-    Example:
+    Examples:
         >>> alike = torch.tensor([[1.0, 0.5, 0.2], [0.5, 1.0, 0.3], [0.2, 0.3, 1.0]])
         >>> round(pair_correlation(alike, 1 - alike).item(), 9)
         -1.0

@@ -22,7 +22,7 @@ def smooth_quantile(values: Tensor, weights: Tensor, tail: float, smoothing: flo
     Returns:
         The threshold, ``[]``.
 
-    Example:
+    Examples:
         >>> smooth_quantile(torch.tensor([1.0, 2.0, 3.0, 4.0]), torch.ones(4), tail=0.6, smoothing=0.5)
         tensor(1.8000)
     """
@@ -55,7 +55,7 @@ def tail_weights(values: Tensor, weights: Tensor, tail: float, threshold: Tensor
     Returns:
         Weights between 0 and ``weights``, in float64, ``[clients]``; not normalised.
 
-    Example:
+    Examples:
         >>> tail_weights(torch.tensor([1.0, 2.0, 3.0]), torch.ones(3), 0.5, torch.tensor(2.0)).tolist()
         [0.0, 0.5, 1.0]
     """

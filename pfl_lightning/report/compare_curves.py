@@ -14,17 +14,7 @@ from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_runs import BITS, COHORT, COMPUTE, LINK_BITS, LOSS, Run
 from pfl_lightning.report.convergence import converged_round
-from pfl_lightning.settings import shown_class
-
-PLAIN = {
-    "DPSGD": "D-PSGD",
-    "DeltaFL": "Delta-FL",
-    "HFMAML": "HF-MAML",
-    "LGFedAvg": "LG-FedAvg",
-    "PFedMe": "pFedMe",
-    "PerFedAvg": "Per-FedAvg",
-}
-DOUBLED = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP"}
+from pfl_lightning.settings import method_label, shown_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +139,7 @@ class Curve:
         return np.where(reached.any(1), costs[np.arange(len(costs)), reached.argmax(1)], np.nan)
 
     def _name(self, doubled: bool) -> str:
-        method = self.runs[0].method
-        plain = PLAIN.get(method, method)
-        name = DOUBLED.get(method, f"{plain} + doubling") if doubled else plain
+        name = method_label(method := self.runs[0].method, doubled)
         if method == "FedAvg":
             return f"{name}-FT" if self.model == "refitted" else name
         return name if self.model in usual_models(self.runs[0]) else f"{name} ({self.model})"

@@ -21,7 +21,7 @@ def converged_round(
     Returns:
         A round, from ``window + patience`` on; None if the loss is still falling at the end, or is not finite.
 
-    Example:
+    Examples:
         >>> converged_round([4.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0], window=1, patience=3)
         7
     """

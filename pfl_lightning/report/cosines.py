@@ -39,7 +39,7 @@ def cosine_figure(maps: Mapping[str, Map], counts: Counts) -> Figure:
 def by_largest_class(counts: Counts) -> NDArray[np.int64]:
     """The clients, ordered by the class of which they have most samples, and within it by its share, ``[clients]``.
 
-    Example:
+    Examples:
         >>> by_largest_class(np.array([[1, 9], [5, 5], [0, 1], [8, 1]])).tolist()
         [1, 3, 0, 2]
     """

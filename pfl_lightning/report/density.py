@@ -38,7 +38,7 @@ def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArra
 def column_edges(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
     """Edges of columns around some rounds, ``[columns + 1]``.
 
-    Example:
+    Examples:
         >>> column_edges(np.array([0.0, 10.0, 14.0])).tolist()
         [-5.0, 5.0, 12.0, 16.0]
         >>> column_edges(np.array([3.0])).tolist()

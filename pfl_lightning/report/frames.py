@@ -9,13 +9,19 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report.client_table import read_clients
 from pfl_lightning.report.compare_runs import settings_of
 from pfl_lightning.report.run_files import Row, read_settings, read_table, whole_number
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings import class_name, label_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCORE = re.compile(r"(val|test|choice|train)/([^/]+)/([^/]+)/([^/]+)")  # split, judged model, quantity, statistic
-COSTS = {"time/compute": "compute", "time/total": "time", "bits/total": "bits", "sums/calls": "calls"}
+COSTS = {
+    "time/compute": "compute",
+    "time/total": "time",
+    "bits/total": "bits",
+    "samples/total": "samples",
+    "sums/calls": "calls",
+}
 Folders = str | Path | Iterable[str | Path]
 Rows = list[dict[str, Any]]
 
@@ -29,8 +35,8 @@ def results(folders: Folders) -> "pd.DataFrame":
     Returns:
         The columns are ``run``, ``method``, ``data`` and ``seed``; the settings that differ between the runs, by key
         such as ``model.lr``; ``round``; simulated seconds (``compute``, and ``time`` with communication); the ``bits``
-        communicated and the ``calls`` of sums so far; ``split``, ``model`` and ``quantity``; and its ``mean``,
-        ``worst``, ``p10`` and other statistics over the clients.
+        communicated, the ``samples`` trained on and the ``calls`` of sums so far; ``split``, ``model`` and ``quantity``;
+        and its ``mean``, ``std``, ``worst``, ``p10`` and other statistics, all of them over the clients.
 
     Raises:
         PflError: If a folder is not that of a run.
@@ -74,7 +80,7 @@ def _table(folders: Folders, rows_of: Any) -> "pd.DataFrame":
 
 
 def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    names = {key: class_name(config[part]["class_path"]) for key, part in (("method", "model"), ("data", "data"))}
+    names = {"method": label_of(config), "data": class_name(config["data"]["class_path"])}
     return {"run": str(path), **names, "seed": config["seed_everything"]}
 
 

@@ -53,7 +53,7 @@ def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
 def bit_unit(largest: float) -> tuple[float, str]:
     """A unit for numbers of bits up to the largest: its size in bits, and its name.
 
-    Example:
+    Examples:
         >>> bit_unit(697752960)
         (1000000.0, 'Mbit')
     """

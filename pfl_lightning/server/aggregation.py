@@ -21,7 +21,7 @@ def client_weights(counts: Tensor, weighting: Weighting) -> Tensor:
     Returns:
         Float64 weights that sum to 1, ``[cohort]``.
 
-    Example:
+    Examples:
         >>> client_weights(torch.tensor([1, 3]), "samples").tolist()
         [0.25, 0.75]
     """

@@ -20,7 +20,7 @@ def cosine_attention(products: Tensor, self_weight: float, sigma: float) -> Tens
     Returns:
         Float64 weights with rows that sum to 1, ``[receivers, senders]``.
 
-    Example:
+    Examples:
         >>> models = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
         >>> cosine_attention(models @ models.T, self_weight=0.4, sigma=2.0)
         tensor([[0.4000, 0.4827, 0.1173],
@@ -48,7 +48,7 @@ def distance_attention(products: Tensor, sigma: float, lr: float) -> Tensor:
     Returns:
         Float64 weights with rows that sum to 1, ``[receivers, senders]``.
 
-    Example:
+    Examples:
         >>> models = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
         >>> distance_attention(models @ models.T, sigma=1.0, lr=0.5)
         tensor([[0.8127, 0.1839, 0.0034],
@@ -68,7 +68,7 @@ def cosines(products: Tensor) -> Tensor:
     Returns:
         Float64 in [-1, 1], ``[clients, clients]``.
 
-    Example:
+    Examples:
         >>> cosines(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))
         tensor([[1.0000, 0.5000],
                 [0.5000, 1.0000]], dtype=torch.float64)
@@ -88,7 +88,7 @@ def squared_distances(products: Tensor) -> Tensor:
     Returns:
         Float64, ``[clients, clients]``.
 
-    Example:
+    Examples:
         >>> squared_distances(torch.tensor([[4.0, 3.0], [3.0, 9.0]]))
         tensor([[0., 7.],
                 [7., 0.]], dtype=torch.float64)

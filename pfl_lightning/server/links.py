@@ -68,7 +68,7 @@ class Links:
         Shared Representations, AAAI 2024, arXiv:2312.10815. The Metropolis weights satisfy its assumption of a doubly
         stochastic matrix on every graph; its code has the uniform ones, which do so only if all degrees are equal.
 
-        Example:
+        Examples:
             >>> path = nx.Graph([(0, 1), (1, 2)])
             >>> Links.between(path, [0, 1, 2], "metropolis").matrix.round(2)
             array([[0.67, 0.33, 0.  ],
@@ -90,7 +90,7 @@ class Links:
     def spectral_gap(self) -> float:
         """1 minus the second largest absolute eigenvalue of the matrix: near 0 if mixing is slow, 1 if it is at once.
 
-        Example:
+        Examples:
             >>> round(Links.between(nx.cycle_graph(8), list(range(8)), "metropolis").spectral_gap, 10)
             0.1952621459
         """

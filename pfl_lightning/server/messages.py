@@ -42,7 +42,7 @@ Message = dict[str, Tensor | Packed]
 def pack(tree: Mapping[str, Tensor]) -> Message:
     """Pack the tensors that are smaller so.
 
-    Example:
+    Examples:
         >>> message = pack({"sparse": torch.tensor([0.0, 0.5, 0.0, 0.0]), "dense": torch.tensor([1.0, 2.0])})
         >>> message["sparse"]
         Packed(bitmap=tensor([2], dtype=torch.uint8), values=tensor([0.5000]), shape=(4,))

@@ -17,7 +17,7 @@ SENSITIVITY = 2  # of the sum, in clipping norms: another client in the place of
 class PrivateSums(Sums):
     """Sums with differential privacy for each client: updates are clipped, and the server adds noise to their sum.
 
-    Rule of a sum over n uploads with equal weights; x is what clients received, and the norm is that of all tensors::
+    Rule of a sum over n uploads with equal weights; x is what clients received, and the norm is that of all tensors:
 
         update_i = upload_i - x
         update_i = update_i * min(1, clip_norm / |update_i|)
@@ -34,6 +34,7 @@ class PrivateSums(Sums):
     Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018,
     arXiv:1710.06963, Algorithm 1 with flat clipping. Accountant: Wang, Balle, Kasiviswanathan, "Subsampled Renyi
     Differential Privacy and Analytical Moments Accountant", AISTATS 2019, arXiv:1808.00087, by dp-accounting.
+
     Differs: the paper's clients take part independently of each other; here each round has the same number of them.
 
     Args:
@@ -140,7 +141,7 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
         received: ``[...]`` each.
         norm: Largest distance. Models that are not farther away stay as they are, bit for bit.
 
-    Example:
+    Examples:
         >>> clipped({"w": torch.tensor([[3.0, 5.0], [0.5, 1.0]])}, {"w": torch.tensor([0.0, 1.0])}, 2.5)["w"].tolist()
         [[1.5, 3.0], [0.5, 1.0]]
     """

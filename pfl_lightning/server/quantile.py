@@ -20,7 +20,7 @@ def quantile_from_sums(
 ) -> float:
     """Weighted quantile by majorize-minimize steps, each of them one sum.
 
-    Rule; F_k are the values, alpha_k the weights and p is ``share``::
+    Rule; F_k are the values, alpha_k the weights and p is ``share``:
 
         q = sum_k alpha_k F_k
         repeat steps times:

@@ -19,7 +19,7 @@ TOLERANCE = 2.0**-7  # weights in bfloat16 can sum to a little more than 1; a wo
 class SecureSums(Sums):
     """Sums by secure aggregation: the server sees only masked uploads, which look random, and learns their sum.
 
-    Rule of a sum; ``f`` binary places keep every sum within 64 bits, and ``mask_i`` are random words that cancel::
+    Rule of a sum; ``f`` binary places keep every sum within 64 bits, and ``mask_i`` are random words that cancel:
 
         upload_i = round(2^f * weight_i * value_i) + mask_i  mod 2^64
         result   = 2^-f * (sum_i upload_i                    mod 2^64)

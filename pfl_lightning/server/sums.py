@@ -15,7 +15,7 @@ UPLOADED = "sums/bytes"  # beside the tensors that processes add up
 class Sums(Recorded):
     """Weighted sums of what clients upload: all that the server of a round learns about them.
 
-    Participants may upload in any order and in any chunks::
+    Participants may upload in any order and in any chunks:
 
         total = sums.start(ids, key)
         for some, weights, tree in chunks:

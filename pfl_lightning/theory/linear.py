@@ -27,7 +27,7 @@ def orthonormal(matrix: Tensor) -> Tensor:
     Returns:
         An orthonormal basis of the same space, same shape.
 
-    Example:
+    Examples:
         >>> orthonormal(torch.tensor([[0.0], [2.0]])).abs()
         tensor([[0.],
                 [1.]])
@@ -49,7 +49,7 @@ def principal_angle_distance(one: Tensor, other: Tensor) -> Tensor:
     Returns:
         A number in [0, 1], to the precision of the inputs also near 0; symmetric, ``[]``.
 
-    Example:
+    Examples:
         >>> float(principal_angle_distance(torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [1.0]])))
         1.0
     """
@@ -71,7 +71,7 @@ def contraction(lr: float, distance: float, diversity: float) -> float:
     Returns:
         A number; at most 1/4 in the theorem.
 
-    Example:
+    Examples:
         >>> contraction(lr=0.5, distance=0.0, diversity=1.0)
         0.25
     """

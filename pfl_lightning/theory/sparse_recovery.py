@@ -1,6 +1,6 @@
 """How many rows of random data it takes to find a sparse model, with a prior guess of it.
 
-The rows X and the answers ``y = X theta* + noise`` are given, and a guess w of the sparse theta*. A program finds::
+The rows X and the answers ``y = X theta* + noise`` are given, and a guess w of the sparse theta*. A program finds:
 
     min  weight |theta|_1 - correlation <theta, w> + ridge / 2 |theta|^2    such that  |y - X theta| <= radius
 
@@ -163,7 +163,7 @@ def support_subgradient(signal: Tensor, prior: Tensor, program: Program) -> Tens
     Returns:
         Numbers, ``[...]``.
 
-    Example:
+    Examples:
         >>> signal, prior = torch.tensor([2.0, 0.0, -1.0]), torch.tensor([0.5, 0.0, -1.0])
         >>> float(support_subgradient(signal, prior, Program(correlation=1.0)))  # (1 - 0.5)^2 + 0
         0.25

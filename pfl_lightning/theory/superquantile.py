@@ -29,7 +29,7 @@ def worst_mixture(devices: int, conformity: float) -> Tensor:
     Raises:
         PflError: If there is no such conformity.
 
-    Example:
+    Examples:
         >>> worst_mixture(4, 0.4)
         tensor([0.6250, 0.3750, 0.0000, 0.0000], dtype=torch.float64)
     """
@@ -50,7 +50,7 @@ def superquantile_loss(losses: Tensor, conformity: float) -> Tensor:
     Returns:
         A number between the mean and the maximum, ``[...]``.
 
-    Example:
+    Examples:
         >>> float(superquantile_loss(torch.tensor([1.0, 2.0, 3.0, 4.0]), 0.5))  # mean of the larger half
         3.5
     """
@@ -70,7 +70,7 @@ def gaussian_losses(points: Tensor, centres: Tensor) -> Tensor:
     Returns:
         Losses, ``[..., devices]``.
 
-    Example:
+    Examples:
         >>> gaussian_losses(torch.tensor([3.0, 4.0]), torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
         tensor([13.5000,  1.0000])
     """
@@ -87,7 +87,7 @@ def circumcentre(triangle: Tensor) -> Tensor:
     Returns:
         The point, ``[2]``.
 
-    Example:
+    Examples:
         >>> circumcentre(torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]]))
         tensor([1., 1.])
     """
@@ -110,7 +110,7 @@ def superquantile_minimizer(triangle: Tensor, conformity: float) -> Tensor:
     Returns:
         The point, ``[2]``.
 
-    Example:
+    Examples:
         >>> superquantile_minimizer(torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]]), 2 / 3)
         tensor([2., 0.])
     """
@@ -148,7 +148,7 @@ def narrowed(mixtures: Tensor, conformity: float) -> Tensor:
     Raises:
         PflError: If the conformity is smaller; then the mixtures do not form a triangle.
 
-    Example:
+    Examples:
         >>> narrowed(torch.tensor([1.0, 0.0, 0.0]), 2 / 3)
         tensor([0.0000, 0.5000, 0.5000])
     """

@@ -23,7 +23,7 @@ def expected_order_statistic(cohort_size: int, pool_size: int, rate: float = 1.0
     Raises:
         PflError: If the pool has fewer clients.
 
-    Example:
+    Examples:
         >>> expected_order_statistic(2, 2)  # 1/2 for the first, and 1 more for the second
         1.5
     """
@@ -39,7 +39,7 @@ def stage_sizes(n0: int, pool_size: int) -> list[int]:
         n0: Participants in the first stage.
         pool_size: Clients in the pool, N.
 
-    Example:
+    Examples:
         >>> stage_sizes(10, 100)
         [10, 20, 40, 80, 100]
     """
@@ -63,7 +63,7 @@ def expected_time(
         communication_time: Simulated seconds that the communication of a round takes, C.
         rate: Rate of the computation times.
 
-    Example:
+    Examples:
         >>> expected_time([1, 1, 2], 2)  # 1/2, 1/2 and 3/2
         2.5
     """
@@ -81,7 +81,7 @@ def equal_stages_ratio(n0: int, pool_size: int, communication_time: float = 0.0)
     Returns:
         A number in (0, 1]; about 1 / log N without communication.
 
-    Example:
+    Examples:
         >>> round(equal_stages_ratio(8, 64), 4)
         0.3081
     """

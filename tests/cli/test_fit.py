@@ -77,7 +77,7 @@ def test_a_run_folder_holds_all_there_is_to_know(capsys):
     assert [event.step for event in board.Scalars("val/stored/accuracy/p10")] == [0, 2, 3]
     told = capsys.readouterr().out
     assert "refitted" in told
-    assert "tensorboard --logdir runs/FedRep-Digits/version_0" in told
+    assert "tensorboard --logdir runs\n" in told
 
 
 def test_a_new_start_takes_a_new_folder_and_last_continues_the_newest(capsys):
@@ -98,11 +98,12 @@ def test_a_resumed_run_equals_an_uninterrupted_one(capsys):
     fit("--trainer.max_steps", "6", "--trainer.default_root_dir", "straight", *doubling)
     fit("--trainer.max_steps", "2", *doubling)
     fit("--trainer.max_steps", "6", "--ckpt_path", "last", *doubling)
-    straight = state("straight/FedRep-Digits/version_0")
-    assert all(torch.equal(tensor, straight[name]) for name, tensor in state().items())
-    assert metrics() == metrics("straight/FedRep-Digits/version_0")
-    assert [row["system/cohort"] for row in metrics()][1:] == ["2.0", "2.0", "4.0", "4.0", "8.0", "8.0"]
-    clients = [Path(root, "FedRep-Digits/version_0/clients.csv").read_text() for root in ("runs", "straight")]
+    resumed, straight = (f"{root}/FedRep-SRPFL-Digits/version_0" for root in ("runs", "straight"))
+    wanted = state(straight)
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in state(resumed).items())
+    assert metrics(resumed) == metrics(straight)
+    assert [row["system/cohort"] for row in metrics(resumed)][1:] == ["2.0", "2.0", "4.0", "4.0", "8.0", "8.0"]
+    clients = [Path(run, "clients.csv").read_text() for run in (resumed, straight)]
     assert clients[0] == clients[1]
 
 
@@ -160,7 +161,7 @@ def test_changes_at_a_resume_are_honoured_or_refused(capsys):
         (["--trainer.callbacks+=StageDoubling"], "pfl: error: StageDoubling"),
     ):
         with pytest.raises(SystemExit) as stop:
-            fit("--trainer.max_steps", "4", "--ckpt_path", "last", *change)
+            fit("--trainer.max_steps", "4", "--ckpt_path", "runs/FedRep-Digits/version_0", *change)
         assert stop.value.code == 1
         assert capsys.readouterr().err.startswith(line)
     before = state()
@@ -339,7 +340,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             2,
             "trainer.callbacks.n0: 0 is not",
         ),
-        (["fit", "--config", "nope.yaml"], 2, "config: File does not exist"),
+        (["fit", "--config", "nope.yaml"], 2, "config: nope.yaml is not possible; allowed: a file that exists"),
         (["fit", "--data.partition.alpha", "1"], 2, "data.partition: the name of the class is missing; allowed: Class"),
         (["data"], 2, "data: a subcommand is missing; allowed: prepare, describe"),
         (["data", "prepare", "CIFAR11"], 2, "data: no such class: CIFAR11; did you mean CIFAR10?; allowed: Arrays"),
@@ -590,7 +591,7 @@ def test_every_delta_fl_config_runs_on_its_layout(name, capsys):
     few = ["--data.num_clients=8", "--data.partition.min_samples=1", "--data.participation.pool_size=4"]
     main(["fit", *(f"--config={file}" for file in files), "--data.root=files", "--trainer.max_steps=1", *few])
     assert "after round 1" in capsys.readouterr().out
-    (run,) = Path("runs").glob("DeltaFL-*/version_0")
+    (run,) = Path("runs").glob("Delta-FL-*/version_0")
     final = metrics(str(run))[-1]
     assert all(final[tag] for tag in ("test/global/error/p90", "train/global/loss/weighted_p90", "system/cohort"))
 
@@ -699,7 +700,7 @@ def test_the_quickstart_learns_and_beats_fedavg(capsys):
     config = f"--config={ROOT}/configs/quickstart.yaml"
     main(["fit", config])
     main(["fit", config, "--model", "FedAvg", "--trainer.callbacks", "null"])
-    personal, common = (metrics(f"runs/{method}-Digits/version_0")[-1] for method in ("FedRep", "FedAvg"))
+    personal, common = (metrics(f"runs/{name}-Digits/version_0")[-1] for name in ("FedRep-SRPFL", "FedAvg"))
     accuracies = float(personal["test/refitted/accuracy/mean"]), float(common["test/global/accuracy/mean"])
     assert accuracies[0] > accuracies[1] + 0.01
     assert float(personal["time/total"]) < float(common["time/total"])

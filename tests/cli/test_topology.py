@@ -9,7 +9,7 @@ import yaml
 
 from pfl_lightning.cli import main
 
-RUN = Path("runs/DPSGD-Digits/version_0")
+RUN = Path("runs/D-PSGD-Digits/version_0")
 FIT = ["fit", "--model=DPSGD", "--model.network=MLP", "--model.network.hidden=[8]", "--trainer.max_steps=2"]
 SMALL = ["--model.eval_epochs=0", "--data.num_clients=6", "--trainer.enable_progress_bar=false"]
 

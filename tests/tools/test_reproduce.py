@@ -7,11 +7,19 @@ from reproduction.claims import Claim
 
 @pytest.mark.parametrize(("scale", "seeds"), [("small", [10, 20, 30]), ("full", [10, 20, 30, 40])])
 def test_srpfl_is_run_over_several_seeds(scale, seeds, tmp_path, monkeypatch):
-    places = []
-    monkeypatch.setattr(reproduce, "figure_claims", lambda figure, place: places.append(place) or [])
+    studies = []
+    monkeypatch.setattr(reproduce, "figure_claims", lambda figure, study: studies.append(study) or [])
     reproduce.srpfl("fig8_natural", scale, out=tmp_path)
-    assert places[0].seeds == seeds
+    assert studies[0].seeds == seeds
     assert (tmp_path / f"srpfl-fig8_natural-{scale}").is_dir()
+
+
+def test_a_search_at_full_scale_is_refused_and_leaves_nothing(tmp_path, capsys):
+    with pytest.raises(SystemExit) as stop:
+        reproduce.srpfl("rates", "full", out=tmp_path)
+    assert stop.value.code == 2
+    assert "scale: full is not possible for rates; allowed: small" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_record_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(tmp_path, monkeypatch):

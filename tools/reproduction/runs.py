@@ -18,6 +18,7 @@ from rich.markdown import Markdown
 from pfl_lightning.cli.compare import compare_command
 from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError
 from pfl_lightning.report import Run, read_run
 
 Scale = Literal["small", "full"]
@@ -116,6 +117,22 @@ def trained(experiment: Experiment, sweeps: Sequence[Sweep]) -> dict[str, list[R
 def runs_of(experiment: Experiment, name: str) -> list[Run]:
     """The runs in a folder of a sweep, one per seed."""
     return [read_run(newest(experiment.folder / name / f"seed_{seed}")) for seed in experiment.seeds]
+
+
+def found_runs(experiment: Experiment, name: str) -> list[Run | None]:
+    """The same; None for a run that is not there, or was stopped before its first evaluation."""
+    found: list[Run | None] = []
+    for seed in experiment.seeds:
+        try:
+            found += runs_of(experiment._replace(seeds=[seed]), name)
+        except (PflError, ValueError):  # a run without results, or not even a folder
+            found.append(None)
+    return found
+
+
+def is_finished(run: Run) -> bool:
+    """Whether a run has done its rounds."""
+    return bool(run.rounds[-1] >= run.settings["trainer.max_steps"])
 
 
 def newest(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """SGD as a linear recursion of a weight, its velocity and the anchor that it is tied to.
 
 With gradient g, momentum m, weight decay d, a penalty with the gradient p W + q C for an anchor C that goes the share f
-of the way to the weight after each step, and learning rate r, a step is::
+of the way to the weight after each step, and learning rate r, a step is:
 
     V' = m V + g + d W + p W + q C
     W' = W - r V'

@@ -87,6 +87,7 @@ class Sent140(FederatedDataModule):
     users as in LEAF, arXiv:1812.01097; used by SRPFL, arXiv:2206.02078, and Delta-FL, arXiv:2002.11223.
 
     Differs: torchtext's basic_english tokens where SRPFL's code has spaCy's.
+
     Differs: ``mean_ratio`` takes the mean over all tweets, not separately over training and test users.
 
     Args:

@@ -200,7 +200,7 @@ def consecutive_classes(classes_per_client: int, num_classes: int, num_clients: 
     Raises:
         PflError: If clients need more classes than there are.
 
-    Example:
+    Examples:
         >>> consecutive_classes(2, num_classes=3, num_clients=3).astype(int)
         array([[1, 0, 1],
                [1, 1, 0],

@@ -11,9 +11,8 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pfl_lightning.cli.planning import plan
-from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_runs import LOSS
-from reproduction.runs import CONFIGS, Experiment, Sweep, newest, runs_of, start
+from reproduction.runs import CONFIGS, Experiment, Sweep, found_runs, is_finished, newest, start
 
 ROUNDS = 3  # of the run that is measured
 Work = Sequence[tuple[Experiment, Sequence[Sweep]]]  # of each panel
@@ -56,17 +55,8 @@ def announce(figure: str, scale: str, work: Work, jobs: int) -> None:
 
 def unfinished(experiment: Experiment, sweeps: Sequence[Sweep]) -> int:
     """Number of runs that are not there, or have not done their rounds."""
-    names = [name for sweep in sweeps for name in sweep.names]
-    return sum(not is_finished(experiment._replace(seeds=[seed]), name) for name in names for seed in experiment.seeds)
-
-
-def is_finished(experiment: Experiment, name: str) -> bool:
-    """Whether the run of the only seed has done its rounds."""
-    try:
-        (run,) = runs_of(experiment, name)
-    except (PflError, ValueError):  # no run, or one without results
-        return False
-    return bool(run.rounds[-1] >= run.settings["trainer.max_steps"])
+    runs = [run for sweep in sweeps for name in sweep.names for run in found_runs(experiment, name)]
+    return sum(run is None or not is_finished(run) for run in runs)
 
 
 def run_seconds(experiment: Experiment, sweeps: Sequence[Sweep]) -> float:

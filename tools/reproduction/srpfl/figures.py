@@ -123,7 +123,7 @@ class Figure(NamedTuple):
         return self.small if scale == "small" else self.panels
 
 
-class Place(NamedTuple):
+class Study(NamedTuple):
     """Where the runs of all figures are, and how they are made.
 
     Attributes:
@@ -224,18 +224,18 @@ def sweeps_of(panel: Panel, scale: Scale) -> list[Sweep]:
     return [Sweep(methods, options=shlex.split(options)) for methods, options in groups if methods]
 
 
-def experiments(name: FigureName, place: Place) -> Iterator[tuple[Panel, Experiment]]:
+def experiments(name: FigureName, study: Study) -> Iterator[tuple[Panel, Experiment]]:
     """The panels of a figure, with where and how their runs are made."""
-    for panel in FIGURES[name].at(place.scale):
-        folder = place.folder(name) / panel.title.replace(" ", "_").replace("%", "")
-        options = fit_options(FIGURES[name], panel, place.scale, place.root)
-        yield panel, Experiment(folder, options, place.seeds, place.jobs)
+    for panel in FIGURES[name].at(study.scale):
+        folder = study.folder(name) / panel.title.replace(" ", "_").replace("%", "")
+        options = fit_options(FIGURES[name], panel, study.scale, study.root)
+        yield panel, Experiment(folder, options, study.seeds, study.jobs)
 
 
-def compared(name: FigureName, panel: Panel, place: Place) -> Iterator[tuple[Panel, Experiment]]:
+def compared(name: FigureName, panel: Panel, study: Study) -> Iterator[tuple[Panel, Experiment]]:
     """The panel of another figure that a panel is compared with, if any, and its runs that are needed."""
     if beside := FIGURES[name].beside:
-        for other, experiment in experiments(beside.figure, place):
+        for other, experiment in experiments(beside.figure, study):
             if other.title == (beside.title or panel.data):
                 yield other._replace(methods=PAIR), experiment
 
@@ -251,23 +251,23 @@ def panel_curves(panel: Panel, scale: Scale, experiment: Experiment) -> Curves:
     return {curve.label: curve for curve in curves_of(ordered)}
 
 
-def figure_claims(name: FigureName, place: Place) -> list[Claim]:
+def figure_claims(name: FigureName, study: Study) -> list[Claim]:
     """Run all panels of a figure, draw them, and check them.
 
     Raises:
         SystemExit: If a run fails.
     """
     figure, claims = FIGURES[name], []
-    own = list(experiments(name, place))
-    others = [pair for panel, _ in own for pair in compared(name, panel, place)]
-    announce(name, place.scale, [(run, sweeps_of(panel, place.scale)) for panel, run in [*own, *others]], place.jobs)
+    own = list(experiments(name, study))
+    others = [pair for panel, _ in own for pair in compared(name, panel, study)]
+    announce(name, study.scale, [(run, sweeps_of(panel, study.scale)) for panel, run in [*own, *others]], study.jobs)
     curves: dict[str, Curves] = {}
     for panel, experiment in own:
-        found = curves[panel.title] = panel_curves(panel, place.scale, experiment)
+        found = curves[panel.title] = panel_curves(panel, study.scale, experiment)
         time_figure(list(found.values()), COMMUNICATION_TIMES).savefig(experiment.folder.with_suffix(".png"))
         about = (panel.check or figure.check)(found)
-        for other, elsewhere in compared(name, panel, place):
+        for other, elsewhere in compared(name, panel, study):
             assert figure.beside is not None, "compared looks at it"
-            about += figure.beside.check(found, panel_curves(other, place.scale, elsewhere))
+            about += figure.beside.check(found, panel_curves(other, study.scale, elsewhere))
         claims += [claim._replace(claim=f"{panel.title}: {claim.claim}") for claim in about]
     return [*claims, *figure.across(curves)]

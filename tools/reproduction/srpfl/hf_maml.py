@@ -10,9 +10,9 @@ import numpy as np
 
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tables import markdown
-from reproduction.runs import Experiment, Place, Sweep, publish, start
+from reproduction.runs import Experiment, Place, Sweep, found_runs, publish, start
 from reproduction.srpfl.figures import FIGURES, Panel, fit_options
-from reproduction.srpfl.rates import accuracy_text, found_runs, last_accuracy
+from reproduction.srpfl.rates import accuracy_text, last_accuracy
 
 ROUNDS = 12
 MODELS = ("global", "adapted")

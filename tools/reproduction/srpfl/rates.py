@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pfl_lightning.errors import PflError
 from pfl_lightning.report import Run
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import spread
-from reproduction.runs import Experiment, Place, Sweep, publish, runs_of, start
+from reproduction.runs import Experiment, Place, Sweep, found_runs, is_finished, publish, start
 from reproduction.srpfl.figures import FIGURES, SMALL_REFITTING, fit_options
 
 RATES = (0.01, 0.03, 0.1)
@@ -107,20 +106,9 @@ def result(place: Place, method: str, model: str, rate: float, variant: str = US
     )
 
 
-def found_runs(trials: Experiment, name: str) -> list[Run | None]:
-    """The runs in a folder of a sweep, one per seed; None for one that was stopped before its first evaluation."""
-    found: list[Run | None] = []
-    for seed in trials.seeds:
-        try:
-            found += runs_of(trials._replace(seeds=[seed]), name)
-        except (PflError, ValueError):  # a run without an evaluation, or not even a folder
-            found.append(None)
-    return found
-
-
 def last_accuracy(run: Run | None, model: str, split: str) -> float:
     """Mean accuracy of the clients in % on a split after the last round; nan for a run that was stopped before."""
-    if run is None or run.rounds[-1] < run.settings["trainer.max_steps"]:
+    if run is None or not is_finished(run):
         return nan
     return float(100 * run.clients[split, model, int(run.rounds[-1])].scores(run.quantity).mean())
 
@@ -135,7 +123,7 @@ def first_diverged(run: Run | None) -> float:
     if run is None:
         return 1.0
     rounds = [at for at, loss in run.logged["train/loss"].items() if not loss <= CHANCE]
-    stopped = [] if run.rounds[-1] == run.settings["trainer.max_steps"] else [max(run.logged["train/loss"]) + 1]
+    stopped = [] if is_finished(run) else [max(run.logged["train/loss"]) + 1]
     return float(min(rounds + stopped, default=inf))
 
 

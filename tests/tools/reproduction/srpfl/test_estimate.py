@@ -3,6 +3,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from reproduction import runs
 from reproduction.runs import Experiment, Sweep
 from reproduction.srpfl import estimate
 from reproduction.srpfl.estimate import Costs, announce, seconds_of
@@ -20,12 +21,12 @@ def finished(monkeypatch):
 
     def runs_of(experiment, name):
         (seed,) = experiment.seeds
-        if (name, seed) == ("fedrep-srpfl", 20):
-            raise PflError("no such folder")
         last = 4 if (name, seed) in done else 3
+        if (name, seed) == ("fedrep-srpfl", 20) and last < 4:
+            raise PflError("no such folder")
         return [SimpleNamespace(rounds=np.array([0, last]), settings={"trainer.max_steps": 4})]
 
-    monkeypatch.setattr(estimate, "runs_of", runs_of)
+    monkeypatch.setattr(runs, "runs_of", runs_of)
     monkeypatch.setattr(estimate, "run_seconds", lambda experiment, sweeps: 3600.0)
     return done
 
@@ -39,7 +40,7 @@ def test_the_time_of_the_runs_that_are_left_is_said(finished, capsys):
 
 
 def test_nothing_is_measured_where_all_runs_are_finished(finished, monkeypatch, capsys):
-    monkeypatch.setattr(estimate, "is_finished", lambda *_: True)
+    finished.update((name, seed) for name in ("fedrep", "fedrep-srpfl") for seed in (10, 20))
     monkeypatch.setattr(estimate, "run_seconds", lambda *_: pytest.fail("measured"))
     announce("fig3", "small", WORK, 1)
     assert "fig3 at small scale: 4 runs, all finished" in capsys.readouterr().out

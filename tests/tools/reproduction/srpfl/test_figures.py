@@ -11,7 +11,7 @@ from pfl_lightning.settings import class_name
 
 @pytest.fixture
 def place(tmp_path):
-    return figures.Place("small", Path("files"), tmp_path, [10, 20, 30], 1)
+    return figures.Study("small", Path("files"), tmp_path, [10, 20, 30], 1)
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)

@@ -1,0 +1,63 @@
+"""The settings files that come with the package, which every option for a settings file finds by name."""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+
+from pfl_lightning.errors import PflError
+
+FLAGS = "-c", "--config"
+
+_PACKAGE = Path(__file__).parents[1]
+_FOLDERS = _PACKAGE / "configs", _PACKAGE.parent / "configs"  # of an installed package, and of a checkout
+
+
+def configs() -> dict[str, Path]:
+    """The settings files that come with the package, by name, such as ``methods/fedrep``."""
+    folder = next(filter(Path.is_dir, _FOLDERS))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+
+
+def config_file(word: str, option: str = "config") -> str:
+    """The settings file that is meant: one that exists, else the one of that name that comes with the package.
+
+    Args:
+        word: A path, a name with or without ``.yaml``, or settings themselves, which are left alone.
+        option: The option that has this value, for errors.
+
+    Raises:
+        PflError: If there is no such file.
+    """
+    path = Path(word).expanduser()
+    if any(mark in word for mark in ":{") or (path.exists() and not path.is_dir()):
+        return word
+    known = configs()
+    name = word.removesuffix(".yaml")
+    if name in known:
+        return str(known[name])
+    raise PflError(
+        f"{option}: {word} is not possible; allowed: a file that exists, or a name such as {', '.join(near(name))}"
+    )
+
+
+def near(name: str) -> list[str]:
+    """At most three names of settings files: those that a wrong name is a part of, or that are most like it."""
+    known, word = configs(), name.removeprefix("configs/")
+    within = sorted((full for full in known if word in full), key=len)
+    return within[:3] or get_close_matches(word, known, cutoff=0.5) or ["quickstart", "methods/fedrep", "data/cifar10"]
+
+
+def with_config_files(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command line, with a path in place of the name after each ``--config``.
+
+    Raises:
+        PflError: If there is no such file.
+    """
+    before = ""
+    for word in words:
+        option, given, value = word.partition("=")
+        if option in FLAGS and given:
+            yield f"{option}={config_file(value)}"
+        else:
+            yield config_file(word) if before in FLAGS else word
+        before = word
