@@ -37,5 +37,5 @@ def test_every_block_of_a_page_runs_in_its_order(page, tmp_path, monkeypatch):
 def run(words):
     """Run a command, which may be one that ends by itself, such as help."""
     ends = "--print_config" in words or any(word.endswith((".help", "--help.all")) for word in words)
-    with pytest.raises(SystemExit, match="^0$") if ends else nullcontext():
+    with pytest.raises(SystemExit, match=r"^0$") if ends else nullcontext():
         main(words)
