@@ -7,9 +7,14 @@ from dataclasses import fields, is_dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from jsonargparse.typing import lazy_instance
 
 from pfl_lightning.errors import PflError
+
+Made = TypeVar("Made")
 
 
 class Recorded:
@@ -79,3 +84,14 @@ def word_for(made: Any) -> str:
 def is_word(value: Any) -> bool:
     """Whether a setting stands for such an object."""
     return isinstance(value, str) and value.endswith(" of a program>")
+
+
+def lazy(kind: type[Made]) -> Made:
+    """An object as the default of an argument: made when it is first used, and written in settings as its class.
+
+    It is jsonargparse's ``lazy_instance``. That looks for its caller by ``inspect.stack``, which reads sources for
+    every frame of nested imports, and takes a second when torch is loaded; here it is told.
+    """
+    caller = sys._getframe(1)
+    with patch.object(inspect, "stack", return_value=[None, (caller,)]):
+        return lazy_instance(kind)

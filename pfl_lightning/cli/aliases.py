@@ -1,7 +1,7 @@
 """Short names for options, and the names that other programs use.
 
-The rule: a name that means exactly one option, with the same values, is that option; what people try beside these gets a
-line that says what to write.
+The rule: a name that means exactly one option, with the same values, is that option; what people try beside these gets
+a line that says what to write.
 """
 
 from collections.abc import Callable, Iterable, Iterator

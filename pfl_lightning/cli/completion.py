@@ -65,7 +65,7 @@ def _fill(parser: ArgumentParser, command: str, names: dict[str, list[str]]) -> 
         parser.add_argument("shell", choices=SHELLS, help="for which shell")
     elif command in OPTIONS:
         for option in OPTIONS[command]:
-            _add(parser, option, option, names={})
+            _add(parser, option, option, names=None)
     else:
         for row in options_of("fit" if command == "data" else command):
             for option in (row.key, *(alias for alias, key in ALIASES.items() if key == row.key)):
@@ -78,7 +78,7 @@ def _fill(parser: ArgumentParser, command: str, names: dict[str, list[str]]) -> 
         parser.add_argument("run", help="run folder").complete = shtab.DIRECTORY  # type: ignore[attr-defined]
 
 
-def _add(parser: ArgumentParser, option: str, line: str, names: object) -> None:
+def _add(parser: ArgumentParser, option: str, line: str, names: list[str] | None) -> None:
     """Add an option, with the names, files or folders that complete its value."""
     action = parser.add_argument(f"--{option}", help=line.replace("%", "%%"), choices=names or None)
     if path := FILES.get(option) or FOLDERS.get(option):

@@ -1,13 +1,14 @@
+from functools import cached_property
 from typing import Any
 
 import lightning.pytorch as pl
+import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 
 from pfl_lightning import files
 from pfl_lightning.callbacks.run_folder import continues, folder_of
 from pfl_lightning.cli.loggers import tell_settings
-from pfl_lightning.cli.parser import plain
 from pfl_lightning.data import federated
 
 
@@ -34,11 +35,23 @@ class SavedConfig(SaveConfigCallback):
         if trainer.ckpt_path is not None:
             self._write(trainer)
 
+    @cached_property
+    def text(self) -> str:
+        """The settings as a file has them; it takes a while to write them down, and they stay the same."""
+        written: str = self.parser.dump(self.config, skip_unset=False)
+        return written
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings as plain values."""
+        settings: dict[str, Any] = yaml.safe_load(self.text)
+        return settings
+
     def _write(self, trainer: pl.Trainer) -> None:
         folder, is_new = folder_of(trainer), not continues(trainer)
         if trainer.is_global_zero:
-            files.write_text(self.parser.dump(self.config, skip_unset=False), folder / "config.yaml")
-            tell_settings(trainer.loggers, plain(self.parser, self.config), folder, is_new)
+            files.write_text(self.text, folder / "config.yaml")
+            tell_settings(trainer.loggers, self.settings, folder, is_new)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -46,4 +59,4 @@ class SavedConfig(SaveConfigCallback):
         """Add the settings as plain values, and the fingerprint of the data, which is computed once."""
         self.fingerprint = self.fingerprint or federated(trainer).fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
-        checkpoint["config"] = plain(self.parser, self.config)
+        checkpoint["config"] = self.settings

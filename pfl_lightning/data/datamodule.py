@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from jsonargparse.typing import lazy_instance
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
@@ -33,7 +32,7 @@ from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLo
 from pfl_lightning.data.sharing import once_per_machine
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
-from pfl_lightning.recipes import Recorded
+from pfl_lightning.recipes import Recorded, lazy
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import FixedExponential, Participation, Speeds
@@ -96,7 +95,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         num_clients: Clients | None = None,
         partition: Partition | None = None,
         participation: Participation | None = None,
-        speeds: Speeds = lazy_instance(FixedExponential),
+        speeds: Speeds = lazy(FixedExponential),
         time_per: Literal["round", "sample"] = "round",
         communication_time: NonNegativeFloat = 0.0,
         val_fraction: ClosedUnitInterval = 0.1,

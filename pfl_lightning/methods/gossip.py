@@ -2,7 +2,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 import torch
-from jsonargparse.typing import lazy_instance
 from torch import Tensor
 from torch.optim import SGD
 
@@ -11,6 +10,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import Part
+from pfl_lightning.recipes import lazy
 from pfl_lightning.server import Links, Mixing, Ring, Topology
 from pfl_lightning.tree import Tree, select
 
@@ -45,7 +45,7 @@ class Gossip(Method):
     keeps: ClassVar[Part] = "all"
     mixes: ClassVar[Part] = "all"
 
-    def __init__(self, topology: Topology = lazy_instance(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
+    def __init__(self, topology: Topology = lazy(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
         super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), sums=None, **kwargs)
         self.topology, self.mixing = topology, mixing
         self._latest: tuple[Any, Links] | None = None

@@ -29,7 +29,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 def listed(kind: str, capsys) -> dict[str, str]:
     main(["list", kind])
     rows = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    return {name: line for name, line in rows}
+    return dict(rows)
 
 
 @pytest.mark.parametrize(("kind", "key"), PARSERS.items())

@@ -1,5 +1,4 @@
 import numpy as np
-from jsonargparse.typing import lazy_instance
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -8,6 +7,7 @@ from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.sizes import EqualSizes, Sizes
 from pfl_lightning.errors import PflError
+from pfl_lightning.recipes import lazy
 
 
 class IID(ClassPartition):
@@ -128,7 +128,7 @@ class ConsecutiveClasses(ClassPartition):
         sizes: Number of samples of each client, including test samples if ``data.test_fraction`` takes them from these.
     """
 
-    def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes = lazy_instance(EqualSizes)) -> None:
+    def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes = lazy(EqualSizes)) -> None:
         self.classes_per_client, self.sizes = classes_per_client, sizes
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
