@@ -49,7 +49,9 @@ COMMANDS = {
     "export": Command("write the model of one client to a file", "export:export_command"),
     "list": Command("the methods, data sets, networks and so on that there are", "listing:list_command", quick=True),
     "sweep": Command("many runs: methods, values and seeds, or a search", "sweep:sweep_command"),
-    "completion": Command("a script that completes these words in bash or zsh", "completion:completion_command", quick=True),
+    "completion": Command(
+        "a script that completes these words in bash or zsh", "completion:completion_command", quick=True
+    ),
 }
 
 
@@ -62,7 +64,7 @@ def answer(words: list[str]) -> None:
     """Answer a command line for which ``is_quick`` holds.
 
     Raises:
-        SystemExit: With code 2 if there is no such command, 1 if a command cannot do what it is asked for.
+        SystemExit: With code 2 if the command line is wrong.
     """
     first = words[0] if words else ""
     if first in ("-h", "--help"):
@@ -84,7 +86,7 @@ def answer(words: list[str]) -> None:
             COMMANDS[first].load()(words[1:])
         except PflError as error:
             sys.stderr.write(f"pfl: error: {error}\n")
-            raise SystemExit(1) from None
+            raise SystemExit(2) from None
 
 
 def is_quick(words: list[str]) -> bool:
