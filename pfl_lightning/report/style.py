@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 from matplotlib.rcsetup import cycler
 
+from pfl_lightning.settings import DOUBLED_NAMES, method_label
+
 # Okabe and Ito's colours for the colour-blind (Wong, Nature Methods 8, 441) without yellow, and three of Paul Tol's
 COLORS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
@@ -72,9 +74,8 @@ LOOKS = {
     for color, pair in PAIRS.items()
     for name, filled in zip(pair, (True, False), strict=True)
 }
-# names of methods with stage doubling; others end in DOUBLED
-BASES = {"FLANP": "FedAvg", "FLANP-FT": "FedAvg-FT", "FedRep-SRPFL": "FedRep", "LG-SRPFL": "LG-FedAvg"}
-DOUBLED = " + doubling"
+_DOUBLED = {doubled: method_label(method, doubled=False) for method, doubled in DOUBLED_NAMES.items()}
+BASES = {**_DOUBLED, "FLANP-FT": "FedAvg-FT"}  # of methods with stage doubling that have a name of their own
 
 
 def looks_of(labels: Sequence[str]) -> list[dict[str, Any]]:
@@ -112,7 +113,7 @@ def base_of(label: str) -> str:
         'Ditto'
     """
     name, comma, settings = label.partition(", ")
-    return BASES.get(name, name.removesuffix(DOUBLED)) + comma + settings
+    return BASES.get(name, name.removesuffix(" + doubling")) + comma + settings
 
 
 def _left(taken: set[Look]) -> Iterator[Look]:

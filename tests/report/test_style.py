@@ -1,6 +1,6 @@
 from pfl_lightning.cli.parser import CHOICES
-from pfl_lightning.report.compare_curves import DOUBLED, PLAIN
-from pfl_lightning.report.style import LOOKS, base_of, looks_of
+from pfl_lightning.report.style import BASES, LOOKS, base_of, looks_of
+from pfl_lightning.settings import method_label
 
 
 def drawn(*labels):
@@ -8,7 +8,7 @@ def drawn(*labels):
 
 
 def test_every_method_has_a_look_of_its_own():
-    names = {PLAIN.get(name, name) for name in CHOICES["model"]} | {"FedAvg-FT"}
+    names = {method_label(name, doubled=False) for name in CHOICES["model"]} | {"FedAvg-FT"}
     assert names <= LOOKS.keys()
     assert len(set(LOOKS.values())) == len(LOOKS)
 
@@ -19,7 +19,7 @@ def test_a_method_looks_the_same_whatever_else_is_drawn():
 
 
 def test_all_methods_can_be_told_apart_without_colours():
-    looks = looks_of([*LOOKS, *DOUBLED.values(), "FLANP-FT"])
+    looks = looks_of([*LOOKS, *BASES])
     seen = {(look["marker"], look["markerfacecolor"] == "white", look["linestyle"]) for look in looks}
     assert len(seen) == len(looks) >= 22
 
