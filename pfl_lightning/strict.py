@@ -102,11 +102,11 @@ def _with_options(words: list[str]) -> Iterator[str]:
     """Arguments in which a function that makes a network is given as a class is, so that it can have options."""
     for word, following in pairwise([*words, ""]):
         option, given, value = word.partition("=")
-        is_function = option.endswith(".network") and makes_network(_imported(value if given else following))
+        is_function = option.endswith(".network") and makes_network(imported(value if given else following))
         yield f"{option}.class_path{given}{value}" if is_function else word
 
 
-def _imported(path: str) -> Any:
+def imported(path: str) -> Any:
     """What is there by an import path; None if there is nothing."""
     try:
         return resolve_name(path)

@@ -11,6 +11,7 @@ from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging, keep_quiet, say
 from pfl_lightning.cli.crew import Crew
 from pfl_lightning.cli.lifeline import Ending
+from pfl_lightning.cli.own_code import MORE, blame
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.errors import PflError, cause_of, one_line
 from pfl_lightning.memory import is_exhausted, keep_freed_memory
@@ -54,8 +55,10 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
 
 def is_expected(error: BaseException) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
-    is_ours = type(error) is RuntimeError and not is_exhausted(error)
-    return isinstance(error, KeyboardInterrupt) or (isinstance(error, EXPECTED) and not is_ours and not debugging())
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_exhausted(error))
+    return not debugging() and (not is_ours or bool(blame(error)))
 
 
 def ending_of(error: BaseException) -> Ending:
@@ -71,7 +74,6 @@ def reason(error: BaseException) -> str:
     """What is wrong, in a line, for an error that the user can fix."""
     if known := cause_of(error):
         return str(known)
-    more = "(PFL_DEBUG=1 shows the traceback)"
     if is_exhausted(error):
-        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {more}"
-    return f"{explain(str(error), (), CHOICES)} {more}"
+        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
+    return f"{blame(error) or explain(str(error), (), CHOICES)} {MORE}"
