@@ -3,9 +3,9 @@
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
+from pfl_lightning import __version__
 from pfl_lightning.errors import PflError
 
 HELP = """usage: pfl COMMAND [options]
@@ -70,7 +70,7 @@ def answer(words: list[str]) -> None:
     if first in ("-h", "--help"):
         sys.stdout.write(f"{overview()}\n")
     elif first == "--version":
-        sys.stdout.write(f"pfl {version('pfl_lightning')}\n")
+        sys.stdout.write(f"pfl {__version__}\n")
     elif not first:
         sys.stderr.write(f"{overview()}\n")
         raise SystemExit(2)
