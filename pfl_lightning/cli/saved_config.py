@@ -5,10 +5,13 @@ from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 
 from pfl_lightning import files
+from pfl_lightning.callbacks.board import boards
+from pfl_lightning.callbacks.monitors import quantity_of
 from pfl_lightning.callbacks.run_folder import continues, folder_of
 from pfl_lightning.cli.loggers import tell_settings
 from pfl_lightning.cli.parser import plain
-from pfl_lightning.data import federated
+from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.quantity import HEADLINED, headline
 
 
 class SavedConfig(SaveConfigCallback):
@@ -37,8 +40,13 @@ class SavedConfig(SaveConfigCallback):
     def _write(self, trainer: pl.Trainer) -> None:
         folder, is_new = folder_of(trainer), not continues(trainer)
         if trainer.is_global_zero:
-            files.write_text(self.parser.dump(self.config, skip_unset=False), folder / "config.yaml")
-            tell_settings(trainer.loggers, plain(self.parser, self.config), folder, is_new)
+            text, settings = self.parser.dump(self.config, skip_unset=False), plain(self.parser, self.config)
+            files.write_text(text, folder / "config.yaml")
+            tell_settings(trainer.loggers, settings, folder, is_new)
+            for board in boards(trainer):
+                board.show_config(text, trainer.global_step)
+                if is_new:
+                    board.show_row(settings, results_of(federated(trainer)))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -47,3 +55,9 @@ class SavedConfig(SaveConfigCallback):
         self.fingerprint = self.fingerprint or federated(trainer).fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
         checkpoint["config"] = plain(self.parser, self.config)
+
+
+def results_of(data: FederatedDataModule) -> list[str]:
+    """Names of the results of a run beside its settings: the headlines, test first, and simulated seconds."""
+    splits = [split for split in reversed(HEADLINED) if split in data.judged_splits]
+    return [*(headline(split, quantity_of(data)) for split in splits), "time/total"]

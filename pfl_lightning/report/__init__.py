@@ -20,7 +20,7 @@ from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.cosines import cosine_figure
 from pfl_lightning.report.density import density_figure
 from pfl_lightning.report.frames import clients, results
-from pfl_lightning.report.partition import partition_figure, partition_table
+from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.scatter import scatter_axes, scatter_figure
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.tail_figures import choice_figure, error_rounds_figure, tail_figure
@@ -59,6 +59,7 @@ __all__ = [
     "final_rows",
     "group_rows",
     "neighbours_figure",
+    "partition_card",
     "partition_figure",
     "partition_table",
     "read_run",
