@@ -44,4 +44,19 @@ class Quantity:
 
 ACCURACY = Quantity("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1)
 LOSS = Quantity("loss", higher_is_better=False, scale=1, unit="", digits=4)
+HEADLINED = ("val", "test")  # splits; train/loss is that of local training
 QUANTITIES = {quantity.name: quantity for quantity in (ACCURACY, LOSS)}
+
+
+def headline(split: str, quantity: Quantity) -> str:
+    """Name of the one logged value that all methods have: the mean score of the first model that they are judged by.
+
+    Args:
+        split: One of ``HEADLINED``.
+        quantity: What clients are judged by.
+
+    Example:
+        >>> headline("test", ACCURACY)
+        'test/accuracy'
+    """
+    return f"{split}/{quantity.name}"

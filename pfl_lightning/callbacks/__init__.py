@@ -12,6 +12,7 @@ from pfl_lightning.callbacks.oracle_doubling import OracleDoubling
 from pfl_lightning.callbacks.partition_figure import PartitionFigure
 from pfl_lightning.callbacks.percentile_errors import PercentileErrors
 from pfl_lightning.callbacks.progress import RoundProgressBar
+from pfl_lightning.callbacks.score_charts import ScoreCharts
 from pfl_lightning.callbacks.sparsity_tracker import SparsityTracker
 from pfl_lightning.callbacks.stage_doubling import StageDoubling
 from pfl_lightning.callbacks.summary import RunSummary
@@ -33,6 +34,7 @@ __all__ = [
     "RoundCheckpoint",
     "RoundProgressBar",
     "RunSummary",
+    "ScoreCharts",
     "SparsityTracker",
     "StageDoubling",
     "TopologyFigure",

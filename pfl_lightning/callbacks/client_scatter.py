@@ -6,7 +6,7 @@ from pfl_lightning.callbacks.tensorboard import finite_scores, shown_metrics
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.report import scatter_figure
 
-DPI = 200  # of an image, which is 4.5 x 3 inches
+DPI = 200  # of an image, which is 4.5 x 3.4 inches
 
 
 class ClientScatter(pl.Callback):

@@ -8,6 +8,8 @@ from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from pfl_lightning.callbacks.board import Board
+
 DPI = 150  # of figures with small text
 
 Painter = Callable[[str, Figure, int], object]
@@ -24,7 +26,9 @@ def painters(trainer: pl.Trainer) -> list[Painter]:
 
 def _painters(trainer: pl.Trainer) -> Iterator[Painter]:
     for logger in trainer.loggers:
-        if isinstance(logger, TensorBoardLogger):
+        if isinstance(logger, Board):
+            yield logger.show_figure
+        elif isinstance(logger, TensorBoardLogger):
             yield logger.experiment.add_figure
         elif isinstance(logger, MLFlowLogger):
             yield _as_artifact(logger)

@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
-from pfl_lightning.quantity import ACCURACY, LOSS
+from pfl_lightning.quantity import ACCURACY, LOSS, Quantity, headline
 
 
 class Monitors(pl.Callback):
@@ -67,14 +67,20 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
         raise PflError(f"{key}: {monitor} would select on test data; allowed: a name starting with val/")
     if split == "val" and split not in data.judged_splits:
         raise PflError(f"{key}: {monitor} is not there without validation samples; allowed: data.val_fraction above 0")
-    if split == "val" and rest.partition("/")[0] not in method.judged_models:
-        allowed = ", ".join(mean_score(model, data) for model in method.judged_models)
+    first = headline("val", quantity_of(data))
+    if split == "val" and monitor != first and rest.partition("/")[0] not in method.judged_models:
+        allowed = ", ".join([first, *(mean_score(model, data) for model in method.judged_models)])
         raise PflError(f"{key}: {monitor} is not logged; allowed: {allowed}")
+
+
+def quantity_of(data: FederatedDataModule) -> Quantity:
+    """What clients are judged by on test and validation samples."""
+    return LOSS if data.regression else ACCURACY
 
 
 def mean_score(model: str, data: FederatedDataModule) -> str:
     """Name of a model's mean validation score."""
-    return f"val/{model}/{(LOSS if data.regression else ACCURACY).name}/mean"
+    return f"val/{model}/{quantity_of(data).name}/mean"
 
 
 def early_stop(trainer: pl.Trainer) -> str:

@@ -3,7 +3,7 @@ import lightning.pytorch as pl
 from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.figures import painters, show_figure
 from pfl_lightning.data import federated
-from pfl_lightning.report import partition_figure
+from pfl_lightning.report import partition_card
 
 
 class PartitionFigure(pl.Callback):
@@ -14,5 +14,5 @@ class PartitionFigure(pl.Callback):
         if not is_new(trainer) or not painters(trainer):
             return
         data = federated(trainer)
-        figure = partition_figure(data.class_counts(), type(data).__name__)
+        figure = partition_card(data.class_counts(), type(data).__name__)
         show_figure(trainer, "data/partition", figure, 0)

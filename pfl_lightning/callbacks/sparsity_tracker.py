@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pfl_lightning.callbacks.evaluation import is_extra, is_new
 from pfl_lightning.callbacks.figures import show_figure
-from pfl_lightning.callbacks.tensorboard import writers
+from pfl_lightning.callbacks.tensorboard import tensorboards
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.recipes import Recorded
@@ -84,10 +84,13 @@ class SparsityTracker(Recorded, pl.Callback):
         names = [tag_of(threshold) for threshold in metric.thresholds]
         *layers, total = densities.unbind()
         method.log_dict({f"density/{model}/{ALL}/{name}": value for name, value in zip(names, total, strict=True)})
-        for writer in writers(trainer):
-            for layer, values in zip(metric.layers, layers, strict=True):
-                for name, value in zip(names, values.tolist(), strict=True):
-                    writer.add_scalar(f"density/{model}/{layer}/{name}", value, method.clock.rounds)
+        shown = {
+            f"density/{model}/{layer}/{name}": value
+            for layer, values in zip(metric.layers, layers, strict=True)
+            for name, value in zip(names, values.tolist(), strict=True)
+        }
+        for board in tensorboards(trainer):
+            board.log_metrics(shown, method.clock.rounds)
 
     def _remember(self, method: Method, model: str, densities: Tensor) -> None:
         history = self.history.setdefault(model, {"rounds": [], "densities": []})

@@ -9,10 +9,14 @@ from pfl_lightning.methods import Method
 from pfl_lightning.metrics import ClientScore
 
 
+def tensorboards(trainer: pl.Trainer) -> list[TensorBoardLogger]:
+    """The loggers of this run that write for TensorBoard; none in the processes that do not log."""
+    return [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger) and trainer.is_global_zero]
+
+
 def writers(trainer: pl.Trainer) -> list[SummaryWriter]:
-    """TensorBoard's writers of this run; none in the processes that do not log."""
-    boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-    return [board.experiment for board in boards if trainer.is_global_zero]
+    """TensorBoard's writers of this run."""
+    return [logger.experiment for logger in tensorboards(trainer)]
 
 
 def shown_metrics(method: Method) -> dict[str, ClientScore]:

@@ -18,6 +18,7 @@ from pfl_lightning.callbacks import (
     PercentileErrors,
     RoundCheckpoint,
     RunSummary,
+    ScoreCharts,
     TopologyFigure,
 )
 from pfl_lightning.callbacks.monitors import Monitors
@@ -25,7 +26,14 @@ from pfl_lightning.callbacks.run_folder import RunFolder
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, named_callbacks
 
-BESIDE = (EvaluateStartAndEnd, PartitionFigure, TopologyFigure, ClientHistograms, ClientScatter)  # in every run
+BESIDE = (  # in every run
+    EvaluateStartAndEnd,
+    PartitionFigure,
+    TopologyFigure,
+    ClientHistograms,
+    ClientScatter,
+    ScoreCharts,
+)
 OPTIONS: dict[type[pl.Callback], str] = {  # callbacks of every run, and where their options are
     RoundCheckpoint: "its options below checkpoint",
     PercentileErrors: "its options below percentile_errors",

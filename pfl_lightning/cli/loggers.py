@@ -8,10 +8,11 @@ from pydoc import locate
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, MLFlowLogger
 
 from pfl_lightning import processes
 from pfl_lightning.callbacks import MetricsTable
+from pfl_lightning.callbacks.board import Board
 from pfl_lightning.callbacks.run_folder import METRICS
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.trackers import CONTINUES, EXTRAS, of_kind, remember, usual_arguments
@@ -44,7 +45,7 @@ def loggers_of(setting: Any, folder: Path, rounds: int | None) -> list[Logger]:
     if setting in (None, True):
         place = folder.parent.parent, folder.parent.name, folder.name
         purge = None if rounds is None else rounds + 1
-        loggers: list[Logger] = [TensorBoardLogger(*place, default_hp_metric=False, purge_step=purge)]
+        loggers: list[Logger] = [Board(*place, default_hp_metric=False, purge_step=purge)]
     else:
         loggers = [_logger(each, folder) for each in (setting if isinstance(setting, list) else [setting])]
     if rounds is not None and (known := cells_after(folder / METRICS, rounds)):

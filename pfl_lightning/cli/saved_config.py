@@ -7,9 +7,12 @@ from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
 
 from pfl_lightning import files
+from pfl_lightning.callbacks.board import boards
+from pfl_lightning.callbacks.monitors import quantity_of
 from pfl_lightning.callbacks.run_folder import continues, folder_of
 from pfl_lightning.cli.loggers import tell_settings
-from pfl_lightning.data import federated
+from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.quantity import HEADLINED, headline
 
 
 class SavedConfig(SaveConfigCallback):
@@ -52,6 +55,10 @@ class SavedConfig(SaveConfigCallback):
         if trainer.is_global_zero:
             files.write_text(self.text, folder / "config.yaml")
             tell_settings(trainer.loggers, self.settings, folder, is_new)
+            for board in boards(trainer):
+                board.show_config(self.text, trainer.global_step)
+                if is_new:
+                    board.show_row(self.settings, results_of(federated(trainer)))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -60,3 +67,9 @@ class SavedConfig(SaveConfigCallback):
         self.fingerprint = self.fingerprint or federated(trainer).fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
         checkpoint["config"] = self.settings
+
+
+def results_of(data: FederatedDataModule) -> list[str]:
+    """Names of the results of a run beside its settings: the headlines, test first, and simulated seconds."""
+    splits = [split for split in reversed(HEADLINED) if split in data.judged_splits]
+    return [*(headline(split, quantity_of(data)) for split in splits), "time/total"]

@@ -15,6 +15,7 @@ from pfl_lightning.methods.client_models import NeedsSamplesError, examples_of, 
 from pfl_lightning.methods.training import Trained
 from pfl_lightning.metrics import ClientMetric, ClientScore
 from pfl_lightning.models import NetworkFactory, Part, start_network
+from pfl_lightning.quantity import HEADLINED, headline
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tree import Params, Tree, select
 
@@ -241,10 +242,13 @@ class Evaluated(Trained):
         return [(self.scores[name], score), *values]
 
     def on_validation_epoch_end(self) -> None:
-        """Log summaries of the scores over the clients, then reset them."""
+        """Log summaries of the scores over the clients, first the headlines, then reset them."""
         self.progress.end()
         self.log_clock()
         self.log_budget()
+        for split in HEADLINED:
+            if (first := self.metrics.get(f"{split}/{self.evaluated_models[0]}")) is not None:
+                self.log(headline(split, first.quantity), first.compute()["mean"].float())
         scores = {f"{name}/{metric.quantity.name}": metric for name, metric in self.metrics.items()}
         for name, metric in {**scores, **cast(dict[str, ClientMetric], dict(self.others.items()))}.items():
             self.log_dict({f"{name}/{key}": value.float() for key, value in metric.compute().items()})

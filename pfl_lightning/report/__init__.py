@@ -29,7 +29,7 @@ from pfl_lightning.report.cosines import cosine_figure
 from pfl_lightning.report.density import density_figure
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.frames import clients, results
-from pfl_lightning.report.partition import partition_figure, partition_table
+from pfl_lightning.report.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.pictures import Picture, pictures_of, write_pictures
 from pfl_lightning.report.scatter import scatter_axes, scatter_figure
 from pfl_lightning.report.tables import write_csv
@@ -71,6 +71,7 @@ __all__ = [
     "final_rows",
     "group_rows",
     "neighbours_figure",
+    "partition_card",
     "partition_figure",
     "partition_table",
     "pictures_of",

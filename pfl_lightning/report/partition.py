@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
+
+from pfl_lightning.report.cards import CARD, CARD_SIZE
 
 Counts = NDArray[np.int64]
 
@@ -50,24 +53,50 @@ def partition_figure(counts: Mapping[str, Counts], title: str) -> Figure:
     shown = _spread(ids, SHOWN)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     bubbles, sizes = figure.subplots(1, 2, width_ratios=(3, 1))
-    _draw_bubbles(bubbles, train, shown)
+    bubbles.tick_params(axis="x", labelsize=8)
+    _draw_bubbles(bubbles, train, shown, room=(600, 260), labels=20)
     among = "" if len(shown) == len(ids) else f", {len(shown)} of them shown"
     bubbles.set_title(f"{title}: training samples per class and client ({len(ids):,} clients{among})")
     _draw_sizes(sizes, {split: np.sort(per_class.sum(1)) for split, per_class in counts.items()})
     return figure
 
 
-def _draw_bubbles(axes: Axes, train: Counts, shown: NDArray[np.int64]) -> None:
-    """One bubble per client and class; the area is the number of samples, the largest nearly fills its place."""
+def partition_card(counts: Mapping[str, Counts], title: str) -> Figure:
+    """The bubbles of ``partition_figure`` alone, to be read when small.
+
+    Args:
+        counts: Samples of each class at each client, by split, ``[clients, classes]``.
+        title: Name of the data set.
+    """
+    ids = np.flatnonzero(counts["train"].sum(1))
+    with rc_context(CARD):
+        figure = Figure(figsize=CARD_SIZE, layout="constrained")
+        axes = figure.subplots()
+        _draw_bubbles(axes, counts["train"], _spread(ids, SHOWN), room=(250, 170), labels=6)
+        axes.set_title(f"{title}: {len(ids):,} clients")
+        axes.grid(visible=False)
+    return figure
+
+
+def _draw_bubbles(axes: Axes, train: Counts, shown: NDArray[np.int64], room: tuple[float, float], labels: int) -> None:
+    """One bubble per client and class; the area is the number of samples, the largest nearly fills its place.
+
+    Args:
+        axes: Where to draw.
+        train: Training samples of each class at each client, ``[clients, classes]``.
+        shown: The clients that are drawn.
+        room: Width and height of the axes, in points.
+        labels: About how many clients, and classes, are named at most.
+    """
     columns, classes = np.nonzero(train[shown])
     amounts = train[shown][columns, classes]
-    place = min(600 / max(len(shown), 1), 260 / train.shape[1], 24)  # points across
+    place = min(room[0] / max(len(shown), 1), room[1] / train.shape[1], 24)  # points across
     areas = (0.95 * place) ** 2 * amounts / amounts.max(initial=1)
     axes.scatter(columns, classes, s=areas, color=TAB_BLUE, linewidths=0)
-    step = max(1, len(shown) // 20)
-    axes.set_xticks(np.arange(0, len(shown), step), [str(client) for client in shown[::step]], fontsize=8)
+    step = max(1, len(shown) // labels)
+    axes.set_xticks(np.arange(0, len(shown), step), [str(client) for client in shown[::step]])
     axes.set(xlabel="client", ylabel="class", xlim=(-0.7, len(shown) - 0.3), ylim=(-0.7, train.shape[1] - 0.3))
-    axes.set_yticks(np.arange(0, train.shape[1], max(1, train.shape[1] // 20)))
+    axes.set_yticks(np.arange(0, train.shape[1], max(1, train.shape[1] // labels)))
     axes.spines[["top", "right"]].set_visible(False)
 
 

@@ -8,7 +8,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.cards import CARD, CARD_SIZE
+from pfl_lightning.report.style import COLORS
 
 Floats = NDArray[np.float64]
 CROWD = 300  # clients; of more, the points are smaller and paler
@@ -48,11 +49,10 @@ def scatter_figure(samples: NDArray[np.int64], scores: Floats, quantity: Quantit
         quantity: What clients are judged by.
         split: Name of the split, such as ``test``.
     """
-    with rc_context(PRINT):
-        figure = Figure(figsize=(4.5, 3), layout="constrained")
+    with rc_context(CARD):
+        figure = Figure(figsize=CARD_SIZE, layout="constrained")
         axes = figure.subplots()
         scatter_axes(axes, samples, quantity.scale * quantity.errors(scores))
         axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {quantity.error_name}{quantity.unit}")
-        axes.set_title(f"{len(scores):,} clients", loc="left")
-        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, borderaxespad=0, columnspacing=1)
     return figure

@@ -236,14 +236,14 @@ def test_a_lower_loss_or_error_is_better(monitor, ragged_data, fit, tmp_path):
         (
             "val/globl/accuracy/mean",
             0.2,
-            "is not logged; allowed: val/global/accuracy/mean, val/refitted",
+            "is not logged; allowed: val/accuracy, val/global/accuracy/mean, val/refitted",
         ),
         (
             "val/global/accuracy/mean",
             0.0,
             "is not there without validation samples; allowed: data.val_fr",
         ),
-        ("val/global/accuracy/men", 0.2, "is not logged; allowed: val/global/accuracy/"),
+        ("val/global/accuracy/men", 0.2, "is not logged; allowed: val/accuracy, "),
     ],
 )
 def test_a_wrong_monitor_is_refused_before_the_first_round(monitor, val_fraction, line, ragged_data, fit, tmp_path):
@@ -255,6 +255,16 @@ def test_a_wrong_monitor_is_refused_before_the_first_round(monitor, val_fraction
     with pytest.raises(PflError, match=f"checkpoint.monitor: {monitor} {line}"):
         fit(method, ragged_data(val_fraction=val_fraction), 2, callbacks=[RoundCheckpoint(monitor)])
     assert not list(tmp_path.rglob("*.ckpt"))
+
+
+def test_the_headline_selects_what_the_mean_of_the_first_model_does(ragged_data, fit, tmp_path):
+    best = []
+    for folder, monitor in (("default", None), ("headline", "val/accuracy")):
+        fit(FedAvg(network=small().make_network), ragged_data(), 4, folder, callbacks=[RoundCheckpoint(monitor)])
+        content = torch.load(tmp_path / folder / "checkpoints/best.ckpt", weights_only=True)
+        best.append((content["global_step"], content["callbacks"]["RoundCheckpoint"]["best_score"]))
+    assert best[0] == best[1]
+    assert content["monitor"] == "val/accuracy"
 
 
 @pytest.mark.parametrize("bad", [2, 3])  # the copy for best.ckpt, or the next round

@@ -45,9 +45,9 @@ def test_a_run_shows_the_partition_in_tensorboard_once(capsys):
     main(["fit", "--trainer.max_steps=1", *small])
     main(["fit", "--trainer.max_steps=2", "--ckpt_path=last", *small])
     board = EventAccumulator("runs/FedAvg-Digits/version_0").Reload()
-    (image,) = board.Images("data/partition")
+    (image,) = board.Images("train/data/partition")
     assert image.step == 0
-    assert image.width > 800
+    assert image.width > 600
 
 
 def test_prepare_reads_what_is_there_and_says_what_it_is(capsys):

@@ -74,7 +74,7 @@ def test_a_run_folder_holds_all_there_is_to_know(capsys):
         assert sum(1 for _ in file) == 1 + 3 * 2 * 2 * 20  # evaluations x splits x models x clients
     board = EventAccumulator(str(run)).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == [1, 2, 3]
-    assert [event.step for event in board.Scalars("val/stored/accuracy/p10")] == [0, 2, 3]
+    assert [event.step for event in board.Scalars("val_percentiles/stored/accuracy/p10")] == [0, 2, 3]
     told = capsys.readouterr().out
     assert "refitted" in told
     assert "tensorboard --logdir runs\n" in told
@@ -475,7 +475,7 @@ def test_the_exit_code_and_the_line_are_the_same_from_a_shell():
     [
         ("test/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
         ("choice/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
-        ("val/globl/accuracy/mean", "is not logged; allowed: val/global/accuracy"),
+        ("val/globl/accuracy/mean", "is not logged; allowed: val/accuracy, val/global/accuracy"),
     ],
 )
 def test_a_best_checkpoint_is_chosen_by_a_logged_validation_value(monitor, line, capsys):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from pfl_lightning.report import partition_figure, partition_table
+from pfl_lightning.report import partition_card, partition_figure, partition_table
 
 # clients x classes; client 2 has test samples alone, as one of Delta-FL's test devices
 COUNTS = {
@@ -52,3 +52,12 @@ def test_the_figure_can_be_drawn_for_any_number_of_classes(classes, tmp_path):
     counts = {"train": np.arange(3 * classes).reshape(3, classes) % 7}
     partition_figure(counts, "Toy").savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 5000
+
+
+def test_the_card_has_the_bubbles_of_the_figure_in_letters_that_can_be_read_when_small():
+    (card,), bubbles = partition_card(COUNTS, "Toy").axes, partition_figure(COUNTS, "Toy").axes[0]
+    assert card.collections[0].get_offsets().tolist() == bubbles.collections[0].get_offsets().tolist()
+    assert card.get_title() == "Toy: 3 clients"
+    points_wide = 72 * card.figure.get_figwidth()
+    texts = [card.title, card.xaxis.label, card.yaxis.label, *card.get_xticklabels(), *card.get_yticklabels()]
+    assert min(text.get_fontsize() for text in texts) * 310 / points_wide > 10, "pixels on a card that is 310 wide"

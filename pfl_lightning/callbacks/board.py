@@ -1,0 +1,107 @@
+import re
+from collections.abc import Iterable, Mapping
+from inspect import signature
+
+import lightning.pytorch as pl
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
+from matplotlib.figure import Figure
+from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
+
+from pfl_lightning import methods
+from pfl_lightning.methods import Method
+from pfl_lightning.report.compare_runs import settings_of
+from pfl_lightning.settings import Settings, class_name, label_of, shown_class
+
+FIRST = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
+PERCENTILE = re.compile(r"(test|val|choice|train)/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
+SHOWN = ("data", "method", "model.lr", "model.network", "seed")  # the five columns that the table opens with
+Scalar = bool | int | float | str
+
+
+class Board(TensorBoardLogger):
+    """Shows a run in TensorBoard so that its page opens with the test scores.
+
+    TensorBoard groups tags by what is before the first slash, opens the first two groups, and sorts them by name.
+    So percentiles have groups of their own, and what is no score comes below ``train``; see ``tag_of``. All other tags
+    are the names in ``metrics.csv``.
+    """
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Show scalars, but not the epoch: all rounds are one."""
+        super().log_metrics({tag_of(name): value for name, value in metrics.items() if name != "epoch"}, step)
+
+    def show_figure(self, name: str, figure: Figure, step: int) -> None:
+        """Show a figure, and close it."""
+        self.experiment.add_figure(tag_of(name), figure, step)
+
+    def show_config(self, text: str, step: int) -> None:
+        """Show the text of ``config.yaml`` in the tab *Text*."""
+        self.experiment.add_text("config.yaml", f"```yaml\n{text}```", step)
+
+    def show_row(self, settings: Settings, results: Iterable[str]) -> None:
+        """Begin this run's row in the table of the tab *HParams*; TensorBoard fills in the newest results itself.
+
+        Args:
+            settings: All settings of the run, as plain values.
+            results: Tags of the results, in their order.
+        """
+        row = hyperparameters(settings)
+        settings_shown = [HParam(column_of(key), display_name=key) for key in columns(row)]
+        writer = self.experiment._get_file_writer()
+        writer.add_summary(hparams_config_pb(settings_shown, [Metric(tag) for tag in results]))
+        # with an id of its own: runs with the same settings would share a row
+        writer.add_summary(hparams_pb({column_of(key): value for key, value in row.items()}, trial_id=self.log_dir))
+
+
+def boards(trainer: pl.Trainer) -> list[Board]:
+    """The boards of this run; none in the processes that do not log."""
+    return [logger for logger in trainer.loggers if isinstance(logger, Board) and trainer.is_global_zero]
+
+
+def tag_of(name: str) -> str:
+    """The tag under which TensorBoard shows a logged value.
+
+    Example:
+        >>> tag_of("test/refitted/accuracy/weighted_p90")
+        'test_percentiles/refitted/accuracy/weighted_p90'
+        >>> tag_of("test/refitted/accuracy/worst")
+        'test/refitted/accuracy/worst'
+        >>> tag_of("bits/total")
+        'train/bits/total'
+    """
+    if found := PERCENTILE.fullmatch(name):
+        return f"{found[1]}_percentiles/{found[2]}"
+    return name if name.startswith(FIRST) else f"train/{name}"
+
+
+def hyperparameters(settings: Settings) -> dict[str, Scalar]:
+    """Method, data, seed and the other settings that make a run's curve, where they are single values."""
+    others = {key: value for key, value in settings_of(settings) if isinstance(value, Scalar) and _is_option(key)}
+    return {
+        "method": label_of(settings),
+        "data": class_name(settings["data"]["class_path"]),
+        "seed": settings["seed_everything"],
+        **{key: shown_class(value) if isinstance(value, str) else value for key, value in others.items()},
+    }
+
+
+def columns(row: Iterable[str]) -> list[str]:
+    """The settings that the table can show: those of a run, then the options that other methods have.
+
+    TensorBoard reads them from one of the runs that it shows, whichever is the first.
+    """
+    kinds = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
+    options = (f"model.{name}" for kind in kinds for name in signature(kind).parameters)
+    return list(dict.fromkeys([*row, *options]))
+
+
+def column_of(key: str) -> str:
+    """TensorBoard's own name for a setting. It sorts by it, and shows the first five; a space sorts first."""
+    return f" {key}" if key in SHOWN else key
+
+
+def _is_option(key: str) -> bool:
+    """Whether a setting makes the curve, and is not in the row under another name."""
+    return "." in key and key != "data.seed" and not key.startswith("trainer.")
