@@ -120,7 +120,9 @@ def _sources(paths: Iterable[Path]) -> dict[str, Source]:
 def _source(node: ast.ClassDef) -> Source:
     functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
     assigned = [each for each in node.body if isinstance(each, ast.Assign | ast.AnnAssign)]
-    targets = [target for each in assigned for target in (each.targets if isinstance(each, ast.Assign) else [each.target])]
+    targets = [
+        target for each in assigned for target in (each.targets if isinstance(each, ast.Assign) else [each.target])
+    ]
     abstract = frozenset(each.name for each in functions if "abstractmethod" in map(_last, each.decorator_list))
     defined = {each.name for each in functions} | {_last(target) for target in targets}
     line = (ast.get_docstring(node) or "").partition("\n")[0]
