@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
-from typing import Any, get_type_hints
+from typing import Any, TypeGuard, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
 from torch import nn
@@ -122,7 +122,12 @@ def makes_network(function: Any) -> bool:
         returned = get_type_hints(function).get("return")
     except Exception:  # whatever its annotations raise, or what has none
         return False
-    return isinstance(returned, type) and issubclass(returned, nn.Module)
+    return is_class(returned) and issubclass(returned, nn.Module)
+
+
+def is_class(value: object) -> TypeGuard[type]:
+    """Whether something is a class, which ``list[int]`` is not; Python 3.10 takes that for a type."""
+    return isinstance(value, type) and get_origin(value) is None
 
 
 def origin(given: Any) -> Any:

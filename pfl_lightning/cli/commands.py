@@ -64,7 +64,7 @@ def answer(words: list[str]) -> None:
     """Answer a command line for which ``is_quick`` holds.
 
     Raises:
-        SystemExit: With code 2 if there is no such command, 1 if a command cannot do what it is asked for.
+        SystemExit: With code 2 if the command line is wrong.
     """
     first = words[0] if words else ""
     if first in ("-h", "--help"):
@@ -86,7 +86,7 @@ def answer(words: list[str]) -> None:
             COMMANDS[first].load()(words[1:])
         except PflError as error:
             sys.stderr.write(f"pfl: error: {error}\n")
-            raise SystemExit(1) from None
+            raise SystemExit(2) from None
 
 
 def is_quick(words: list[str]) -> bool:

@@ -8,6 +8,7 @@ import shtab
 from pfl_lightning.cli.aliases import ALIASES
 from pfl_lightning.cli.classes import KINDS, ours
 from pfl_lightning.cli.commands import COMMANDS
+from pfl_lightning.cli.listing import LISTED
 from pfl_lightning.cli.short_help import ALL, options_of
 from pfl_lightning.errors import PflError
 
@@ -59,7 +60,7 @@ def _parser() -> ArgumentParser:
 def _fill(parser: ArgumentParser, command: str, names: dict[str, list[str]]) -> None:
     """Add what a command takes."""
     if command == "list":
-        parser.add_argument("kind", choices=[*KINDS], help="what to list")
+        parser.add_argument("kind", choices=[*LISTED], help="what to list")
     elif command == "completion":
         parser.add_argument("shell", choices=SHELLS, help="for which shell")
     elif command in OPTIONS:

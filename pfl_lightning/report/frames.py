@@ -35,8 +35,8 @@ def results(folders: Folders) -> "pd.DataFrame":
     Returns:
         The columns are ``run``, ``method``, ``data`` and ``seed``; the settings that differ between the runs, by key
         such as ``model.lr``; ``round``; simulated seconds (``compute``, and ``time`` with communication); the ``bits``
-        communicated, the ``samples`` trained on and the ``calls`` of sums so far; ``split``, ``model`` and ``quantity``;
-        and its ``mean``, ``std``, ``worst``, ``p10`` and other statistics, all of them over the clients.
+        communicated, the ``samples`` trained on and the ``calls`` of sums so far; ``split``, ``model`` and
+        ``quantity``; and its ``mean``, ``std``, ``worst``, ``p10`` and other statistics, all of them over the clients.
 
     Raises:
         PflError: If a folder is not that of a run.
