@@ -1,5 +1,4 @@
 import sys
-from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
@@ -7,17 +6,15 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.progress_bar import ProgressBar as Bar
-from rich.table import Table
-from rich.text import Text
 
+from pfl_lightning.data.progress import BRIEF, DRAWN, clock, row
 from pfl_lightning.methods import Method, method_of
 
-DRAWN = 2  # times a second
 SAID_EVERY = 300.0  # seconds between two lines where there is no terminal
-BRIEF = 1.0  # seconds of work before it is shown
+NARROWEST = 10  # columns of a bar
 
 
 class RoundProgressBar(ProgressBar):
@@ -111,7 +108,8 @@ class View:
     def __init__(self, method: Method, rounds: int = 0) -> None:
         self.method, self.rounds, self.first = method, rounds, method.clock.rounds
         self.begun, self.trained = monotonic(), 0.0
-        self.values, self._taken = "", 0.0
+        self.values: list[str] = []  # of the last round, the first ones the last to go from a narrow line
+        self._taken = 0.0
 
     def train(self) -> None:
         """Note when the first round begins."""
@@ -121,9 +119,9 @@ class View:
         """Take over the values of a round, unless there was no time to see the last ones: an accelerator waits."""
         if monotonic() - self._taken < 1 / DRAWN and trainer.global_step < self.rounds:
             return
-        forms = {"train/loss": "loss {:.4g}", "system/cohort": "{:g} clients", "time/total": "simulated {:.4g} s"}
+        forms = {"train/loss": "loss {:.4g}", "time/total": "simulated {:.4g} s", "system/cohort": "{:g} clients"}
         found = trainer.progress_bar_metrics
-        self.values = ", ".join(form.format(found[name]) for name, form in forms.items() if name in found)
+        self.values = [form.format(found[name]) for name, form in forms.items() if name in found]
         self._taken = monotonic()
 
     @property
@@ -141,31 +139,30 @@ class View:
         return (monotonic() - self.trained) * (self.rounds - done) / (done - self.first)
 
     @property
-    def work(self) -> str:
+    def work(self) -> list[str]:
         """How far the current work is; empty while it is brief."""
         progress = self.method.progress
         if not progress.doing or monotonic() - progress.since < BRIEF:
-            return ""
-        return ", ".join([f"{progress.share:.1%} of {progress.clients:,} clients", *left(progress.seconds_left)])
+            return []
+        clients = f"{progress.reached:,} of {progress.clients:,} clients"
+        return [*left(progress.seconds_left), clients, f"{progress.share:.1%}"]
 
-    def __rich__(self) -> Table:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """One line for the rounds, and one for long work."""
-        table = Table.grid(expand=True, padding=(0, 1))
-        table.add_column(no_wrap=True)
-        table.add_column(ratio=1)
-        table.add_column(no_wrap=True)
+        width = options.max_width
         if self.rounds:
-            words = [clock(monotonic() - self.begun), *left(self.seconds_left), *filter(None, [self.values])]
-            bar = Bar(self.rounds, self.done)
-            table.add_row(f"Round {self.method.clock.rounds}/{self.rounds}", bar, Text(", ".join(words)))
+            elapsed = clock(monotonic() - self.begun)
+            words = [*(left(self.seconds_left) or [elapsed]), *self.values]
+            title = f"Round {self.method.clock.rounds}/{self.rounds}"
+            yield row(title, Bar(self.rounds, self.done), fitting(words, width - len(title)))
         if work := self.work:
-            table.add_row(self.method.progress.doing, Bar(1.0, self.method.progress.share), Text(work))
-        return table
+            title = self.method.progress.doing.capitalize()
+            yield row(title, Bar(1.0, self.method.progress.share), fitting(work, width - len(title)))
 
     def __str__(self) -> str:
         """The same in words, for a log."""
         rounds = [f"round {self.method.clock.rounds} of {self.rounds}", *left(self.seconds_left)] if self.rounds else []
-        work = f"{self.method.progress.doing} {self.work}" if self.work else ""
+        work = f"{self.method.progress.doing}: {', '.join(self.work)}" if self.work else ""
         return "; ".join(filter(None, [", ".join(rounds), work]))
 
 
@@ -191,15 +188,16 @@ class Lines(Thread):
         self.join()
 
 
-def clock(seconds: float) -> str:
-    """Seconds as a clock shows them.
+def fitting(words: list[str], width: int) -> str:
+    """As many words as leave room for a bar.
 
-    Examples:
-        >>> clock(75.3), clock(3675), clock(90_000)
-        ('01:15', '1:01:15', '1 day, 1:00:00')
+    Example:
+        >>> fitting(["00:07 left", "loss 0.5", "20 clients"], 40)
+        '00:07 left, loss 0.5'
     """
-    words = str(timedelta(seconds=int(seconds)))
-    return words.removeprefix("0:")
+    while len(line := ", ".join(words)) > width - NARROWEST - 2 and words:
+        words = words[:-1]
+    return line
 
 
 def left(seconds: float | None) -> list[str]:

@@ -132,11 +132,9 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
         kind = f"a subclass of {base}" if base else "a class, such as torch.optim.SGD"
         alternatives[:0] = [_listed(known) or f"the import path of {kind}", *_OTHERS.get(name, ())]
         if paths and not any(map(_ALLOWED.search, texts)):
-            wrong = next(
-                filter(None, (wrong_class(path, key) for path in paths)),
-                f"no such class: {given}{nearest(given, known)}",
-            )
-            return f"{key}: {wrong}; allowed: {_either(alternatives)}"
+            said = next(filter(None, (wrong_class(path, key) for path in paths)), "")
+            said = said or f"no such class: {given}{nearest(given, known)}"
+            return f"{key}: {said}; allowed: {_either(alternatives)}"
     if any(text.startswith("Unable to load config") for text in texts):
         alternatives = ["the options below this key"]
     if alternatives and given:

@@ -13,6 +13,7 @@ from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.report import partition_figure, partition_table, save_figure
 
@@ -66,9 +67,10 @@ def prepare(args: list[str]) -> None:
     name = given.pop("name")
     assert kind is not None, "the parser asks for a name"
     data = kind(**given)
-    data.prepare_data()
-    train, test = data.load_checked()
-    data.pretrained()
+    with loading(name):
+        data.prepare_data()
+        train, test = data.load_checked()
+        data.pretrained()
     apart = "" if test is None else f" training and {len(test.targets):,} test"
     counts = f"{len(train.targets):,}{apart} samples"
     users = "" if (every := train.join(test).users) is None else f" of {len(every.unique()):,} users"

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +40,7 @@ from pfl_lightning.cli.saved_config import SavedConfig
 from pfl_lightning.cli.short_help import ALL, USAGE
 from pfl_lightning.cli.trackers import libraries_within
 from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.settings import flat, run_name
@@ -219,8 +220,10 @@ class PflCLI(LightningCLI):
 
     def _prepare_data(self) -> None:
         """Load and split the data, and refuse others than a checkpoint's or another machine's."""
-        self.datamodule.setup(self.subcommand)
-        self.check_data()
+        shows = self.speaks and processes.rank() == 0 and self.given.trainer.enable_progress_bar is not False
+        with loading(type(self.datamodule).__name__) if shows else nullcontext():
+            self.datamodule.setup(self.subcommand)
+            self.check_data()
         if processes.count() > 1:
             agree({f"fingerprint of data.{self.datamodule.files_option}": self.datamodule.fingerprint()})
 

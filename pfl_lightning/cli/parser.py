@@ -56,15 +56,13 @@ class PflParser(StrictParser, LightningArgumentParser):
         A file of the user's own that fails when it is imported is an error in them.
         """
         try:
-            return super().parse_args(
-                list(with_config_files(sys.argv[1:] if args is None else args)), *others, **kwargs
-            )
-        except PflError as error:
-            self.error(str(error), error)
+            words = list(with_config_files(sys.argv[1:] if args is None else args))
+            return super().parse_args(words, *others, **kwargs)
         except Exception as error:  # whatever such a file raises
-            if debugging() or not (place := blame(error)):
+            said = str(error) if isinstance(error, PflError) else f"{place} {MORE}" if (place := blame(error)) else ""
+            if debugging() or not said:
                 raise
-            self.error(f"{place} {MORE}", error)
+            self.error(said, error)
 
     def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
         """Parse a settings file, which errors will name."""

@@ -1,6 +1,18 @@
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
 from typing import TypedDict
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+CONSOLE = Console(stderr=True)  # one for all bars: rich stacks those that are shown at the same time
+BRIEF = 1.0  # seconds of work before it is shown
+DRAWN = 2  # times a second
 
 
 class Bar(TypedDict):
@@ -12,6 +24,59 @@ class Bar(TypedDict):
 
 def on_terminal() -> Bar:
     """Show the bar on stderr, if that is a terminal."""
-    console = Console(stderr=True)
     # without this, rich would print an empty line if there is no terminal
-    return {"console": console, "disable": not console.is_terminal}
+    return {"console": CONSOLE, "disable": not CONSOLE.is_terminal}
+
+
+@contextmanager
+def loading(name: str) -> Iterator[None]:
+    """Show on a terminal that a data set is being loaded, if that takes more than a second.
+
+    Args:
+        name: Name of the data set.
+    """
+    if not CONSOLE.is_terminal:
+        yield
+        return
+    redirects = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
+    with Live(Loading(name), console=CONSOLE, refresh_per_second=DRAWN, transient=True, redirect_stdout=redirects):
+        yield
+
+
+class Loading:
+    """A line for work of which nobody knows how long it takes.
+
+    Args:
+        name: What is loaded.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.begun = name, monotonic()
+
+    def __rich__(self) -> RenderableType:
+        """Nothing while it is brief."""
+        seconds = monotonic() - self.begun
+        if seconds < BRIEF:
+            return Group()
+        return row(f"Loading {self.name}", ProgressBar(total=None), clock(seconds))
+
+
+def row(title: str, bar: ProgressBar, words: str) -> Table:
+    """A line over the whole width: what is done, a bar, and words."""
+    table = Table.grid(expand=True, padding=(0, 1))
+    table.add_column(no_wrap=True)
+    table.add_column(ratio=1)
+    table.add_column(no_wrap=True)
+    table.add_row(title, bar, words)
+    return table
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a clock shows them.
+
+    Example:
+        >>> clock(75.3), clock(3675), clock(90_000)
+        ('01:15', '1:01:15', '1 day, 1:00:00')
+    """
+    words = str(timedelta(seconds=int(seconds)))
+    return words.removeprefix("0:")

@@ -9,7 +9,8 @@ import torch
 from rich.console import Console
 
 from pfl_lightning.callbacks import CostNote, RoundProgressBar, progress
-from pfl_lightning.callbacks.progress import View, clock
+from pfl_lightning.callbacks.progress import View
+from pfl_lightning.data.progress import clock
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep
 from pfl_lightning.models import MLP
@@ -26,8 +27,8 @@ def terminal(monkeypatch):
     return shown
 
 
-def drawn(view) -> list[str]:
-    console = Console(file=io.StringIO(), width=80)
+def drawn(view, width=80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
     console.print(view)
     return console.file.getvalue().splitlines()
 
@@ -56,7 +57,7 @@ def test_the_time_left_is_in_proportion_to_the_work_left():
     work.reach(1)
     assert work.seconds_left == pytest.approx(20.0, rel=0.01)  # 60 % took 30 seconds
     assert view.seconds_left == pytest.approx(30.0 * 99.4 / 0.6, rel=0.01)
-    assert "of 3 clients, 00:20 left" in drawn(view)[1]
+    assert "00:20 left, 1 of 3 clients" in drawn(view)[1]
 
 
 def test_brief_work_has_no_line():
@@ -70,8 +71,32 @@ def test_an_evaluation_shows_its_progress_and_completes_no_round():
     first, second = drawn(view)
     assert first.startswith("Round 0/100")
     assert "left" not in first
-    assert second.startswith("evaluating")
-    assert "60.0% of 3 clients" in second
+    assert second.startswith("Evaluating")
+    assert "1 of 3 clients, 60.0%" in second
+
+
+@pytest.mark.parametrize(
+    ("width", "rounds", "work"),
+    [
+        (40, "00:05 left", "00:06 left"),
+        (60, "00:05 left, loss 0.01235", "00:06 left, 1 of 3 clients, 60.0%"),
+        (80, "00:05 left, loss 0.01235, simulated 73.3 s, 20 clients", "00:06 left, 1 of 3 clients, 60.0%"),
+        (200, "00:05 left, loss 0.01235, simulated 73.3 s, 20 clients", "00:06 left, 1 of 3 clients, 60.0%"),
+    ],
+)
+def test_a_narrow_line_leaves_out_words_and_keeps_the_bar(width, rounds, work):
+    view, progress = working(rounds=15)
+    found = {"train/loss": 0.012345678, "system/cohort": 20, "time/total": 73.3}
+    view.take(SimpleNamespace(global_step=15, progress_bar_metrics=found))
+    view.method.clock.rounds = 9
+    progress.reach(1)
+    progress.since = time.monotonic() - 10.0
+    lines = drawn(view, width)
+    assert [len(line) for line in lines] == [width, width]
+    assert lines[0].endswith(rounds)
+    assert lines[1].endswith(work)
+    assert len(lines[0].removesuffix(rounds).removeprefix("Round 9/15")) >= 10 + 2
+    assert len(lines[1].removesuffix(work).removeprefix("Training")) >= 10 + 2
 
 
 def test_the_longest_lines_fit_80_columns():
@@ -85,7 +110,7 @@ def test_the_longest_lines_fit_80_columns():
     lines = drawn(view)
     assert len(lines) == 2
     assert all(len(line) <= 80 for line in lines)
-    assert "0.0% of 100,000 clients" in lines[1]
+    assert "0 of 100,000 clients" in lines[1]
     assert "loss 0.01235" in lines[0]
 
 
@@ -109,7 +134,7 @@ def test_without_a_terminal_a_long_run_says_a_line_now_and_then(monkeypatch, cap
     while not (said := capsys.readouterr().err):
         time.sleep(0.01)
     lines.stop()
-    assert re.match(r"pfl: round 0 of 100, \S+ left; training 60.0% of 3 clients, 00:\d\d left\n", said)
+    assert re.match(r"pfl: round 0 of 100, \S+ left; training: 00:\d\d left, 1 of 3 clients, 60.0%\n", said)
 
 
 def test_an_error_gets_a_line_of_its_own(ragged_data, fit, terminal):

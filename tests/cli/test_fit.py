@@ -748,3 +748,11 @@ def test_a_truncated_newest_checkpoint_is_skipped_with_a_warning(capsys):
     assert "is damaged; falling back" in capsys.readouterr().err
     fit("--trainer.max_steps", "6", "--trainer.default_root_dir", "straight")
     assert metrics() == metrics("straight/FedRep-Digits/version_0")
+
+
+@pytest.mark.parametrize("words", [[], ["-v"]])
+def test_how_layers_were_trained_is_said_on_request_and_is_no_setting(words, tmp_path, capsys):
+    root = f"--trainer.default_root_dir={tmp_path}"
+    main(["fit", "--trainer.max_steps=1", "--trainer.enable_progress_bar=false", "--data.num_clients=4", root, *words])
+    assert ("Engine: " in capsys.readouterr().out) == bool(words)
+    assert "verbose" not in next(tmp_path.rglob("config.yaml")).read_text()
