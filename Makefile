@@ -6,7 +6,7 @@ OTHERS = pfl_lightning tests/callbacks tests/cli tests/client tests/data tests/m
 
 SINGLE = --ignore tests/data/test_sharing.py $(foreach name,crew lifeline processes,--ignore tests/cli/test_$(name).py)  # of several processes: not tried
 
-.PHONY: quickstart test test-lowest install lint clean
+.PHONY: quickstart test test-lowest docs install lint clean
 
 quickstart: install  ## set up and run the main job
 	$(BIN)/pfl fit --config configs/quickstart.yaml
@@ -21,6 +21,9 @@ lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: install  ## build the site into site/
+	$(BIN)/mkdocs build --strict
 
 install: .venv/installed
 

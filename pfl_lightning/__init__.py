@@ -1,7 +1,6 @@
 """Personalized federated learning research on PyTorch Lightning."""
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,7 +8,7 @@ if TYPE_CHECKING:
     from pfl_lightning.methods import load_method
     from pfl_lightning.report import clients, results
 
-__version__ = version("pfl_lightning")
+__version__ = "0.1.0"
 __all__ = ["Experiment", "Run", "__version__", "clients", "load_method", "results"]
 
 _PLACES = {

@@ -5,7 +5,7 @@ import signal
 
 
 def start() -> None:
-    """Run the command line; Ctrl-C while its packages are imported, which takes seconds, ends it without a word."""
+    """Run the command line; Ctrl-C while a command is imported, which may take seconds, ends it without a word."""
     if not os.environ.get("PFL_DEBUG"):
         os.environ.setdefault(
             "TORCH_CPP_LOG_LEVEL", "FATAL"
@@ -13,10 +13,11 @@ def start() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
-    from pfl_lightning.cli import main
+    from pfl_lightning.cli.main import prepared
 
+    run = prepared()
     signal.signal(signal.SIGINT, handler)
-    main()
+    run()
 
 
 if __name__ == "__main__":

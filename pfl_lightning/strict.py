@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
-from typing import Any, get_type_hints
+from typing import Any, TypeGuard, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
 from torch import nn
@@ -102,11 +102,11 @@ def _with_options(words: list[str]) -> Iterator[str]:
     """Arguments in which a function that makes a network is given as a class is, so that it can have options."""
     for word, following in pairwise([*words, ""]):
         option, given, value = word.partition("=")
-        is_function = option.endswith(".network") and makes_network(_imported(value if given else following))
+        is_function = option.endswith(".network") and makes_network(imported(value if given else following))
         yield f"{option}.class_path{given}{value}" if is_function else word
 
 
-def _imported(path: str) -> Any:
+def imported(path: str) -> Any:
     """What is there by an import path; None if there is nothing."""
     try:
         return resolve_name(path)
@@ -122,7 +122,12 @@ def makes_network(function: Any) -> bool:
         returned = get_type_hints(function).get("return")
     except Exception:  # whatever its annotations raise, or what has none
         return False
-    return isinstance(returned, type) and issubclass(returned, nn.Module)
+    return is_class(returned) and issubclass(returned, nn.Module)
+
+
+def is_class(value: object) -> TypeGuard[type]:
+    """Whether something is a class, which ``list[int]`` is not; Python 3.10 takes that for a type."""
+    return isinstance(value, type) and get_origin(value) is None
 
 
 def origin(given: Any) -> Any:

@@ -69,3 +69,35 @@ def test_cited_headings_of_our_pages_exist():
     for page, word in cited(PAGE, FOLDERS):
         headings = HEADING.findall((ROOT / f"docs/{page}.md").read_text(encoding="utf-8"))
         assert any(heading.split()[0].rstrip(":") == word for heading in headings), f"docs/{page}.md has no {word}"
+
+
+def entries(bibliography: str) -> list[dict[str, str]]:
+    """The fields of each entry of a BibTeX file that has a line for each field."""
+    return [dict(re.findall(r"^  (\w+) = \{(.*)\},$", entry, re.MULTILINE)) for entry in bibliography.split("\n@")[1:]]
+
+
+def family(name: str) -> str:
+    """The family name of an author as BibTeX has it, such as ``Smith`` of ``Smith, Virginia``."""
+    return name.partition(",")[0].strip("{}")
+
+
+def test_the_bibliography_has_the_listed_papers_with_their_authors_and_years():
+    rows = re.findall(r"^\|(.+)\|$", (ROOT / "docs/papers.md").read_text(encoding="utf-8"), re.MULTILINE)
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    listed = {
+        (title, authors, re.findall(r"\d{4}", venue)[0])
+        for _, authors, title, venue, *_ in cells
+        if authors != "authors" and "---" not in authors
+    }
+    found = {
+        (entry["title"].strip("{}"), ", ".join(map(family, entry["author"].split(" and "))), entry["year"])
+        for entry in entries((ROOT / "docs/papers.bib").read_text(encoding="utf-8"))
+    }
+    assert len(listed) > 40
+    assert found == listed
+
+
+def test_the_bibliography_has_the_arxiv_ids_of_the_listed_papers():
+    listed = ARXIV.findall((ROOT / "docs/papers.md").read_text(encoding="utf-8"))
+    bibliography = entries((ROOT / "docs/papers.bib").read_text(encoding="utf-8"))
+    assert sorted(f"arXiv:{entry['eprint']}" for entry in bibliography if "eprint" in entry) == sorted(listed)

@@ -6,6 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+
+import pfl_lightning
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,3 +57,9 @@ def test_an_installed_package_finds_its_settings_files_from_any_folder(wheel, tm
     assert "after round 2" in run("pfl_lightning", "fit", *words)
     settings = (tmp_path / "empty/runs/FedAvg-Digits/version_0/config.yaml").read_text()
     assert "num_clients: 20" in settings
+
+
+def test_the_citation_names_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == pfl_lightning.__version__
+    assert citation["license"] == "Apache-2.0"

@@ -40,6 +40,7 @@ from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.client import BackendName
 from pfl_lightning.errors import PflError, cause_of
 from pfl_lightning.memory import keep_freed_memory
+from pfl_lightning.report import save_figure
 
 Name = TypeVar("Name", bound=str)
 
@@ -186,7 +187,7 @@ def show(records: Sequence[Record], repeats: int, threads: int, json: Path | Non
     if json:
         json.write_text(json_format.dumps(records, indent=2) + "\n")
     if figure:
-        ratio_figure(records).savefig(figure, dpi=150)
+        save_figure(ratio_figure(records), figure, dpi=150)
 
 
 def options_of_fit(args: Sequence[str]) -> list[str] | None:

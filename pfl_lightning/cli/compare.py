@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pfl_lightning import report
 from pfl_lightning.bounds import NonNegativeFloat
@@ -11,6 +12,7 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import ACCURACY
 
+Format = Literal["png", "pdf", "svg"]
 DESCRIPTION = """Plots and tabulates the test results of runs on the same data. Runs that differ only in their seed form
 one curve: the mean over the seeds, with a band of one standard deviation."""
 
@@ -44,10 +46,9 @@ def compare_command(args: list[str]) -> None:
     except OSError as error:
         raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
     write_tables(curves, given.targets or report.usual_targets(curves), given.communication_times, out)
-    write_figures(curves, given.communication_times, out)
-    if report.can_choose(curves):
-        write_choice(curves, out)
-    CONSOLE.print(f"Figures and tables: {out}")
+    choice = write_choice(curves, out) if report.can_choose(curves) else None
+    report.write_pictures(report.pictures_of(curves, given.communication_times, choice), given.format, out)
+    CONSOLE.print(f"Figures and tables: {out}; captions: {out / 'figures.md'}")
 
 
 def compare_parser() -> PflParser:
@@ -67,8 +68,15 @@ def compare_parser() -> PflParser:
         type=float,
         nargs="+",
         default=[],
-        help="Mean accuracies between 0 and 1 (or losses) for the tables of times and bits; by default 90, 95 and 99 %"
+        help="Mean accuracies between 0 and 1 (or losses) for the tables of what they cost; by default 90, 95 and 99 %"
         " of the best final accuracy without stage doubling.",
+    )
+    parser.add_argument(
+        "--format",
+        type=Format,
+        nargs="+",
+        default=["png", "pdf"],
+        help="Formats of the figures; in PDF and SVG, text stays text.",
     )
     parser.add_argument(
         "--models",
@@ -94,43 +102,25 @@ def write_tables(
     if all(curve.logs_losses() for curve in curves):
         converged = report.convergence_rows(curves, communication_times)
         tables.append(("convergence", converged, report.convergence_markdown(converged)))
-    if all(curve.counts_bits() for curve in curves):
-        bits = report.bits_rows(curves, targets)
-        tables.append(("bits_to_accuracy", bits, report.bits_markdown(bits, quantity)))
+    for cost in report.COSTS:
+        if cost.known(curves):
+            spent = report.cost_rows(curves, targets, cost)
+            tables.append((f"{cost.name}_to_accuracy", spent, report.cost_markdown(spent, quantity, cost)))
     for name, rows, text in tables:
         report.write_csv(rows, out / f"{name}.csv")
         write_text(text, out / f"{name}.md")
 
 
-def write_figures(curves: Sequence[report.Curve], communication_times: Sequence[float], out: Path) -> None:
-    """Draw the figures."""
-    time = report.time_figure(curves, communication_times)
-    for figure, name in (
-        (time, "accuracy_time.png"),
-        (time, "accuracy_time.svg"),
-        (report.rounds_figure(curves), "accuracy_rounds.png"),
-        (report.error_rounds_figure(curves), "errors_rounds.png"),
-        (report.tail_figure(curves), "tail.png"),
-        (report.clients_figure(curves), "clients.png"),
-        (report.samples_figure(curves), "samples.png"),
-    ):
-        figure.savefig(out / name, dpi=200)
-    if all(curve.counts_bits() for curve in curves):
-        report.bits_figure(curves).savefig(out / "accuracy_bits.png", dpi=200)
-    if report.cohorts_differ(curves):
-        report.cohort_figure(curves).savefig(out / "cohort.png", dpi=200)
-
-
-def write_choice(curves: Sequence[report.Curve], out: Path) -> None:
-    """Print, write and draw what clients get that choose among the curves."""
+def write_choice(curves: Sequence[report.Curve], out: Path) -> report.Choice | None:
+    """Print and write what clients get that choose among the curves, unless these have no seed in common."""
     if not report.common_seeds(curves):
         complain("no table of what clients choose: no seed is in all curves", "note")
-        return
+        return None
     choice = report.choice_of(curves)
     report.write_csv(report.choice_rows(choice), out / "choice.csv")
     report.write_csv(report.group_rows(choice), out / "choice_groups.csv")
     write_text(report.choice_markdown(choice), out / "choice.md")
-    report.choice_figure(choice).savefig(out / "choice.png", dpi=200)
+    return choice
 
 
 def write_text(text: str, path: Path) -> None:

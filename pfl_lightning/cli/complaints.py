@@ -11,11 +11,14 @@ from itertools import pairwise
 
 from jsonargparse import ArgumentParser
 
+from pfl_lightning.cli.own_code import check_import, wrong_class
 from pfl_lightning.settings import class_name
 
 Choices = Mapping[str, Mapping[str, type]]
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
+_PATH = re.compile(r"class_path'?(?:[=:] ?| )'([\w.]+)'")
+_PATH = re.compile(r"class_path'?(?:[=:] ?| )'([\w.]+)'")
 _CLASS = re.compile(r"(?:Problem with given class_path |class_path=)'([\w.]+)'")
 _SUBTYPES = re.compile(r"^(Does not validate|Subtypes:|Errors:|Given value)")
 _MISSING = re.compile(r"the following arguments are required: (\w+)")
@@ -40,7 +43,10 @@ _BASE = re.compile(
     r"subclass of ([A-Z]\w*)|\.([A-Z]\w*)\] expects a function or a callable class"
     r"|^Subtypes: \[.*?\.([A-Z]\w*)(?:'>|\], <)"
 )
-_NO_CLASS = re.compile(r"import path|subclass|expects a function or a callable class|Expected a path but")
+_NO_CLASS = re.compile(
+    r"import path|subclass|expects a function or a callable class|Expected a path but"
+    r"|^No module named '|^module '[\w.]+' has no attribute '"
+)
 _OTHERS = {"network": ["the import path of a torch module, or of a function annotated to return one"]}
 _WORDS = {
     "int": "a whole number",
@@ -64,6 +70,9 @@ def explain(message: str, options: Iterable[str], choices: Choices) -> str:
 
     Returns:
         One line that names the key, the value and what is allowed.
+
+    Raises:
+        PflError: If a file of the user's own cannot be imported.
     """
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{nearest(wrong[1], options)}"
@@ -102,6 +111,10 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
     name = key.rpartition(".")[2]
     known, shown = choices.get(name, {}), next(_found(_GIVEN, texts), "")
     given = "null" if shown.strip("'") == "None" else shown
+    base = next(_found((_BASE,), texts), "")
+    paths = [*_PATH.findall(" ".join(texts)), *([given] if (known or base) and _is_name(given) else ())]
+    for path in paths:
+        check_import(path)
     for text in texts:
         if wrong := _NO_OPTION.search(text):
             owners = [class_name(owner) for owner in _CLASS.findall(" ".join(texts))]
@@ -116,15 +129,24 @@ def _explain_option(key: str, texts: list[str], choices: Choices) -> str:
     alternatives = [words for text in texts if (words := _allowed(text))]
     takes_class = any(_NO_CLASS.search(text) for text in texts) and not {"a number", "a word"} & {*alternatives}
     if takes_class:
-        base = next((f"a subclass of {name}" for name in _found((_BASE,), texts)), "a class, such as torch.optim.SGD")
-        alternatives[:0] = [_listed(known) or f"the import path of {base}", *_OTHERS.get(name, ())]
-        if given[:1].isalpha() and given != "null" and not any(map(_ALLOWED.search, texts)):
-            return f"{key}: no such class: {given}{nearest(given, known)}; allowed: {_either(alternatives)}"
+        kind = f"a subclass of {base}" if base else "a class, such as torch.optim.SGD"
+        alternatives[:0] = [_listed(known) or f"the import path of {kind}", *_OTHERS.get(name, ())]
+        if paths and not any(map(_ALLOWED.search, texts)):
+            wrong = next(
+                filter(None, (wrong_class(path, key) for path in paths)),
+                f"no such class: {given}{nearest(given, known)}",
+            )
+            return f"{key}: {wrong}; allowed: {_either(alternatives)}"
     if any(text.startswith("Unable to load config") for text in texts):
         alternatives = ["the options below this key"]
     if alternatives and given:
         return f"{key}: {given} is not possible; allowed: {_either(alternatives)}"
     return f"{key}: {' '.join(texts)}" if key else " ".join(texts)
+
+
+def _is_name(given: str) -> bool:
+    """Whether a value may be meant as the name of a class, or of its file."""
+    return given != "null" and (given[:1].isalpha() or "/" in given)
 
 
 def _reason(texts: list[str]) -> str:

@@ -14,7 +14,7 @@ from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.report import partition_figure, partition_table
+from pfl_lightning.report import partition_figure, partition_table, save_figure
 
 NAMES = ", ".join(sorted(CHOICES["data"]))
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
@@ -123,7 +123,7 @@ class DescribeCLI(PflCLI):
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         for place, figure in figures.items():
-            figure.savefig(place)
+            save_figure(figure, place, dpi=150)
             CONSOLE.print(f"Figure: {place}")
 
 

@@ -26,6 +26,7 @@ from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, new_folder
+from pfl_lightning.cli.aliases import true_options
 from pfl_lightning.cli.callbacks import BESIDE, SPEAKING, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
@@ -34,6 +35,7 @@ from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, expand_path, find_resume, names_run, refuse_changes, settings_along
 from pfl_lightning.cli.saved_config import SavedConfig
+from pfl_lightning.cli.short_help import ALL, USAGE
 from pfl_lightning.cli.trackers import libraries_within
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
@@ -77,7 +79,11 @@ class PflCLI(LightningCLI):
                 parser_kwargs={
                     "version": pfl_lightning.__version__,
                     "description": DESCRIPTION,
-                    **{name: {"description": EVALUATE.format(name)} for name in ("validate", "test")},
+                    "fit": {"usage": USAGE["fit"]},
+                    **{
+                        name: {"description": EVALUATE.format(name), "usage": USAGE[name]}
+                        for name in ("validate", "test")
+                    },
                 },
                 auto_configure_optimizers=False,
                 seed_everything_default=1,
@@ -123,12 +129,13 @@ class PflCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
-        words = sys.argv[1:] if args is None else args
+        words = list(true_options(sys.argv[1:] if args is None else args, parser.error))
+        words = ["--help" if word == ALL else word for word in words]
         if own := [word for word in words if str(word).partition("=")[0] in ("--data.seed", "--data.init_args.seed")]:
             raise PflError(
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
             )
-        super().parse_arguments(parser, self._with_run(words) if names_run(words) else args)
+        super().parse_arguments(parser, self._with_run(words) if names_run(words) else words)
         given = self.config.get(self.config.get("subcommand") or "", self.config)
         for file in filter(None, given.get("config") or ()):  # null for settings that are in no file
             check_file_seed(str(file), given.seed_everything)

@@ -1,28 +1,8 @@
-import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-
-from pfl_lightning.cli.compare import compare_command
-from pfl_lightning.cli.complaints import explain
-from pfl_lightning.cli.console import complain, debugging, keep_quiet, say
-from pfl_lightning.cli.crew import Crew
-from pfl_lightning.cli.data import data_command
-from pfl_lightning.cli.export import export_command
-from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.lifeline import Ending
-from pfl_lightning.cli.parser import CHOICES
-from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.errors import PflError, cause_of, one_line
-from pfl_lightning.memory import is_exhausted, keep_freed_memory
-
-EXPECTED = PflError, ValueError, MisconfigurationException, OSError, ModuleNotFoundError, MemoryError, RuntimeError
-COMMANDS = {  # PflCLI has the others
-    "compare": compare_command,
-    "data": data_command,
-    "export": export_command,
-    "sweep": sweep_command,
-}
+from pfl_lightning.cli.commands import COMMANDS, answer, is_quick
 
 
 def main(args: list[str] | None = None) -> None:
@@ -34,50 +14,21 @@ def main(args: list[str] | None = None) -> None:
     Raises:
         SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130 or 143 after a signal.
     """
-    keep_quiet()
-    sys.path.insert(0, "")  # a method of the user's own lies in the working folder
-    words, crew = sys.argv[1:] if args is None else args, Crew()
-    try:
-        if words and words[0] in COMMANDS:
-            COMMANDS[words[0]](words[1:])
-        else:
-            keep_freed_memory()
-            crew.meet_early()
-            PflCLI(args, crew=None if args else crew)  # other processes would run the program, not these arguments
-    except BaseException as error:
-        if theirs := crew.end(ending_of(error), error):
-            if theirs.line:
-                say(theirs.line)
-            raise SystemExit(theirs.code) from None
-        if isinstance(error, SystemExit) or not is_expected(error):
-            raise
-        ending = ending_of(error)
-        if ending.line:
-            complain(ending.line)
-        raise SystemExit(ending.code) from None
-    crew.end(Ending(0))
+    prepared(args)()
 
 
-def is_expected(error: BaseException) -> bool:
-    """Whether the user gets a line for an error, and no traceback."""
-    is_ours = type(error) is RuntimeError and not is_exhausted(error)
-    return isinstance(error, KeyboardInterrupt) or (isinstance(error, EXPECTED) and not is_ours and not debugging())
+def prepared(args: list[str] | None = None) -> Callable[[], None]:
+    """Import what a command line needs, which takes seconds for some commands.
 
+    Args:
+        args: Arguments; those of the process by default.
 
-def ending_of(error: BaseException) -> Ending:
-    """How an error ends a process."""
-    if isinstance(error, SystemExit):
-        return Ending(
-            error.code if isinstance(error.code, int) else int(error.code is not None), str(cause_of(error) or "")
-        )
-    return Ending(128 + signal.SIGINT) if isinstance(error, KeyboardInterrupt) else Ending(1, reason(error))
+    Returns:
+        What runs it.
+    """
+    words = sys.argv[1:] if args is None else args
+    if is_quick(words):
+        return partial(answer, words)
+    from pfl_lightning.cli.running import run
 
-
-def reason(error: BaseException) -> str:
-    """What is wrong, in a line, for an error that the user can fix."""
-    if known := cause_of(error):
-        return str(known)
-    more = "(PFL_DEBUG=1 shows the traceback)"
-    if is_exhausted(error):
-        return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {more}"
-    return f"{explain(str(error), (), CHOICES)} {more}"
+    return partial(run, COMMANDS.get(words[0], COMMANDS["fit"]).load(), args)

@@ -11,17 +11,18 @@ from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.config_files import with_config_files
 from pfl_lightning.cli.console import complain, debugging
+from pfl_lightning.cli.own_code import MORE, blame
 from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.server import Sums, Topology
-from pfl_lightning.strict import StrictParser, makes_network
+from pfl_lightning.strict import StrictParser, is_class, makes_network
 from pfl_lightning.system import Speeds
 
 
 def _is_choice(member: object, base: type) -> bool:
-    return isinstance(member, type) and issubclass(member, base) and member is not base and not isabstract(member)
+    return is_class(member) and issubclass(member, base) and member is not base and not isabstract(member)
 
 
 CHOICES: dict[str, dict[str, type]] = {
@@ -50,12 +51,17 @@ class PflParser(StrictParser, LightningArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
-        """Parse arguments; a settings file may be given by its name in the package."""
+        """Parse arguments: a settings file may be a name of the package's, and a user's own file may fail on import."""
         try:
             words = list(with_config_files(sys.argv[1:] if args is None else args))
         except PflError as error:
             self.error(str(error), error)
-        return super().parse_args(words, *others, **kwargs)
+        try:
+            return super().parse_args(words, *others, **kwargs)
+        except Exception as error:  # whatever such a file raises
+            if debugging() or not (place := blame(error)):
+                raise
+            self.error(f"{place} {MORE}", error)
 
     def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
         """Parse a settings file, which errors will name."""
@@ -77,9 +83,16 @@ class PflParser(StrictParser, LightningArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Print what is wrong, and where help is."""
-        if not self.exit_on_error or debugging():
+        if not self.exit_on_error:
             super().error(message, ex)
-        line = explain(message, self.options(), CHOICES)
+        try:
+            line = explain(message, self.options(), CHOICES)
+        except PflError as broken:  # a file of the user's own
+            if debugging():
+                raise
+            line = str(broken)
+        if debugging():
+            super().error(message, ex)
         line = f"{line} (in {self._file})" if self._file else line
         complain(line)
         raise SystemExit(2) from PflError(line)

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from pfl_lightning.bounds import PositiveInt, Seed
+from pfl_lightning.cli.aliases import true_options, true_setting
 from pfl_lightning.cli.callbacks import has_stopped
 from pfl_lightning.cli.config_files import config_file
 from pfl_lightning.cli.console import CONSOLE
@@ -117,18 +118,19 @@ def sweep_command(args: list[str]) -> None:
         methods = [config_file(method, "methods") for method in given.methods]
     except PflError as error:
         parser.error(str(error), error)
-    passed = [*given.passed, *args[split + 1 :]]
+    passed = list(true_options([*given.passed, *args[split + 1 :]], parser.error))
+    vary, search = (list(map(true_setting, words)) for words in (given.vary, given.search))
     out, sweep = expand_path(given.out, "out"), Sweep(given.jobs)
-    if given.search and given.vary:
+    if search and vary:
         raise PflError("vary: not possible with search; allowed: one of them")
-    if given.search:
-        searches = planned_searches(methods, given.search, given.seeds, passed, out)
+    if search:
+        planned = planned_searches(methods, search, given.seeds, passed, out)
         at_once = max(1, given.jobs // len(given.seeds))
         with sweep.forwarding():
-            found = [search.run(given.trials, at_once, sweep) for search in searches]
+            found = [each.run(given.trials, at_once, sweep) for each in planned]
         complete = all(found)
     else:
-        runs = list(plan(methods, given.vary, given.seeds, passed, out))
+        runs = list(plan(methods, vary, given.seeds, passed, out))
         with sweep.forwarding():
             folders = sweep.execute_all(runs)
         complete = None not in folders

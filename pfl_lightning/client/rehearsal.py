@@ -20,10 +20,12 @@ class Cost(NamedTuple):
     Attributes:
         visits: Samples visited, as ``Engine.report`` counts them, ``[clients]``.
         steps: Steps of SGD, ``[clients]``.
+        samples: Samples that gradients are taken of, each as often as that happens, ``[clients]``.
     """
 
     visits: Tensor
     steps: Tensor
+    samples: Tensor
 
 
 class Rehearsal(Engine):
@@ -39,7 +41,7 @@ class Rehearsal(Engine):
     def __init__(self, network: nn.Sequential) -> None:
         super().__init__(network)
         self.phases: list[Phase] = []
-        self.passes, self.augmented = 0, False
+        self.passes, self.gradients, self.augmented = 0, 0, False
 
     def train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
         """Note the phase; the clients keep what they have received, and their losses are 0."""
@@ -51,6 +53,7 @@ class Rehearsal(Engine):
     def gradient(self, examples: Examples, params: Params, names: Collection[str]) -> Tree:
         """Note one pass over the samples; gradients are 0."""
         self.passes += 1
+        self.gradients += 1
         return {name: rows.zero_() for name, rows in params.room(names, len(examples)).items()}
 
     def score(self, examples: Examples, params: Params, *others: Watch) -> tuple[Tensor, Tensor]:
@@ -61,12 +64,12 @@ class Rehearsal(Engine):
 
     def cost(self, counts: Tensor) -> Cost:
         """What the work costs clients with so many samples, ``[clients]``."""
-        visits = counts * self.passes
+        visits, samples = counts * self.passes, counts * self.gradients
         steps = torch.zeros_like(counts)
         for phase in self.phases:
             visited = phase.epochs * phase.visited(counts)
-            visits = visits + visited
+            visits, samples = visits + visited, samples + phase.repeats * visited
             steps += phase.epochs * phase.repeats * -(-phase.visited(counts) // phase.batch_size)
             if frozen_layers(self.network, phase.moves):
                 visits += torch.where(keeps_inputs(phase, counts, self.augmented), counts, visited)
-        return Cost(visits, steps)
+        return Cost(visits, steps, samples)

@@ -284,12 +284,14 @@ class Method(Evaluated):
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses}), bits
 
         with self.share_of(batch.examples, changes=True) as (places, mine):
-            visits, chunks = self.training_cost(mine).visits, self.chunks.map(work, mine)
-            for cohort, kept, part, bits in self.progress.over("training", visits, chunks):
+            cost, chunks = self.training_cost(mine), self.chunks.map(work, mine)
+            for cohort, kept, part, bits in self.progress.over("training", cost.visits, chunks):
                 total.add(cohort.host_ids, part)
                 self.clients.scatter(cohort.ids, kept)
                 paper += bits
         total.join(some_lack=len(batch.examples) < processes.count())
-        self.ledger.paper += sum(processes.gathered(paper)) / len(batch.participants)
+        bits, samples = map(sum, zip(*processes.gathered((paper, int(cost.samples.sum()))), strict=True))
+        self.ledger.paper += bits / len(batch.participants)
+        self.ledger.samples += samples
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return mean, mean.pop(LOSS)

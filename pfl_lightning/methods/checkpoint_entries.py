@@ -129,11 +129,12 @@ YOUNGER: dict[Key, Kind] = {  # older checkpoints have none
         "seconds by client",
         lambda v: isinstance(v, Mapping) and all(map(_is_count, v)) and all(map(_is_amount, v.values())),
     ),
-    ("ledger",): _fields_of(Ledger),
+    ("ledger",): _fields_of(Ledger, younger="samples"),
     ("ledger", "up"): COUNT,
     ("ledger", "down"): COUNT,
     ("ledger", "total"): COUNT,
     ("ledger", "paper"): AMOUNT,
+    ("ledger", "samples"): COUNT,
     ("sums",): Kind("two whole numbers from 0", lambda value: _is_shape(value) and len(value) == 2),
     ("monitor",): TEXT,
     ("tables",): Kind(

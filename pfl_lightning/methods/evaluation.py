@@ -164,7 +164,7 @@ class Evaluated(Trained):
         """What an evaluation costs all clients, in the order in which they are evaluated."""
         data = federated(self.trainer)
         if not len(data.own_order):
-            return Cost(data.own_order, data.own_order)
+            return Cost(*3 * [data.own_order])
         if "evaluating" not in self._rehearsals:
             one = data.make_judgement(data.own_order[:1]).train.to(self.device)
             models = self._judge_new if self.new_head_epochs else self.judge

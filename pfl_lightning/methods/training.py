@@ -180,7 +180,7 @@ class Trained(Lifecycle):
     def training_cost(self, cohort: Examples) -> Cost:
         """What ``local`` costs these clients; it is rehearsed once in a run, with the first of them."""
         if not len(cohort):
-            return Cost(cohort.counts, cohort.counts)
+            return Cost(*3 * [cohort.counts])
         if "training" not in self._rehearsals:
             one = cohort.rows(0, 1)
             received = Params(self.received(one.ids[:0]).shared, self.clients.anyones())

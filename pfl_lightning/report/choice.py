@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.tables import Rows, markdown, over_seeds, with_spread
+from pfl_lightning.report.tables import OVER_SEEDS, Rows, markdown, over_seeds, with_spread
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 
 OWN, ORACLE = "clients' own choice", "best in hindsight (oracle: chosen on test)"
@@ -117,14 +117,15 @@ def choice_markdown(choice: Choice) -> str:
     quantity = choice.curves[0].quantity
     what = f"Clients' test {quantity.error_name}{quantity.unit}"
     errors = markdown(
-        f"{what} if each picks the model with the smallest loss on its choice samples",
+        f"{what} if each picks the model with the smallest loss on its choice samples, {OVER_SEEDS}",
         ("method", *SHOWN),
         [(row["method"], *(with_spread(row, name, quantity) for name in SHOWN)) for row in choice_rows(choice)],
     )
     groups = list(choice.groups)
     reference = reference_of(choice.curves).label
     picks = markdown(
-        f"Who picks which model{SHARE.unit}, by the percentile of the client's {quantity.error_name} under {reference}",
+        f"Who picks which model{SHARE.unit}, by the percentile of the client's {quantity.error_name} under "
+        f"{reference}, {OVER_SEEDS}",
         ("method", *groups),
         [(row["method"], *(with_spread(row, name, SHARE) for name in groups)) for row in group_rows(choice)],
     )

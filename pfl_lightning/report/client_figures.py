@@ -92,7 +92,7 @@ def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
         ]
     }
     if judge_training(curves):
-        splits["train loss"] = [
+        splits["training loss"] = [
             _Judged(curve.final("train")[0].samples, np.mean([one.loss for one in curve.final("train")], axis=0))
             for curve in curves
         ]
@@ -100,7 +100,7 @@ def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
 
 
 def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:
-    axes.hist(values, bins, color=color, alpha=0.8)
+    axes.hist(values, bins, color=color, alpha=0.5)
     mean, p90 = values.mean(), np.percentile(values, 90)
     axes.axvline(mean, color="black", linestyle="--", linewidth=1)
     axes.axvline(p90, color="black", linestyle=":", linewidth=1)

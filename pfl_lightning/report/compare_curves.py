@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
-from pfl_lightning.report.compare_runs import BITS, COHORT, COMPUTE, LINK_BITS, LOSS, Run
+from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, Run
 from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.settings import method_label, shown_class
 
@@ -93,12 +93,12 @@ class Curve:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
         return np.stack([run.calls[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
-    def counts_bits(self) -> bool:
-        """Whether the runs have counted the bits that they communicated, which older ones have not."""
-        return all({BITS, LINK_BITS} <= run.logged.keys() for run in self.runs)
+    def counts(self, *tags: str) -> bool:
+        """Whether the runs have logged some counts, such as ``BITS``; older ones have not."""
+        return all(set(tags) <= run.logged.keys() for run in self.runs)
 
-    def bits(self, tag: str) -> Floats:
-        """Bits until each evaluation, as the count ``BITS`` or ``LINK_BITS`` has them, ``[seeds, evaluations]``."""
+    def until(self, tag: str) -> Floats:
+        """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""
         return np.stack([run.until(tag)[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
     @cached_property
@@ -110,11 +110,28 @@ class Curve:
 
     def seconds_to(self, score: float, communication_time: float) -> Floats:
         """Simulated seconds until the mean score was first this good at an evaluation, nan for never, ``[seeds]``."""
-        return self._cost_to(score, self.times(communication_time))
+        _, seconds = self.reach(score, self.times(communication_time))
+        return seconds
 
-    def bits_to(self, score: float) -> Floats:
-        """Bits that all clients have communicated until then, nan for never, ``[seeds]``."""
-        return self._cost_to(score, self.bits(BITS))
+    def reach(self, score: float, costs: Floats) -> tuple[Floats, Floats]:
+        """Between which evaluations the mean score has become this good.
+
+        Args:
+            score: The score.
+            costs: What each evaluation has cost, ``[seeds, evaluations]``.
+
+        Returns:
+            The costs of the last evaluation before, and of the first one with this score, ``[seeds]`` each; twice the
+            same if that is the first of all, and nan for never.
+        """
+        sign = 1 if self.quantity.higher_is_better else -1
+        reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
+        first = reached.argmax(1)
+        before, there = (
+            np.where(reached.any(1), costs[np.arange(len(costs)), places], np.nan)
+            for places in (np.maximum(first - 1, 0), first)
+        )
+        return before, there
 
     def logs_losses(self) -> bool:
         """Whether the runs have logged the training loss of every round."""
@@ -131,12 +148,6 @@ class Curve:
         both = zip(self.runs, self.rounds_to_convergence, strict=True)
         compute = [run.logged[COMPUTE].get(last, np.nan) for run, last in both]
         return np.array(compute) + communication_time * self.rounds_to_convergence
-
-    def _cost_to(self, score: float, costs: Floats) -> Floats:
-        """The cost, ``[seeds, evaluations]``, of the first evaluation at which the mean score was this good."""
-        sign = 1 if self.quantity.higher_is_better else -1
-        reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
-        return np.where(reached.any(1), costs[np.arange(len(costs)), reached.argmax(1)], np.nan)
 
     def _name(self, doubled: bool) -> str:
         name = method_label(method := self.runs[0].method, doubled)

@@ -20,8 +20,9 @@ FILES = ("config.yaml", "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
 BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
+SAMPLES = "samples/total"  # that all clients took gradients of
 LOSS, COMPUTE = "train/loss", "time/compute"
-LOGGED = (COHORT, CALLS, BITS, LINK_BITS, LOSS, COMPUTE)
+LOGGED = (COHORT, CALLS, BITS, LINK_BITS, SAMPLES, LOSS, COMPUTE)
 KINDS = ("density/", "consensus/")  # begin the tags of SparsityTracker, and of methods without a server
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards

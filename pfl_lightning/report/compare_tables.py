@@ -8,13 +8,15 @@ import numpy as np
 
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.compare_costs import Cost
 from pfl_lightning.report.compare_curves import Curve, without_doubling
-from pfl_lightning.report.tables import Rows, bit_unit, markdown, over_seeds, with_spread
+from pfl_lightning.report.tables import OVER_SEEDS, Rows, markdown, over_seeds, with_spread
 
+BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
     "mean": lambda scores, _: scores.mean(),
-    "std": lambda scores, _: scores.std(),
+    "std over clients": lambda scores, _: scores.std(),
     "worst": lambda scores, quantity: scores.min() if quantity.higher_is_better else scores.max(),
     "p10": lambda scores, _: np.percentile(scores, 10),
     "p50": lambda scores, _: np.percentile(scores, 50),
@@ -29,7 +31,7 @@ def final_rows(curves: Sequence[Curve]) -> Rows:
         curves: Curves on the same data.
 
     Returns:
-        For each curve ``mean``, ``std`` (of the population of clients), ``worst``, ``p10``, ``p50`` and ``p90``
+        For each curve ``mean``, ``std over clients`` (of the population), ``worst``, ``p10``, ``p50`` and ``p90``
         (interpolated), each as the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation over
         the seeds, nan for one seed.
     """
@@ -48,7 +50,7 @@ def final_markdown(rows: Rows, quantity: Quantity) -> str:
         (row["method"], row["seeds"], row["round"], *(with_spread(row, name, quantity) for name in SPREAD))
         for row in rows
     ]
-    title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, mean ± std over seeds"
+    title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, {OVER_SEEDS}"
     return markdown(title, ("method", "seeds", "round", *SPREAD), cells)
 
 
@@ -71,21 +73,23 @@ def time_rows(curves: Sequence[Curve], targets: Sequence[float], communication_t
 
     Returns:
         For each target, curve and communication time: ``seconds``, the mean over the seeds, nan unless all reach the
-        target; ``reached``, how many do; and ``ratio``, seconds over those of the same method without doubling, nan
-        where there is none.
+        target; ``after_seconds``, the same of the evaluations before, when the target was not reached; ``reached``, how
+        many seeds reach it; and ``ratio``, seconds over those of the same method without doubling, nan where there is
+        none.
     """
     rows = []
     for target in targets:
         for curve in curves:
             plain = without_doubling(curve, curves)
             for communication_time in communication_times:
-                times = curve.seconds_to(target, communication_time)
+                before, times = curve.reach(target, curve.times(communication_time))
                 reference = plain.seconds_to(target, communication_time).mean() if plain else nan
                 rows.append(
                     {
                         "target": target,
                         "method": curve.label,
                         "communication_time": communication_time,
+                        "after_seconds": float(before.mean()),
                         "seconds": float(times.mean()),
                         "reached": int(np.isfinite(times).sum()),
                         "seeds": len(times),
@@ -101,8 +105,11 @@ def time_markdown(rows: Rows, quantity: Quantity) -> str:
     for row in rows:
         lines.setdefault((row["target"], row["method"]), []).append(_time(row))
     cells = [(quantity.show(target), method, *times) for (target, method), times in lines.items()]
-    columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
-    title = f"Simulated seconds to a mean test {quantity.name} (ratio to the same method without stage doubling)"
+    columns = dict.fromkeys(f"communication {row['communication_time']:g} s" for row in rows)
+    title = (
+        f"Simulated seconds to a mean test {quantity.name}: {BETWEEN} "
+        "(ratio of the latter to that of the same method without stage doubling)"
+    )
     return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
 
 
@@ -134,37 +141,46 @@ def convergence_markdown(rows: Rows) -> str:
     for row in rows:
         line = lines.setdefault(row["method"], [_reached(row, f"{row['round']:.4g}")])
         line.append(_reached(row, _seconds(row["seconds"])))
-    columns = dict.fromkeys(f"C.T. {row['communication_time']:g} s" for row in rows)
-    title = "Round, and simulated seconds, at which the training loss has converged"
+    columns = dict.fromkeys(f"communication {row['communication_time']:g} s" for row in rows)
+    title = "Round, and simulated seconds, at which the training loss has converged, mean over seeds"
     return markdown(title, ("method", "round", *columns), [(method, *cells) for method, cells in lines.items()])
 
 
-def bits_rows(curves: Sequence[Curve], targets: Sequence[float]) -> Rows:
-    """Bits that all clients communicated until their mean score was first as good as a target, at an evaluation.
+def cost_rows(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> Rows:
+    """What was spent until the mean score of the clients was first as good as a target, at an evaluation.
 
     Args:
-        curves: Curves that count bits.
+        curves: Curves that count it.
         targets: Scores.
+        cost: What is counted, such as bits.
 
     Returns:
-        For each target and curve: ``bits``, the mean over the seeds, nan unless all reach the target; and ``reached``,
-        how many do.
+        For each target and curve: the cost under its name, the mean over the seeds, nan unless all reach the target;
+        with ``after_`` before the name, the same of the evaluations before, when the target was not reached; and
+        ``reached``, how many seeds reach it.
     """
     rows = []
     for target in targets:
         for curve in curves:
-            bits = curve.bits_to(target)
-            reached = int(np.isfinite(bits).sum())
-            row = {"target": target, "method": curve.label, "bits": float(bits.mean()), "reached": reached}
-            rows.append({**row, "seeds": len(bits)})
+            before, spent = curve.reach(target, cost.of(curve))
+            row = {"target": target, "method": curve.label, f"after_{cost.name}": float(before.mean())}
+            row |= {cost.name: float(spent.mean()), "reached": int(np.isfinite(spent).sum()), "seeds": len(spent)}
+            rows.append(row)
     return rows
 
 
-def bits_markdown(rows: Rows, quantity: Quantity) -> str:
-    """The table of ``bits_rows``."""
-    size, unit = bit_unit(max((row["bits"] for row in rows if not isnan(row["bits"])), default=0.0))
-    cells = [(quantity.show(row["target"]), row["method"], _reached(row, f"{row['bits'] / size:.4g}")) for row in rows]
-    title = f"Communication of all clients until a mean test {quantity.name}"
+def cost_markdown(rows: Rows, quantity: Quantity, cost: Cost) -> str:
+    """The table of ``cost_rows``."""
+    size, unit = cost.unit(max((row[cost.name] for row in rows if not isnan(row[cost.name])), default=0.0))
+    cells = [
+        (
+            quantity.show(row["target"]),
+            row["method"],
+            _reached(row, _interval(row[f"after_{cost.name}"] / size, row[cost.name] / size, "{:.4g}".format)),
+        )
+        for row in rows
+    ]
+    title = f"{cost.words.capitalize()} to a mean test {quantity.name}: {BETWEEN}"
     return markdown(title, (f"{quantity.name}{quantity.unit}", "method", unit), cells)
 
 
@@ -176,7 +192,13 @@ def _reached(row: Mapping[str, Any], text: str) -> str:
 
 
 def _time(row: Mapping[str, Any]) -> str:
-    return _reached(row, _seconds(row["seconds"]) + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"))
+    between = _interval(row["after_seconds"], row["seconds"], _seconds)
+    return _reached(row, between + ("" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"))
+
+
+def _interval(after: float, by: float, show: Callable[[float], str]) -> str:
+    """The ends of an interval; a single number where they look the same."""
+    return show(by) if show(after) == show(by) else f"{show(after)} to {show(by)}"
 
 
 def _seconds(seconds: float) -> str:

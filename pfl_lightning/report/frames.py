@@ -15,7 +15,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCORE = re.compile(r"(val|test|choice|train)/([^/]+)/([^/]+)/([^/]+)")  # split, judged model, quantity, statistic
-COSTS = {"time/compute": "compute", "time/total": "time", "bits/total": "bits", "sums/calls": "calls"}
+COSTS = {
+    "time/compute": "compute",
+    "time/total": "time",
+    "bits/total": "bits",
+    "samples/total": "samples",
+    "sums/calls": "calls",
+}
 Folders = str | Path | Iterable[str | Path]
 Rows = list[dict[str, Any]]
 
@@ -29,8 +35,8 @@ def results(folders: Folders) -> "pd.DataFrame":
     Returns:
         The columns are ``run``, ``method``, ``data`` and ``seed``; the settings that differ between the runs, by key
         such as ``model.lr``; ``round``; simulated seconds (``compute``, and ``time`` with communication); the ``bits``
-        communicated and the ``calls`` of sums so far; ``split``, ``model`` and ``quantity``; and its ``mean``,
-        ``worst``, ``p10`` and other statistics over the clients.
+        communicated, the ``samples`` trained on and the ``calls`` of sums so far; ``split``, ``model`` and
+        ``quantity``; and its ``mean``, ``std``, ``worst``, ``p10`` and other statistics, all of them over the clients.
 
     Raises:
         PflError: If a folder is not that of a run.

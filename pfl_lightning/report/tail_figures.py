@@ -13,7 +13,7 @@ from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.drawing import draw_band, legend, legend_width, styles_of
 from pfl_lightning.report.style import PRINT
-from pfl_lightning.report.tails import TEST, judge_training, over_rounds, reference_of
+from pfl_lightning.report.tails import TEST, count_sums, judge_training, over_rounds, reference_of
 
 PERCENTILES = np.linspace(0, 100, 101)
 GREY = "#999999"
@@ -40,12 +40,14 @@ def tail_figure(curves: Sequence[Curve]) -> Figure:
             draw_band(sorted_errors, PERCENTILES, percentiles, style | {"marker": ""}, curve.label)
             _draw_price(price, curve, style)
         sorted_errors.axvline(90, color=GREY, linewidth=0.8, zorder=0)
-        sorted_errors.set(xlabel="percentile of the clients", ylabel=error, xlim=(0, 100), ylim=(0, None))
+        sorted_errors.set(
+            xlabel="percentile of the clients", ylabel=f"{error} of a client", xlim=(0, 100), ylim=(0, None)
+        )
         reference = reference_of(curves)
         mean, p90 = (quantity.scale * over_rounds(reference, "test", name)[:, -1].mean() for name in ("mean", "p90"))
         price.axvline(mean, color=GREY, linewidth=0.8, zorder=0)
         price.axhline(p90, color=GREY, linewidth=0.8, zorder=0)
-        price.set(xlabel=f"mean {error}", ylabel=f"90th percentile of the {error}")
+        price.set(xlabel=f"{error}, mean over clients", ylabel=f"{error}\n90th percentile of clients")
         legend(figure, sorted_errors)
     return figure
 
@@ -64,8 +66,7 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
     quantity = curves[0].quantity
     splits = {"test": (f"test {quantity.error_name}{quantity.unit}", quantity.scale)}
     if judge_training(curves):
-        splits["train"] = ("train loss, weighted by samples", 1)
-    counted = any("sums/calls" in run.logged for curve in curves for run in curve.runs)
+        splits["train"] = ("training loss, weighted by samples", 1)
     with rc_context(PRINT):
         figure = Figure(figsize=(6 + legend_width(curves), 0.4 + 2.2 * len(splits)), layout="constrained")
         panels = figure.subplots(len(splits), 2, sharex=True, sharey="row", squeeze=False)
@@ -76,9 +77,11 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
                     draw_band(axes, curve.calls.mean(0), values, style, curve.label)
             row[0].set_ylabel(label)
             _zoom(row)
-        for top, bottom, title in zip(panels[0], panels[-1], ("mean of the clients", "90th percentile"), strict=True):
+        for top, bottom, title in zip(
+            panels[0], panels[-1], ("mean over clients", "90th percentile of clients"), strict=True
+        ):
             top.set_title(title)
-            bottom.set_xlabel("secure aggregations" if counted else "communication rounds")
+            bottom.set_xlabel("sums at the server" if count_sums(curves) else "communication rounds")
         legend(figure, panels[0, 0])
     return figure
 
@@ -103,7 +106,10 @@ def choice_figure(choice: Choice) -> Figure:
             _draw_outcome(worth, place, quantity.scale * errors, color)
         worth.set_yticks(range(len(choice.outcomes)), [label.replace(" (", "\n(") for label in choice.outcomes])
         worth.set_ylim(len(choice.outcomes) - 0.5, -0.5)
-        worth.set(xlabel=f"test {quantity.error_name}{quantity.unit} of the clients", title="mean (filled), p90 (open)")
+        worth.set(
+            xlabel=f"test {quantity.error_name}{quantity.unit} of the clients",
+            title="mean (filled), 90th percentile (open)",
+        )
         _draw_shares(served, choice, colors)
         reference = reference_of(choice.curves).label
         served.set(xlabel=f"percentile of the {quantity.error_name}\nunder {reference}", ylabel="clients (%)")
@@ -129,7 +135,9 @@ def _draw_price(axes: Axes, curve: Curve, style: dict[str, Any]) -> None:
         yerr=p90.std(ddof=1) if several else None,
         color=style["color"],
         marker=style["marker"],
+        markerfacecolor=style["markerfacecolor"],
         markersize=5,
+        capsize=2,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pfl_lightning.quantity import LOSS, Quantity
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.tables import Rows, markdown, over_seeds, with_spread
+from pfl_lightning.report.tables import OVER_SEEDS, Rows, markdown, over_seeds, with_spread
 from pfl_lightning.report.tails import TEST, TRAIN, differences, judge_training, reference_of
 
 COMPARED = ("mean", "p90", "superquantile 10 %")
@@ -41,16 +41,17 @@ def error_markdown(rows: Rows, quantity: Quantity) -> str:
     """The tables of ``error_rows``: errors, differences to the reference, training losses."""
     name = f"Clients' test {quantity.error_name}{quantity.unit}"
     cells = [(row["method"], *(with_spread(row, column, quantity) for column in TEST)) for row in rows]
-    texts = [markdown(f"{name} at the last evaluation, mean ± std over seeds", ("method", *TEST), cells)]
+    texts = [markdown(f"{name} at the last evaluation, {OVER_SEEDS}", ("method", *TEST), cells)]
     others = [row for row in rows if row["method"] != row["reference"]]
     if others:
         cells = [
             (row["method"], *(with_spread(row, f"{column} difference", quantity, sign="+") for column in COMPARED))
             for row in others
         ]
-        title = f"{name} minus that of {rows[0]['reference']} with the same seed, mean ± std over seeds"
+        title = f"{name} minus that of {rows[0]['reference']} with the same seed, {OVER_SEEDS}"
         texts.append(markdown(title, ("method", *COMPARED), cells))
     if f"train loss {next(iter(TRAIN))}" in rows[0]:
         cells = [(row["method"], *(with_spread(row, f"train loss {name}", LOSS) for name in TRAIN)) for row in rows]
-        texts.append(markdown("Clients' training loss, weighted by their samples", ("method", *TRAIN), cells))
+        title = f"Clients' training loss, weighted by their samples, {OVER_SEEDS}"
+        texts.append(markdown(title, ("method", *TRAIN), cells))
     return "\n".join(texts)

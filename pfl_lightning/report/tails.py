@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_runs import CALLS
 
 TAIL = 0.1  # share of the clients in the superquantile
 _TOLERANCE = 1e-12  # of shares, as float sums of weights miss ties
@@ -72,6 +73,11 @@ def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], fl
 def judge_training(curves: Sequence[Curve]) -> bool:
     """Whether all clients' training losses are known."""
     return all(curve.judges("train") for curve in curves)
+
+
+def count_sums(curves: Sequence[Curve]) -> bool:
+    """Whether any run counts the sums that the server asks for; each is a secure aggregation."""
+    return any(CALLS in run.logged for curve in curves for run in curve.runs)
 
 
 def over_rounds(curve: Curve, split: str, name: str) -> Floats:

@@ -8,10 +8,11 @@ VALUE = 64  # bits of a number in the formula of FedMac's paper
 
 @dataclass
 class Ledger:
-    """What has been communicated in rounds, in bits.
+    """What rounds have cost: the bits that were communicated, and the samples that clients have trained on.
 
     Not counted are the gradients that ``GradientDoubling`` asks clients for, and the moments from which
-    ``LinearFedRep`` starts: both are sent outside of rounds.
+    ``LinearFedRep`` starts: both are sent outside of rounds. Nor are samples that are seen outside of training, such as
+    those of which a method compares losses first, or by a function of the engine's ``each``.
 
     Attributes:
         up: What all clients sent in the last round.
@@ -19,12 +20,14 @@ class Ledger:
         total: Both, in all rounds.
         paper: Both, in all rounds, over the link of one client: by the formula of FedMac's paper, which counts the
             parameters alone, and as the mean over the participants of each round.
+        samples: Samples that all clients took gradients of, in all rounds; one counts anew in each epoch.
     """
 
     up: int = 0
     down: int = 0
     total: int = 0
     paper: float = 0.0
+    samples: int = 0
 
     def record(self, up: int, down: int, paper: float) -> None:
         """Enter a round; see the attributes."""
@@ -34,7 +37,8 @@ class Ledger:
 
     def scalars(self) -> dict[str, float]:
         """The entries by their names in TensorBoard and ``metrics.csv``."""
-        return {f"bits/{name}": float(getattr(self, name)) for name in ("up", "down", "total", "paper")}
+        bits = {f"bits/{name}": float(getattr(self, name)) for name in ("up", "down", "total", "paper")}
+        return {**bits, "samples/total": float(self.samples)}
 
 
 def dense_bits(entries: int) -> int:

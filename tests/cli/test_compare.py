@@ -7,7 +7,9 @@ import pytest
 
 from pfl_lightning.cli import main
 
-TABLES = ("final", "time_to_accuracy", "errors", "bits_to_accuracy", "convergence")
+COSTS = ("time", "rounds", "bits", "samples")
+TABLES = ("final", "errors", "convergence", *(f"{cost}_to_accuracy" for cost in COSTS))
+FIGURES = (*(f"accuracy_{cost}" for cost in COSTS), "errors_rounds", "tail", "clients", "samples")
 SMALL = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
 
 
@@ -34,9 +36,9 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
     main(["compare", *runs, "--targets", "0.0", "0.99", "--communication_times", "0", "7"])
     out = Path("comparison")
     assert {path.name for path in out.iterdir()} == {
-        *("accuracy_time.png", "accuracy_time.svg", "accuracy_rounds.png", "errors_rounds.png"),
-        *("accuracy_bits.png", "tail.png", "clients.png", "samples.png"),
+        *(f"{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")),
         *(f"{name}.{kind}" for name in TABLES for kind in ("csv", "md")),
+        "figures.md",
     }
     told = capsys.readouterr()
     assert told.err == ""
@@ -52,8 +54,21 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
     assert times == [(target, time) for target in ("0.0", "0.99") for _ in range(3) for time in ("0.0", "7.0")]
 
 
+def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
+    for name in ("one", "two"):
+        main(["compare", *runs, "--format", "svg", "--out", str(tmp_path / name)])
+    assert {path.stem for path in (tmp_path / "one").glob("*.svg")} == set(FIGURES)
+    assert not list((tmp_path / "one").glob("*.p*"))
+    assert ">FedRep-SRPFL</text>" in (tmp_path / "one/accuracy_time.svg").read_text()
+    for path in (tmp_path / "one").glob("*.svg"):
+        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
+    captions = (tmp_path / "one/figures.md").read_text()
+    assert "![accuracy_time](accuracy_time.svg)" in captions
+    assert "Lines are means over 1 to 2 seeds" in captions
+
+
 def test_models_can_be_chosen(runs, tmp_path):
-    main(["compare", *runs, "--models", "stored", "global", "--out", str(tmp_path)])
+    main(["compare", *runs, "--models", "stored", "global", "--format", "png", "--out", str(tmp_path)])
     assert [row["method"] for row in rows(tmp_path / "final.csv")] == ["FedAvg", "FedRep-SRPFL (stored)"]
 
 
@@ -87,10 +102,10 @@ def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
 def test_runs_that_count_no_bits_are_compared_without_them(runs, tmp_path):
     shutil.copytree(runs[0], tmp_path / "old")
     metrics = tmp_path / "old/metrics.csv"
-    metrics.write_text(metrics.read_text().replace("bits/", "other/"))
+    metrics.write_text(metrics.read_text().replace("bits/", "other/").replace("samples/", "more/"))
     main(["compare", str(tmp_path / "old"), runs[1], "--out", str(tmp_path / "out")])
     assert (tmp_path / "out/accuracy_time.png").is_file()
-    assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name]
+    assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name or "accuracy_s" in path.name]
 
 
 def test_runs_without_the_loss_of_every_round_are_compared_without_their_convergence(runs, tmp_path):

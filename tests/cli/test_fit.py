@@ -347,7 +347,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         (["data", "describe", "--data.num_client", "3"], 2, "data.num_client: Digits has no such option; did you mean"),
         (["data", "describe", "--data.num_clients", "5000"], 1, "data.num_clients: 5000 is not possible"),
         (["data", "describe", "--figure", "a.xyz"], 1, "figure: a.xyz is not possible; allowed extensions: "),
-        (["fot"], 2, "argument subcommand: invalid choice: 'fot' (choose from"),
+        (["fot"], 2, "fot: no such command; did you mean fit?"),
         (
             ["fit", "--data.partition", "ClassShards", "--data.partition.classes_per_client", "12"],
             1,

@@ -1,47 +1,96 @@
-"""Runs the pages of docs/own and docs/methods: Python blocks, and lines that begin with pfl, in the page's order."""
+"""Runs README and pages in the order of their blocks: Python, and the commands of blocks without a language.
+
+What ``bash`` blocks show is not run: it needs a network, a cluster or hours. ``text`` is output. A Python block that
+begins with the name of a file, such as ``# mine.py``, is also that file. Runs without a number of rounds get few.
+"""
 
 import re
 import shlex
+from glob import glob
 from pathlib import Path
 
 import pytest
 
 from pfl_lightning.cli import main
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EVIDENCE = ("delta_fl", "deprl", "fedmac", "scale", "speed", "srpfl")  # what their commands say took hours, or machines
+FOLDERS = ("", "guides", "methods", "own")
+PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((DOCS / folder).glob("*.md")))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-METHODS = sorted((DOCS / "methods").glob("*.md"))
+FILE = re.compile(r"^# (\w+\.py)\n")
+FEW = ["--trainer.max_steps", "2"]  # rounds of a run that does not say how many
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [*sorted((DOCS / "own").glob("*.md")), *METHODS], ids=lambda page: page.stem)
-def test_every_block_of_a_page_runs_in_its_order(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(DOCS / "own")
-    names: dict[str, object] = {}
-    blocks = BLOCK.findall(page.read_text())
-    assert blocks, "a page shows how something is done"
-    for language, text in blocks:
-        if language == "python":
-            exec(compile(text, page.name, "exec"), names)
-        for line in re.sub(r"\\\n", " ", text).splitlines():
-            if not language and line.startswith("pfl "):
-                words = shlex.split(line, comments=True)[1:]
-                run(shortened(words) if page in METHODS else words)
+def commands(text: str) -> list[list[str]]:
+    """The words of each ``pfl`` command of a block, without the shell's comments."""
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("pfl ")]
+
+
+def runnable(page: Path) -> list[tuple[str, str]]:
+    """The blocks of a page that are run, with their languages."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(language, text) for language, text in found if language == "python" or (not language and commands(text))]
 
 
 def shortened(words: list[str]) -> list[str]:
-    """One round of a run, and the settings alone of one whose data are not there."""
+    """A command with few rounds, or of data that are not here with its settings alone."""
+    if words[0] != "fit":
+        return words
     if "DIR" in words:
         return [*words, "--print_config"]
-    return [*words, "--trainer.max_steps=1"] if words[0] == "fit" and "--model.help" not in words else words
+    return words if {FEW[0], "--model.help"} & {*words} else [*words, *FEW]
 
 
 def run(words: list[str]) -> None:
-    """A command; one that shows something and does nothing ends the program."""
-    if not {"--print_config", "--model.help"} & set(words):
-        main(words)
-        return
-    with pytest.raises(SystemExit) as end:
-        main(words)
-    assert not end.value.code
+    """Run ``pfl``, with the words that a shell would give it."""
+    try:
+        main(shortened([found for word in words for found in (sorted(glob(word)) if "*" in word else [word])]))
+    except SystemExit as end:  # of help and of printed settings
+        if end.code:
+            raise
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in EVIDENCE and runnable(page)], ids=lambda page: page.stem
+)
+def test_every_block_of_a_page_runs_in_its_order(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(DOCS / "own")
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, object] = {}
+    for language, text in runnable(page):
+        if file := FILE.match(text):
+            (tmp_path / file[1]).write_text(text)
+        if language == "python":
+            exec(compile(text, page.name, "exec"), names)
+        else:
+            for words in commands(text):
+                run(words)
+
+
+def test_only_commands_of_blocks_without_a_language_are_run(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```\npfl fit --model A \\\n    --data B   # why\nRun folder: runs\n```\n```bash\npfl fit\n```\n")
+    ((_, text),) = runnable(page)
+    assert commands(text) == [["fit", "--model", "A", "--data", "B"]]
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_every_link_of_the_readme_leads_to_a_file():
+    links = LINK.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not (ROOT / link).is_file()] == []
+
+
+def test_the_readme_is_short_and_says_how_to_resume_write_a_method_and_bring_data_and_what_held():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    wanted = ("Stop and resume", "Write your own method", "Your own data", "What the papers claim, and what held here")
+    assert [title for title in wanted if not any(heading.startswith(title) for heading in headings)] == []

@@ -65,7 +65,7 @@ METHOD_ROWS = [  # refused wherever a checkpoint is read
     (("clock", "total"), -1.0, "-1.0 is not possible; allowed: a finite number from 0"),
     (("clock", "total"), float("nan"), "nan is not possible"),
     (("clock", "ready"), {"a": 1.0}, "allowed: seconds by client"),
-    (("ledger", "total"), GONE, "allowed: a mapping with down, paper, total, up"),
+    (("ledger", "total"), GONE, "allowed: a mapping with down, paper, samples, total, up"),
     (("ledger", "total"), 1.5, "1.5 is not possible; allowed: a whole number from 0"),
     (("sums",), (1, 2, 3), "allowed: two whole numbers from 0"),
     (("sparsity",), {"weight": 0.0}, "allowed: a mapping with floor"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fakes.methods import built
 
-from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, Sparsity, load_method
+from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity, load_method
 from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import MLP, ResNet18
 from pfl_lightning.server import SecureSums, restored
@@ -32,6 +32,14 @@ class Ring(Method):
         up.add(self.clients.stacks(self.parts["all"]), dict.fromkeys(batch.participants.tolist(), 2))
 
 
+class LinearPull(Method):
+    """Clients compute one gradient over all of their samples."""
+
+    def local(self, cohort, received, key):
+        gradient = self.engine.gradient(cohort, received, self.parts["all"])
+        return received.with_own(gradient), torch.zeros(len(cohort))
+
+
 def parameters(method, part="all"):
     return sum(tensor.numel() for name, tensor in method.network.named_parameters() if name in method.parts[part])
 
@@ -54,8 +62,8 @@ def test_a_round_sends_every_model_once_over_each_link(make, part, senders, rece
     assert (ledger.up, ledger.down) == (WIDTH * senders * (size + losses), WIDTH * receivers * size)
     assert ledger.total == 2 * (ledger.up + ledger.down)
     assert ledger.paper == pytest.approx(2 * dense_bits(size) * (senders + receivers) / CLIENTS)
-    logged = {name: value for name, value in method.trainer.callback_metrics.items() if name.startswith("bits/")}
-    assert logged == ledger.scalars()
+    logged = method.trainer.callback_metrics
+    assert {name: logged[name] for name in ledger.scalars()} == ledger.scalars()
 
 
 def test_clients_that_sit_out_send_and_receive_nothing(ragged_data, fit):
@@ -126,6 +134,28 @@ def test_the_ledger_does_not_depend_on_the_chunks(ragged_data, fit):
         ledgers.append(method.ledger)
     assert ledgers[0] == ledgers[1] == ledgers[2]
     assert 0 < ledgers[0].up < ledgers[0].down
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "passes"),
+    [
+        (FedAvg, {"epochs": 3}, 3),
+        (FedRep, {"head_epochs": 4, "epochs": 2}, (4 + 1) * 2),
+        (PFedMe, {"inner_steps": 5, "epochs": 2}, 10),
+        (LinearPull, {}, 1),
+    ],
+)
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_a_sample_counts_as_often_as_clients_take_its_gradient(make, options, passes, chunk_size, ragged_data, fit):
+    method, data = built(make, ragged_data(), chunk_size=chunk_size, **options), ragged_data()
+    fit(method, data, 2)
+    assert method.ledger.samples == 2 * passes * int(data.tables["train"].counts.sum())
+
+
+def test_batches_that_are_drawn_count_by_what_is_drawn(ragged_data, fit):
+    method, data = built(FedAvg, ragged_data(), epochs=3, epoch_steps=1, batch_size=2), ragged_data()
+    fit(method, data, 1)
+    assert method.ledger.samples == 3 * int(data.tables["train"].counts.clamp(max=2).sum())
 
 
 def test_a_half_sparse_checkpoint_takes_little_more_than_half(ragged_data, fit, tmp_path):

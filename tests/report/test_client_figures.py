@@ -42,7 +42,7 @@ def test_training_losses_are_a_second_column_of_histograms(judged):
     assert test.get_title(loc="left") == "Delta-FL: mean 40 (dashed), p90 56 (dotted)"
     # the means over the seeds are 1.5 and 3
     assert train.get_title(loc="left") == "mean 2.25 (dashed), p90 2.85 (dotted)"
-    assert train.get_xlabel() == "final train loss of a client"
+    assert train.get_xlabel() == "final training loss of a client"
     assert [bar.get_height() for bar in train.patches if bar.get_height()] == [1, 1]
 
 
@@ -63,7 +63,7 @@ def test_each_client_is_a_point_at_its_samples_and_its_mean_error(judged):
     test, train = samples_figure(judged).axes
     assert test.collections[0].get_offsets().tolist() == [[100, pytest.approx(60)], [100, pytest.approx(20)]]
     assert train.collections[0].get_offsets().tolist() == [[10, 1.5], [1000, 3]]
-    assert (test.get_ylabel(), train.get_ylabel()) == ("test error (%)", "train loss")
+    assert (test.get_ylabel(), train.get_ylabel()) == ("test error (%)", "training loss")
 
 
 def test_all_points_are_inside_the_panels_that_curves_share(curves):

@@ -9,6 +9,7 @@ from pfl_lightning.report import (
     read_run,
     rounds_figure,
     time_figure,
+    training_figure,
 )
 
 
@@ -27,7 +28,7 @@ def curves(write_run, doubling):
 
 def test_a_line_is_the_mean_of_scores_and_times_and_a_band_their_deviation(curves):
     panels = time_figure(curves, [0, 10]).axes
-    assert [axes.get_title() for axes in panels] == ["communication time 0 s", "communication time 10 s"]
+    assert [axes.get_title() for axes in panels] == [f"{time} s of communication per round" for time in (0, 10)]
     for axes, last in zip(panels, (10, 110), strict=True):
         line = axes.lines[0]
         assert line.get_xdata().tolist() == [0, last]
@@ -45,17 +46,17 @@ def test_a_method_has_one_colour_in_all_panels_and_its_doubled_variant_another_l
         [(line.get_label(), line.get_color(), line.get_linestyle()) for line in axes.lines] for axes in figure.axes
     ]
     assert looks[0] == looks[1] == looks[2]
-    (fedrep, fedrep_color, dashed), (srpfl, srpfl_color, solid), (local, local_color, _) = looks[0]
+    (fedrep, fedrep_color, solid), (srpfl, srpfl_color, dashed), (local, local_color, _) = looks[0]
     assert (fedrep, srpfl, local) == ("FedRep", "FedRep-SRPFL", "Local")
     assert fedrep_color == srpfl_color != local_color
     assert (dashed, solid) == ("--", "-")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedRep", "FedRep-SRPFL", "Local"]
 
 
-def test_many_methods_can_be_told_apart(write_run):
+def test_many_methods_can_be_told_apart_without_colours(write_run):
     many = [read_run(write_run(f"run{n}", {"stored": [[0.5]]}, model={"lr": n})) for n in range(20)]
     (axes,) = rounds_figure(curves_of(many)).axes
-    assert len({(line.get_color(), line.get_marker()) for line in axes.lines}) == 20
+    assert len({(line.get_marker(), line.get_markerfacecolor() == "white") for line in axes.lines}) == 20
 
 
 def test_rounds_are_counted_as_in_the_run(curves):
@@ -65,7 +66,7 @@ def test_rounds_are_counted_as_in_the_run(curves):
 
 def test_losses_are_drawn_as_they_are(write_run):
     (axes,) = rounds_figure(curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
-    assert axes.get_ylabel() == "mean test loss"
+    assert axes.get_ylabel() == "test loss\nmean over clients"
     assert axes.lines[0].get_ydata().tolist() == [4]
 
 
@@ -80,6 +81,15 @@ def test_bits_are_means_over_the_seeds_in_readable_units(write_run, log):
     assert clients.lines[0].get_xdata().tolist() == [0, 3]
     assert link.lines[0].get_xdata().tolist() == [0, 30]
     assert link.lines[0].get_ydata() == pytest.approx([20, 60])
+
+
+def test_samples_trained_on_are_means_over_the_seeds_in_readable_units(write_run, log):
+    folders = [write_run(str(seed), {"stored": [[0.2], [0.6]]}, seed=seed) for seed in (1, 2)]
+    runs = [read_run(log(run, "samples/total", {5: n, 10: 3 * n})) for run, n in zip(folders, (1e6, 2e6), strict=True)]
+    (axes,) = training_figure(curves_of(runs)).axes
+    assert axes.get_xlabel() == "training, all clients and epochs (million samples)"
+    assert axes.lines[0].get_xdata().tolist() == [0, 4.5]
+    assert axes.lines[0].get_ydata() == pytest.approx([20, 60])
 
 
 @pytest.fixture

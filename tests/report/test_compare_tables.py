@@ -4,10 +4,11 @@ from math import isnan, sqrt
 import pytest
 
 from pfl_lightning.report import (
-    bits_markdown,
-    bits_rows,
+    COSTS,
     convergence_markdown,
     convergence_rows,
+    cost_markdown,
+    cost_rows,
     curves_of,
     final_markdown,
     final_rows,
@@ -34,11 +35,18 @@ def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):
     found = curves(write_run("run", {"stored": [[1.0, 1.0, 1.0], [0.2, 0.4, 0.9]]}))
     (row,) = final_rows(found)
     # deviations -.3, -.1 and .4; percentiles lie between neighbours: p10 = .2 + .2 (.4 - .2), p90 = .4 + .8 (.9 - .4)
-    expected = {"mean": 0.5, "std": sqrt((0.09 + 0.01 + 0.16) / 3), "worst": 0.2, "p10": 0.24, "p50": 0.4, "p90": 0.8}
+    expected = {
+        "mean": 0.5,
+        "std over clients": sqrt((0.09 + 0.01 + 0.16) / 3),
+        "worst": 0.2,
+        "p10": 0.24,
+        "p50": 0.4,
+        "p90": 0.8,
+    }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert all(isnan(row[f"{name}_seed_std"]) for name in expected)
     header, line = cells(final_markdown([row], found[0].quantity))
-    assert header == ["method", "seeds", "round", "mean", "std", "worst", "p10", "p50", "p90"]
+    assert header == ["method", "seeds", "round", "mean", "std over clients", "worst", "p10", "p50", "p90"]
     assert line == ["FedRep", "1", "10", "50.0", "29.4", "20.0", "24.0", "40.0", "80.0"]
 
 
@@ -86,16 +94,16 @@ def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling
     by_key = {(row["target"], row["method"], row["communication_time"]): row for row in rows}
     # seeds: 10 s after 20 rounds, and 10 s after 10 rounds, of 10 s of communication each
     doubled = by_key[0.6, "FedRep-SRPFL", 10]
-    assert doubled["seconds"] == (210 + 110) / 2
+    assert (doubled["after_seconds"], doubled["seconds"]) == ((102 + 0) / 2, (210 + 110) / 2)
     assert doubled["ratio"] == pytest.approx(160 / 240)
     assert by_key[0.6, "FedRep-SRPFL", 0]["ratio"] == 0.25
     assert isnan(by_key[0.6, "FedRep", 0]["ratio"])
     never = by_key[0.7, "FedRep-SRPFL", 0]
     assert (isnan(never["seconds"]), never["reached"], never["seeds"]) == (True, 1, 2)
     assert cells(time_markdown(rows, raced[0].quantity)) == [
-        ["accuracy (%)", "method", "C.T. 0 s", "C.T. 10 s"],
-        ["60.0", "FedRep", "40", "240"],
-        ["60.0", "FedRep-SRPFL", "10 (0.25)", "160 (0.67)"],
+        ["accuracy (%)", "method", "communication 0 s", "communication 10 s"],
+        ["60.0", "FedRep", "20 to 40", "120 to 240"],
+        ["60.0", "FedRep-SRPFL", "1 to 10 (0.25)", "51 to 160 (0.67)"],
         ["70.0", "FedRep", "-", "-"],
         ["70.0", "FedRep-SRPFL", "- (1/2 seeds)", "- (1/2 seeds)"],
     ]
@@ -143,7 +151,7 @@ def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converg
     assert (first["round"], first["seconds"], first["reached"]) == ((15 + 19) / 2, (30 + 38) / 2, 2)
     assert (isnan(never["seconds"]), never["reached"]) == (True, 0)
     assert cells(convergence_markdown(rows)) == [
-        ["method", "round", "C.T. 0 s", "C.T. 10 s"],
+        ["method", "round", "communication 0 s", "communication 10 s"],
         ["FedRep", "17", "34", "204"],
         ["Local", "-", "-", "-"],
     ]
@@ -163,10 +171,11 @@ def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(writ
         log(folder, "bits/paper", {10: 0.0})
         log(folder, "bits/total", {5: sent / 2, 10: sent, 20: 2 * sent})
     (one,) = curves(folders[0])
-    assert one.bits_to(0.8).tolist() == [6e6]
-    rows = bits_rows(curves(*folders), [0.7, 0.8])
-    assert [(row["bits"], row["reached"]) for row in rows[:1]] == [(4e6, 2)]
+    bits = next(cost for cost in COSTS if cost.name == "bits")
+    assert [ends.tolist() for ends in one.reach(0.8, bits.of(one))] == [[3e6], [6e6]]
+    rows = cost_rows(curves(*folders), [0.7, 0.8], bits)
+    assert [(row["after_bits"], row["bits"], row["reached"]) for row in rows[:1]] == [(0, 4e6, 2)]
     assert (isnan(rows[1]["bits"]), rows[1]["reached"]) == (True, 0), "the seeds share two evaluations"
-    header, *lines = cells(bits_markdown(rows, one.quantity))
+    header, *lines = cells(cost_markdown(rows, one.quantity, bits))
     assert header == ["accuracy (%)", "method", "Mbit"]
-    assert lines == [["70.0", "FedRep", "4"], ["80.0", "FedRep", "-"]]
+    assert lines == [["70.0", "FedRep", "0 to 4"], ["80.0", "FedRep", "-"]]

@@ -49,7 +49,7 @@ def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(fol
     assert error_rounds_figure(curves(folders)).axes[-1].get_xlabel() == "communication rounds"
     log(folders[2], "sums/calls", {5: 20, 10: 40})
     panels = error_rounds_figure(curves(folders)).axes
-    assert [axes.get_xlabel() for axes in panels] == ["", "", "secure aggregations", "secure aggregations"]
+    assert [axes.get_xlabel() for axes in panels] == ["", "", "sums at the server", "sums at the server"]
     expected = [(80 / 3, 30), (44, 30), (1.5, 1.5), (3, 3)]  # the mean loss is (30 * 1 + 10 * 3) / 40
     for axes, (mean, tail) in zip(panels, expected, strict=True):
         assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 10], [0, 40]]

@@ -24,4 +24,4 @@ def test_rounds_add_up_but_both_directions_are_those_of_the_last():
     ledger = Ledger()
     ledger.record(up=10, down=7, paper=2.5)
     ledger.record(up=1, down=2, paper=0.5)
-    assert ledger.scalars() == {"bits/up": 1, "bits/down": 2, "bits/total": 20, "bits/paper": 3.0}
+    assert ledger.scalars() == {"bits/up": 1, "bits/down": 2, "bits/total": 20, "bits/paper": 3.0, "samples/total": 0}

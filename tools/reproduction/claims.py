@@ -30,6 +30,8 @@ def show(claims: Sequence[Claim]) -> None:
     table = Table("claim", "measured", "expected", "holds")
     for claim, measured, expected, passed in claims:
         table.add_row(claim, measured, expected, "yes" if passed else "NO")
+    if any("±" in claim.measured for claim in claims):
+        table.caption = "mean ± sample standard deviation over the seeds"
     Console().print(table)
 
 

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 from torch import Tensor
 
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report import save_figure
+from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory import (
     circumcentre,
@@ -28,10 +29,11 @@ from reproduction.claims import Claim
 OBTUSE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 ACUTE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
 CONFORMITY = 2 / 3
+NAMES = ("FedAvg", "Delta-FL")
 DRAWS = 200_000  # test devices, drawn uniformly from those with the conformity
 STEP = 0.01  # between the points that are searched for the smallest superquantile
 SIMPLEX = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.5, 0.75**0.5]], dtype=torch.float64)  # where mixtures are drawn
-COLOR_OF = dict(zip(("FedAvg", "Delta-FL"), COLORS, strict=False))
+COLOR_OF = {name: look["color"] for name, look in zip(NAMES, looks_of(NAMES), strict=True)}
 
 
 class Model(NamedTuple):
@@ -56,7 +58,7 @@ def models(triangle: Tensor = OBTUSE) -> dict[str, Model]:
     """
     mixtures = narrowed(uniform_mixtures(DRAWS), CONFORMITY)
     found = {}
-    for name, conformity in (("FedAvg", 1.0), ("Delta-FL", CONFORMITY)):
+    for name, conformity in zip(NAMES, (1.0, CONFORMITY), strict=True):
         point = superquantile_minimizer(triangle, conformity)
         losses = gaussian_losses(point, triangle)
         found[name] = Model(point, losses, mixtures @ losses)
@@ -151,7 +153,7 @@ def draw(found: dict[str, Model], path: Path) -> None:
         draw_mixtures(mixtures, found)
         draw_histogram(histogram, found)
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path, dpi=150)
 
 
 def draw_plane(axes: Axes, found: dict[str, Model]) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from pfl_lightning.report import save_figure
 from pfl_lightning.report.client_table import Floats
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, spread
 from reproduction.deprl.orderings import NAMES, UP_TO, best_claim, does_not_fall, shown
@@ -71,7 +72,7 @@ def tell(place: Place, item: str, name: str, values: Sequence[int], found: Found
     rows = [[value, *map(spread, row)] for value, *row in zip(values, *found.values(), strict=True)]
     title = f"{place.pair}, {place.scale} scale, ring, alpha {ALPHA}: mean test accuracy after the last round (%)"
     publish(place, item, markdown(title, [name, *(NAMES[method] for method in found)], rows))
-    ablation_figure(name, values, found).savefig(place.folder / f"{item}.png", dpi=200)
+    save_figure(ablation_figure(name, values, found), place.folder / f"{item}.png")
 
 
 def ablation_figure(name: str, values: Sequence[int], found: Found) -> Figure:
@@ -79,10 +80,11 @@ def ablation_figure(name: str, values: Sequence[int], found: Found) -> Figure:
     with rc_context(PRINT):
         figure = Figure(figsize=(4, 2.6), layout="constrained")
         axes = figure.subplots()
-        for (method, each), color in zip(found.items(), COLORS, strict=False):
+        labels = [NAMES[method] for method in found]
+        for each, label, look in zip(found.values(), labels, looks_of(labels), strict=True):
             deviations = [float(value.std(ddof=min(1, len(value) - 1))) for value in each]
             means = [float(value.mean()) for value in each]
-            axes.errorbar(values, means, deviations, marker="o", capsize=2, color=color, label=NAMES[method])
-        axes.set(xlabel=name, ylabel="mean test accuracy (%)", xticks=values)
+            axes.errorbar(values, means, deviations, capsize=2, label=label, **look)
+        axes.set(xlabel=name, ylabel="test accuracy (%)\nmean over clients", xticks=values)
         figure.legend(loc="outside right center")
     return figure

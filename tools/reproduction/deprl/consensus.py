@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_lightning.report import Run
+from pfl_lightning.report import Run, save_figure
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.drawing import draw_band
 from pfl_lightning.report.style import COLORS, PRINT
@@ -41,7 +41,7 @@ def fig10_claims(place: Place) -> list[Claim]:
     found = {
         (graph, alpha): errors(trained[folder("deprl", graph, alpha)].runs) for graph in GRAPHS for alpha in ALPHAS
     }
-    consensus_figure(found).savefig(place.folder / "fig10.png", dpi=200)
+    save_figure(consensus_figure(found), place.folder / "fig10.png")
     return [*mixed_at_once(found), *rise_and_decay(found), *denser_agrees_better(found)]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pfl_lightning.methods import load_method
 from pfl_lightning.metrics import pair_correlation, pairs
-from pfl_lightning.report import cosine_figure
+from pfl_lightning.report import cosine_figure, save_figure
 from pfl_lightning.server import cosines
 from reproduction.claims import Claim
 from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, curves, experiment, folder, sweep
@@ -51,7 +51,7 @@ def fig3_claims(place: Place) -> list[Claim]:
         counts = torch.from_numpy(data.class_counts()["train"])
         found = [maps(run.folder, counts) for run in trained[folder("deprl", "Ring", alpha)].runs]
         first = {name: entries.numpy() for name, entries in found[0]._asdict().items()}
-        cosine_figure(first, counts.numpy()).savefig(place.folder / f"fig3_alpha={alpha}.png", dpi=200)
+        save_figure(cosine_figure(first, counts.numpy()), place.folder / f"fig3_alpha={alpha}.png")
         claims += alike(alpha, found)
     return claims
 

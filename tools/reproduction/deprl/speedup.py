@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from pfl_lightning.report import Curve
+from pfl_lightning.report import Curve, save_figure
 from pfl_lightning.report.client_table import Floats
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, spread
 from reproduction.deprl.orderings import NAMES
@@ -63,7 +63,7 @@ def table9_claims(place: Place) -> list[Claim]:
         for method in METHODS
     }
     publish(place, "table9", speedup_table(place, found))
-    speedup_figure(found).savefig(place.folder / "fig4.png", dpi=200)
+    save_figure(speedup_figure(found), place.folder / "fig4.png")
     return [*times_fall(found), nearly_linear(found)]
 
 
@@ -133,8 +133,8 @@ def speedup_figure(found: Found) -> Figure:
         figure = Figure(figsize=(6.5, 2.6), layout="constrained")
         panels = figure.subplots(1, 2, sharey=True)
         for axes, name, title in zip(panels, Result._fields[1:], ("convergence time", "time to accuracy"), strict=True):
-            for method, color in zip(METHODS, COLORS, strict=False):
-                axes.plot(CLIENTS, speedups(found, method, name), marker="o", color=color, label=NAMES[method])
+            for method, look in zip(METHODS, looks_of([NAMES[method] for method in METHODS]), strict=True):
+                axes.plot(CLIENTS, speedups(found, method, name), label=NAMES[method], **look)
             axes.plot(CLIENTS, [clients / CLIENTS[0] for clients in CLIENTS], "--", color="grey", label="ideal")
             axes.set(title=title, xlabel="clients", xticks=CLIENTS)
         panels[0].set_ylabel(f"speed-up over {CLIENTS[0]} clients")

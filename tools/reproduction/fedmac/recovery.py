@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Generator
 
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report import save_figure
+from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory import (
     Problems,
@@ -34,7 +35,7 @@ ERROR = 0.25  # of the prior
 NOISE = 1e-3
 NEAR = 3.0  # rows by which measured and predicted numbers may differ
 NAMES = ("plain l1", "pFedMe", "FedMac")
-COLOR_OF = dict(zip(NAMES, COLORS, strict=False))
+COLOR_OF = {name: look["color"] for name, look in zip(NAMES, looks_of(NAMES), strict=True)}
 
 
 class Success(NamedTuple):
@@ -167,7 +168,7 @@ def draw(found: dict[str, Success], path: Path) -> None:
         draw_subgradient(subgradient)
         figure.legend(*success.get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES))
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        save_figure(figure, path, dpi=150)
 
 
 def draw_success(axes: Axes, found: dict[str, Success]) -> None:

@@ -1,6 +1,6 @@
 """FedMac's Figure 5: which classes the clients of CINIC-10 hold."""
 
-from pfl_lightning.report import partition_figure
+from pfl_lightning.report import partition_figure, save_figure
 from reproduction.claims import Claim
 from reproduction.fedmac.runs import experiment
 from reproduction.runs import Place, split_data
@@ -11,7 +11,7 @@ LEAST = 0.5  # of an equal share, for every client
 def fig5_claims(place: Place) -> list[Claim]:
     """Draw the clients' classes; every client has at least half of an equal share."""
     counts = split_data(experiment(place).options).class_counts()
-    partition_figure(counts, "CINIC-10").savefig(place.folder / "fig5.png")
+    save_figure(partition_figure(counts, "CINIC-10"), place.folder / "fig5.png")
     sizes = counts["train"].sum(1)
     smallest = float(sizes.min() / sizes.mean())
     text = "training samples of the smallest client, as a share of the mean"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pfl_lightning.report import curves_of, time_figure
+from pfl_lightning.report import curves_of, save_figure, time_figure
 from reproduction.claims import Claim
 from reproduction.runs import CONFIGS, Experiment, Scale, Sweep, data_options, trained
 from reproduction.srpfl.claims import (
@@ -264,7 +264,8 @@ def figure_claims(name: FigureName, study: Study) -> list[Claim]:
     curves: dict[str, Curves] = {}
     for panel, experiment in own:
         found = curves[panel.title] = panel_curves(panel, study.scale, experiment)
-        time_figure(list(found.values()), COMMUNICATION_TIMES).savefig(experiment.folder.with_suffix(".png"))
+        drawn = time_figure(list(found.values()), COMMUNICATION_TIMES)
+        save_figure(drawn, experiment.folder.with_suffix(".png"), dpi=120)
         about = (panel.check or figure.check)(found)
         for other, elsewhere in compared(name, panel, study):
             assert figure.beside is not None, "compared looks at it"

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pfl_lightning.report import save_figure
 from pfl_lightning.report.client_table import Floats
+from pfl_lightning.report.style import PRINT
 from pfl_lightning.theory import equal_stages_ratio
 from reproduction.srpfl.linear import LAST, N0, PARTICIPANTS, ROUNDS, Distances
 
@@ -17,32 +20,46 @@ def draw(
     distances: Distances, floors: Mapping[float, Mapping[int, Floats]], ratios: Mapping[int, Floats], path: Path
 ) -> None:
     """Draw contraction, noise floors and time ratios side by side: means over the seeds, with what they spread."""
-    figure = Figure(figsize=(13, 4), layout="constrained")
-    shrinking, floor, ratio = figure.subplots(1, 3)
-    for n, runs in distances.items():
-        (line,) = shrinking.semilogy(runs.mean(0), label=f"n = {n}")
-        shrinking.fill_between(range(runs.shape[1]), runs.min(0), runs.max(0), color=line.get_color(), alpha=0.15)
-    describe(shrinking, "contraction without noise", "communication rounds", "principal-angle distance")
-    for noise, by_size in floors.items():
-        color = bars(floor, by_size, "o", f"noise {noise}")
-        line = 0.44 * noise / np.sqrt(list(by_size))
-        floor.plot(list(by_size), line, ":", color=color, label=f"{0.44 * noise:.2g} / √n")
-    floor.set_yscale("log")
-    per_doubling(floor, PARTICIPANTS)
-    describe(floor, "noise floor", "participants n", f"mean distance, rounds {ROUNDS - LAST + 1} to {ROUNDS}")
-    exact = [N0, *ratios]
-    bars(ratio, ratios, "o-", "to the same distance, simulated")
-    ratio.plot(exact, [equal_stages_ratio(N0, pool) for pool in exact], "s--", label="equal stages, closed form")
-    per_doubling(ratio, exact)
-    ratio.set_ylim(bottom=0)
-    describe(ratio, "time of SRPFL / time of FedRep", "clients N", "ratio of expected seconds")
+    with rc_context(PRINT):
+        figure = Figure(figsize=(13, 4), layout="constrained")
+        shrinking, floor, ratio = figure.subplots(1, 3)
+        for n, runs in distances.items():
+            (line,) = shrinking.semilogy(runs.mean(0), label=f"n = {n}")
+            shrinking.fill_between(range(runs.shape[1]), runs.min(0), runs.max(0), color=line.get_color(), alpha=0.15)
+        describe(
+            shrinking, "contraction without noise; bands: all seeds", "communication rounds", "principal-angle distance"
+        )
+        for noise, by_size in floors.items():
+            color = bars(floor, by_size, "o", f"noise {noise}")
+            line = 0.44 * noise / np.sqrt(list(by_size))
+            floor.plot(list(by_size), line, ":", color=color, label=f"{0.44 * noise:.2g} / √n")
+        floor.set_yscale("log")
+        per_doubling(floor, PARTICIPANTS)
+        describe(
+            floor,
+            "noise floor; bars: std over seeds",
+            "participants n",
+            f"mean distance, rounds {ROUNDS - LAST + 1} to {ROUNDS}",
+        )
+        exact = [N0, *ratios]
+        bars(ratio, ratios, "o-", "to the same distance, simulated")
+        ratio.plot(exact, [equal_stages_ratio(N0, pool) for pool in exact], "s--", label="equal stages, closed form")
+        per_doubling(ratio, exact)
+        ratio.set_ylim(bottom=0)
+        describe(
+            ratio,
+            "time of SRPFL / time of FedRep; bars: std over seeds",
+            "clients N",
+            "ratio of expected seconds",
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path, dpi=120)
 
 
 def bars(axes: Axes, values: Mapping[int, Floats], style: str, label: str) -> Any:
-    """Draw means over the seeds with their standard deviations; returns the colour."""
-    means, spreads = ([float(of(found)) for found in values.values()] for of in (np.mean, np.std))
+    """Draw means over the seeds with their sample standard deviations; returns the colour."""
+    means = [found.mean() for found in values.values()]
+    spreads = [found.std(ddof=1) if len(found) > 1 else 0 for found in values.values()]
     return axes.errorbar(list(values), means, spreads, fmt=style, label=label)[0].get_color()
 
 
@@ -53,7 +70,6 @@ def per_doubling(axes: Axes, values: Sequence[int]) -> None:
 
 
 def describe(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title, names of the axes, grid and legend."""
+    """Title, names of the axes and legend."""
     axes.set(title=title, xlabel=x, ylabel=y)
-    axes.grid(alpha=0.3)
     axes.legend()

@@ -181,7 +181,7 @@ def test_large_correlations_have_to_ruin_the_global_model(made_up, place):
 def test_every_client_needs_half_of_an_equal_share(sizes, expected, monkeypatch, place):
     counts = {"train": np.array([[size, 0] for size in sizes]), "test": np.ones((2, 2))}
     monkeypatch.setattr(shares, "split_data", lambda options: SimpleNamespace(class_counts=lambda: counts))
-    monkeypatch.setattr(shares, "partition_figure", lambda *args: SimpleNamespace(savefig=lambda path: None))
+    monkeypatch.setattr(shares, "partition_figure", lambda *args: SimpleNamespace(savefig=lambda path, **options: None))
     assert passed(shares.fig5_claims(place)) == [expected]
 
 

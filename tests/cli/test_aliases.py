@@ -1,0 +1,72 @@
+import pytest
+
+from pfl_lightning.cli import main, sweep
+from pfl_lightning.cli.aliases import ALIASES, INSTEAD, true_options
+from pfl_lightning.cli.planning import Settings
+from pfl_lightning.cli.quiet import settings_from
+
+WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["pfl"])
+
+
+def refuse(line):
+    raise ValueError(line)
+
+
+def test_short_names_set_the_options_that_they_stand_for():
+    settings = Settings([*WORDS, "--dataset", "Digits", "--batch_size", "4"], run=False).plain()
+    assert settings["model"]["class_path"] == "pfl_lightning.methods.FedRep"
+    model, data = settings["model"]["init_args"], settings["data"]["init_args"]
+    assert (model["lr"], model["epochs"], model["batch_size"]) == (0.3, 2, 4)
+    assert (settings["trainer"]["max_steps"], data["num_clients"]) == (7, 8)
+    assert settings["seed_everything"] == 5
+
+
+def test_a_program_may_use_them_too():
+    assert settings_from(["--rounds", "7"])["trainer"]["max_steps"] == 7
+
+
+def test_values_and_true_options_stay_what_they_are():
+    words = ["fit", "lr", "--model.lr", "--", "--model.pretrained=--lr"]
+    assert list(true_options(words, refuse)) == words
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_others_call_an_option_is_pointed_to(name):
+    with pytest.raises(ValueError, match=f"no such option: --{name}; write "):
+        list(true_options([f"--{name}=1"], refuse))
+
+
+def test_no_name_both_works_and_is_refused():
+    assert not ALIASES.keys() & INSTEAD.keys()
+
+
+@pytest.mark.parametrize("words", [["fit"], ["sweep", "--seeds", "1", "--methods", "methods/fedrep", "--"]])
+def test_a_name_that_is_pointed_to_ends_with_code_2(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--device", "cuda"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "pfl: error: no such option: --device; write --trainer.accelerator cpu, gpu or auto\n"
+    )
+
+
+def test_a_sweep_takes_short_names_for_what_varies_and_what_it_passes_on(monkeypatch):
+    planned = []
+    monkeypatch.setattr(sweep.Sweep, "execute_all", lambda self, runs: planned.extend(runs) or [None])
+    with pytest.raises(SystemExit):
+        main(["sweep", "--seeds=1", "--methods=methods/fedrep", "--vary=lr=0.1,0.3", "--", "--rounds", "3"])
+    assert [run.settings["model"]["init_args"]["lr"] for run in planned] == [0.1, 0.3]
+    assert {run.settings["trainer"]["max_steps"] for run in planned} == {3}
+    assert [run.folder.parent.name for run in planned] == ["fedrep,lr=0.1", "fedrep,lr=0.3"]
+
+
+def test_the_seed_of_a_sweep_is_its_own(capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "--seeds=1", "--methods=methods/fedrep", "--", "--seed", "3"])
+    assert "--seed_everything is not possible, the sweep sets it" in capsys.readouterr().err

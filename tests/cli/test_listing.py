@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+
+from pfl_lightning.cli import main
+from pfl_lightning.cli.callbacks import OPTIONS
+from pfl_lightning.cli.classes import KINDS, Found, ours
+from pfl_lightning.cli.config_files import configs
+from pfl_lightning.cli.listing import LISTED, table
+from pfl_lightning.cli.parser import CHOICES
+
+PARSERS = {  # what the parser of settings calls each kind
+    "methods": "model",
+    "data": "data",
+    "networks": "network",
+    "partitions": "partition",
+    "sizes": "sizes",
+    "speeds": "speeds",
+    "topologies": "topology",
+    "sums": "sums",
+}
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def listed(kind: str, capsys) -> dict[str, str]:
+    main(["list", kind])
+    rows = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    return {name: line for name, line in rows}
+
+
+@pytest.mark.parametrize(("kind", "key"), PARSERS.items())
+def test_the_source_tells_the_same_classes_as_the_imported_packages(kind, key):
+    assert {found.name for found in ours(KINDS[kind])} == CHOICES[key].keys()
+
+
+def test_callbacks_are_those_that_a_run_may_have_or_not():
+    everywhere = {callback.__name__ for callback in OPTIONS}
+    assert {found.name for found in ours(KINDS["callbacks"])} == {
+        name for name in CHOICES["callbacks"].keys() - everywhere if name not in ("EvaluationTable", "RoundProgressBar")
+    }
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_every_kind_is_listed_with_a_line_of_each(kind, capsys):
+    rows = listed(kind, capsys)
+    assert rows
+    assert all(rows.values())
+
+
+def test_a_line_is_the_first_of_the_docstring(capsys):
+    assert listed("methods", capsys)["FedRep"] == CHOICES["model"]["FedRep"].__doc__.splitlines()[0]
+
+
+def test_settings_files_are_listed_by_the_names_that_find_them(capsys):
+    assert listed("configs", capsys).keys() == configs().keys()
+
+
+def test_classes_of_the_working_folder_are_read_and_not_run(capsys):
+    Path("mine.py").write_text(
+        '''
+from pfl_lightning import methods
+open("was_run", "w")
+class Base(methods.FedRep):
+    "A base."
+class Mine(Base):
+    """Mine.
+
+    More.
+    """
+class FedProx(methods.FedProx):
+    "One with a name of the package."
+class _Hidden(Base): ...
+class Other: ...
+'''
+    )
+    Path("broken.py").write_text("def f(:\n")
+    main(["list", "methods"])
+    said = capsys.readouterr()
+    rows = [line.split(maxsplit=2) for line in said.out.splitlines() if "." in line.split()[0]]
+    assert rows == [
+        ["mine.Base", "[mine.py]", "A base."],
+        ["mine.Mine", "[mine.py]", "Mine."],
+        ["mine.FedProx", "[mine.py]", "One with a name of the package."],
+    ]
+    assert said.err.startswith("pfl: note: broken.py: not read (")
+    assert not Path("was_run").exists()
+
+
+def test_a_class_that_leaves_a_function_to_its_subclasses_is_not_listed(capsys):
+    Path("mine.py").write_text(
+        "from pfl_lightning.data import Partition\nclass Half(Partition): ...\n"
+        "class Whole(Half):\n    'All.'\n    def split(self): ...\n"
+    )
+    assert [name for name in listed("partitions", capsys) if "." in name] == ["mine.Whole"]
+
+
+def test_lines_are_cut_to_the_terminal():
+    assert table([Found("A", "x" * 100), Found("Long", "y")], 20) == [f"A     {'x' * 13}…", "Long  y"]
+    assert table([Found("A", "x" * 100)], None) == [f"A  {'x' * 100}"]
+
+
+def test_an_unknown_kind_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["list", "method"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("pfl: error: list: method is not possible; allowed: one of methods, data")

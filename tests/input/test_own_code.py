@@ -1,0 +1,165 @@
+"""Errors in a user's own file are shown as such, in one line; a class that is none for its place says what it is."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pfl_lightning.cli import main
+from pfl_lightning.cli.own_code import blame
+
+HEAD = "from pfl_lightning.methods import FedAvg\n\n"
+METHOD = "class Mine(FedAvg):\n    '''Mine.'''\n\n"
+FUNCTION = "def function():\n    pass\n\n\nNUMBER = 3\n"
+FILES = {
+    "lacks": f"{HEAD}import nonexistent\n\n{METHOD}",
+    "typo": f"{HEAD}{METHOD}    def local(self, cohort, received, key)\n        return 1\n",
+    "divides": f"{HEAD}RATE = 1 / 0\n\n{METHOD}",
+    "outer": "from lacks import Mine\n",
+    "attribute": f"{HEAD}FedAvg.absent\n",
+    "renamed": "from pfl_lightning.methods import FedAverage\n",
+    "init": f"{HEAD}{METHOD}    def __init__(self, **options):\n        raise KeyError('rate')\n",
+    "trains": f"{HEAD}{METHOD}    def local(self, cohort, received, key):\n        raise RuntimeError('no luck')\n",
+    "library": f"{HEAD}import torch\n\n{METHOD}    def local(self, *_):\n        torch.ones(2) @ torch.ones(3)\n",
+    "good": f"{HEAD}from torch import nn\n\n{METHOD}\nclass Net(nn.Module):\n    pass\n\n\n{FUNCTION}",
+    "below/deep": f"{HEAD}{METHOD}",
+    "not-a-name/far": f"{HEAD}{METHOD}",
+}
+LACKS = "lacks.py, line 3: No module named 'nonexistent'"
+TYPO = "typo.py, line 6: invalid syntax: expected ':'"
+DIVIDES = "divides.py, line 3: ZeroDivisionError: division by zero"
+MORE = " (PFL_DEBUG=1 shows the traceback)"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_with_the_files(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = {*sys.modules}
+    yield
+    for name in {*sys.modules} - known:  # files of other tests have the same names
+        if name.partition(".")[0] in {each.partition("/")[0] for each in FILES}:
+            del sys.modules[name]
+
+
+def refused(capsys, *words):
+    """Exit code and only line of a run that ends with an error."""
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", "--trainer.max_steps=1", "--trainer.enable_progress_bar=false", "--data.num_clients=4", *words])
+    (line,) = capsys.readouterr().err.splitlines()
+    return ended.value.code, line.removeprefix("pfl: error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model=lacks.Mine", LACKS),
+        ("--model=typo.Mine", TYPO),
+        ("--model=divides.Mine", DIVIDES),
+        ("--model=outer.Mine", LACKS),
+        (
+            "--model=attribute.Mine",
+            "attribute.py, line 3: AttributeError: type object 'FedAvg' has no attribute 'absent'",
+        ),
+        ("--model=renamed.Mine", "renamed.py, line 1: cannot import name 'FedAverage' from 'pfl_lightning.methods'"),
+        ("--data=lacks.Mine", LACKS),
+        ("--data=typo.Mine", TYPO),
+        ("--data.partition=typo.Mine", TYPO),
+        ("--data.speeds=divides.Mine", DIVIDES),
+        ("--model.network=lacks.Mine", LACKS),
+        ("--model.network=typo.Mine", TYPO),
+        ("--model.loss=divides.Mine", DIVIDES),
+        ("--model.server_optimizer=lacks.Mine", LACKS),
+        ("--trainer.callbacks+=typo.Mine", TYPO),
+        ("--trainer.logger=divides.Mine", DIVIDES),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_the_line(words, line, capsys):
+    code, found = refused(capsys, words)
+    assert code == 2
+    assert found.startswith(line)
+    assert found.endswith(MORE)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("model: {class_path: lacks.Mine}", LACKS),
+        ("model: {class_path: typo.Mine}", TYPO),
+        ("trainer: {callbacks: [{class_path: divides.Mine, init_args: {a: 1}}]}", DIVIDES),
+        ("data: {class_path: Digits, init_args: {partition: {class_path: divides.Mine}}}", DIVIDES),
+    ],
+)
+def test_so_is_one_that_a_settings_file_names(text, line, capsys):
+    Path("mine.yaml").write_text(text)
+    code, found = refused(capsys, "--config=mine.yaml")
+    assert (code, found) == (2, f"{line}{MORE} (in mine.yaml)")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model=init.Mine", "init.py, line 7, in __init__: KeyError: 'rate'"),
+        ("--model=trains.Mine", "trains.py, line 7, in local: RuntimeError: no luck"),
+        ("--model=library.Mine", "library.py, line 9, in local: RuntimeError: "),
+    ],
+)
+def test_an_error_of_a_users_class_names_its_line(words, line, capsys):
+    code, found = refused(capsys, words)
+    assert code == 1
+    assert found.startswith(line)
+    assert found.endswith(MORE)
+
+
+@pytest.mark.parametrize(("words", "kind"), [("lacks", ImportError), ("typo", SyntaxError), ("trains", RuntimeError)])
+def test_the_traceback_is_there_on_request(words, kind, monkeypatch):
+    monkeypatch.setenv("PFL_DEBUG", "1")
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (the parser may wrap it)
+        main(["fit", f"--model={words}.Mine", "--trainer.max_steps=1", "--trainer.enable_progress_bar=false"])
+    error = raised.value
+    while not isinstance(error, kind):
+        error = error.__cause__
+    assert f"{words}.py" in blame(error)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model=good.Net", "good.Net is not possible: it is a network, not a method (--model.network good.Net)"),
+        ("--model=good.function", "good.function is not possible: it is a function, not a method"),
+        ("--model=good.NUMBER", "good.NUMBER is not possible: it is an object of class int, not a method"),
+        ("--model=good.Nein", "no such class: good.Nein; good has Mine"),
+        ("--model=good", "good is not possible: write --model good.CLASS; it has Mine, Net"),
+        ("--model=good.py", "good.py is not possible: write --model good.CLASS; it has Mine, Net"),
+        ("--model=good.py:Mine", "good.py:Mine is not possible: write --model good.Mine"),
+        ("--model=below/deep.py", "below/deep.py is not possible: write --model below.deep.Mine"),
+        ("--model=below/deep.Mine", "below/deep.Mine is not possible: write --model below.deep.Mine"),
+        ("--model=deep.Mine", "deep.Mine is not possible: write --model below.deep.Mine"),
+        (
+            "--model=not-a-name/far.py",
+            "not-a-name/far.py is not possible: write PYTHONPATH='not-a-name' pfl ... --model far.Mine",
+        ),
+        ("--model=absent.py", "absent.py is not possible: there is no file 'absent.py'"),
+        ("--model=absent.Mine", "no such class: absent.Mine; there is no module absent, here or installed"),
+        ("--model=Net", "no such class: Net; did you mean good.Net?"),
+        ("--data=good.Mine", "good.Mine is not possible: it is a method, not a data set (--model good.Mine)"),
+        ("--trainer.callbacks+=good.Net", "good.Net is not possible: it is a network, not a callback (--model.network"),
+    ],
+)
+def test_what_is_no_class_for_its_place_says_what_it_is_or_how_to_write_it(words, line, capsys):
+    code, found = refused(capsys, words)
+    assert code == 2
+    key = words.removeprefix("--").partition("=")[0].removesuffix("+")
+    assert found.startswith(f"{key}: {line}")
+    assert "; allowed: " in found
+
+
+def test_a_program_beside_the_run_is_not_run_because_an_option_has_its_name(capsys):
+    Path("mnist.py").write_text("open('called', 'w').close()\n")
+    assert refused(capsys, "--data=mnist")[0] == 2
+    assert not Path("called").exists()
