@@ -19,11 +19,17 @@ COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
 
 class RunSummary(pl.Callback):
-    """Prints the final scores, the backends used, the density of sparse models, the simulated time and the run folder.
+    """Prints the final scores, the density of sparse models, the simulated time and the run folder.
 
     The 10th, 50th and 90th percentile come from ``PercentileErrors``; columns of percentiles that it does not log are
     empty.
+
+    Args:
+        verbose: Whether it says how each layer was trained, too.
     """
+
+    def __init__(self, verbose: bool = False) -> None:
+        self.verbose = verbose
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores after the last round."""
@@ -36,7 +42,7 @@ class RunSummary(pl.Callback):
         if why := early_stop(trainer):
             rounds = f"round {trainer.global_step} of {trainer.max_steps}"
             console.print(f"Stopped early:  after {rounds}: {why}", soft_wrap=True)
-        for layers, choice in method.engine.choices.items():
+        for layers, choice in method.engine.choices.items() if self.verbose else ():
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         if processes.count() > 1:
             rows, size = len(method.clients.rows.ids()), method.clients.nbytes / 1e6

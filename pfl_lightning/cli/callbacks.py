@@ -26,11 +26,10 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, named_callbacks
 
 BESIDE = (EvaluateStartAndEnd, PartitionFigure, TopologyFigure, ClientHistograms, ClientScatter)  # in every run
-SPEAKING = (CostNote, RunSummary)  # in every run that is not quiet
 OPTIONS: dict[type[pl.Callback], str] = {  # callbacks of every run, and where their options are
     RoundCheckpoint: "its options below checkpoint",
     PercentileErrors: "its options below percentile_errors",
-    **dict.fromkeys((*BESIDE, *SPEAKING, MetricsTable, Monitors, RunFolder), "other callbacks"),
+    **dict.fromkeys((*BESIDE, CostNote, RunSummary, MetricsTable, Monitors, RunFolder), "other callbacks"),
 }
 INSTEAD: dict[type[pl.Callback], tuple[str, str]] = {  # why a callback cannot work with rounds, and what does
     theirs.BaseFinetuning: ("the method says what clients train", "such a method, e.g. --model FedBABU"),

@@ -16,10 +16,12 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 import pfl_lightning
 from pfl_lightning import processes
 from pfl_lightning.callbacks import (
+    CostNote,
     EvaluationTable,
     MetricsTable,
     PercentileErrors,
     RoundCheckpoint,
+    RunSummary,
 )
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
@@ -27,7 +29,7 @@ from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, new_folder
 from pfl_lightning.cli.aliases import true_options
-from pfl_lightning.cli.callbacks import BESIDE, SPEAKING, idle_hooks, refuse_stopped
+from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.crew import HERE, Crew, OrderlyEnd, agree, is_alone
@@ -66,6 +68,7 @@ class PflCLI(LightningCLI):
     added: Sequence[pl.Callback] = ()  # callbacks that no settings name
     parser_kind: type[PflParser] = PflParser
     speaks = True  # whether it says what it does, and what came of it
+    verbose = False  # whether it says how, too
 
     def __init__(self, args: list[str] | None = None, run: bool = True, crew: Crew | None = None) -> None:
         self.crew = crew
@@ -124,6 +127,7 @@ class PflCLI(LightningCLI):
         """The data set's seed follows ``seed_everything``; FedAvg on the embedded digits needs no option at all."""
         parser.link_arguments("seed_everything", "data.init_args.seed", compute_fn=one_seed)
         parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
+        parser.add_argument("-v", "--verbose", action="store_true", help="Say at the end how each layer was trained.")
         parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
         parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
 
@@ -136,9 +140,15 @@ class PflCLI(LightningCLI):
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
             )
         super().parse_arguments(parser, self._with_run(words) if names_run(words) else words)
-        given = self.config.get(self.config.get("subcommand") or "", self.config)
+        given = self.given
+        self.verbose = given.pop("verbose")  # no setting of the run
         for file in filter(None, given.get("config") or ()):  # null for settings that are in no file
             check_file_seed(str(file), given.seed_everything)
+
+    @property
+    def given(self) -> Namespace:
+        """The parsed settings, of the subcommand if there is one."""
+        return cast(Namespace, self.config.get(self.config.get("subcommand") or "", self.config))
 
     def _with_run(self, words: list[str]) -> list[str]:
         """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""
@@ -253,7 +263,8 @@ class PflCLI(LightningCLI):
         if self.subcommand != "fit" and self.resume:
             callbacks += [EvaluationTable(self.resume.run), OrderlyEnd()]
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
-        callbacks += [*self.added, *(kind() for kind in (*BESIDE, *(SPEAKING if self.speaks else ())))]
+        callbacks += [*self.added, *(kind() for kind in BESIDE)]
+        callbacks += [CostNote(), RunSummary(self.verbose)] if self.speaks else []
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**kwargs)

@@ -17,12 +17,12 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
 from pfl_lightning.server import Sums, Topology
-from pfl_lightning.strict import StrictParser, is_class, makes_network
+from pfl_lightning.strict import StrictParser, makes_network
 from pfl_lightning.system import Speeds
 
 
 def _is_choice(member: object, base: type) -> bool:
-    return is_class(member) and issubclass(member, base) and member is not base and not isabstract(member)
+    return isinstance(member, type) and issubclass(member, base) and member is not base and not isabstract(member)
 
 
 CHOICES: dict[str, dict[str, type]] = {
@@ -51,13 +51,16 @@ class PflParser(StrictParser, LightningArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
-        """Parse arguments: a settings file may be a name of the package's, and a user's own file may fail on import."""
+        """Parse arguments; a settings file may be given by its name in the package.
+
+        A file of the user's own that fails when it is imported is an error in them.
+        """
         try:
-            words = list(with_config_files(sys.argv[1:] if args is None else args))
+            return super().parse_args(
+                list(with_config_files(sys.argv[1:] if args is None else args)), *others, **kwargs
+            )
         except PflError as error:
             self.error(str(error), error)
-        try:
-            return super().parse_args(words, *others, **kwargs)
         except Exception as error:  # whatever such a file raises
             if debugging() or not (place := blame(error)):
                 raise

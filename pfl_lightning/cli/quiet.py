@@ -76,6 +76,7 @@ class Session(PflCLI):
         """Parse words, or settings as they are."""
         if isinstance(args, Mapping):
             self.config = parser.parse_object(args)
+            self.given.pop("verbose")
         else:
             super().parse_arguments(parser, args)
 

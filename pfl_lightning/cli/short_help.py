@@ -36,6 +36,7 @@ GROUPS = {
         Option("ckpt_path", "last", "resume the newest run of this method and data set, or a run folder or checkpoint"),
         Option("seed_everything", "N", "seed of everything but the split into clients and their speeds", "1"),
         Option("print_config", "", "print all settings, and do nothing"),
+        Option("verbose", "", "say at the end how each layer was trained (-v)"),
     ],
     "method (pfl list methods)": [
         Option("model", "NAME", "the method", "FedAvg"),
@@ -81,7 +82,14 @@ GROUPS = {
         Option("percentile_errors.percentiles", "[N,...]", "percentiles of the clients' scores that are logged"),
     ],
 }
-TRAINS = {"ckpt_path", "trainer.max_steps", "trainer.val_check_interval", "trainer.fast_dev_run", "trainer.logger"}
+TRAINS = {
+    "ckpt_path",
+    "verbose",
+    "trainer.max_steps",
+    "trainer.val_check_interval",
+    "trainer.fast_dev_run",
+    "trainer.logger",
+}
 EXAMPLES = {
     "fit": "pfl fit --model FedRep --data Digits --rounds 30 --clients 50\n"
     "  pfl fit --model FedRep --trainer.callbacks+ StageDoubling --rounds 50",

