@@ -1,13 +1,13 @@
-# The command pfl in an image, with the folder /work for data and runs.
+# The command pfl in an image, with the folder /experiments for data and runs.
 #   docker build --tag pfl .                                  CUDA: the torch that pip finds brings its libraries
 #   docker build --tag pfl --build-arg BASE=pytorch/pytorch . CUDA: the torch of an image is kept
 #   docker build --tag pfl --build-arg TORCH_INDEX=URL .      CPU: URL is the index that pytorch.org shows for it
-#   docker run --rm --volume "$PWD:/work" --user "$(id -u):$(id -g)" pfl fit --config quickstart      (CUDA: --gpus all)
+#   docker run --rm --volume "$PWD:/experiments" --user "$(id -u):$(id -g)" pfl fit --config quickstart      (CUDA: --gpus all)
 ARG BASE=python:3.12-slim
 FROM ${BASE}
 
 # users of any id may run it: matplotlib and torch keep their caches in HOME
-RUN useradd --create-home pfl && install --directory --owner pfl /work && chmod 1777 /home/pfl /work
+RUN useradd --create-home pfl && install --directory --owner pfl /experiments && chmod 1777 /home/pfl /experiments
 ENV HOME=/home/pfl USER=pfl PATH=/opt/pfl/bin:$PATH
 RUN python3 -m venv --system-site-packages /opt/pfl
 
@@ -25,6 +25,6 @@ COPY . .
 RUN pip install --no-cache-dir --no-deps .
 
 USER pfl
-WORKDIR /work
+WORKDIR /experiments
 ENTRYPOINT ["pfl"]
 CMD ["--help"]

@@ -17,7 +17,7 @@ PAPERS_NAMES = {
     "PFedMe": "pFedMe",
     "PerFedAvg": "Per-FedAvg",
 }
-DOUBLED_NAMES = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP"}
+DOUBLED_NAMES = {"FedRep": "FedRep-SRPFL", "LGFedAvg": "LG-SRPFL", "FedAvg": "FLANP", "LinearFedRep": "LinearSRPFL"}
 
 
 def class_name(class_path: str) -> str:

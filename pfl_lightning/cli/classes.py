@@ -46,6 +46,7 @@ KINDS = {
             "RoundCheckpoint",
             "RoundProgressBar",
             "RunSummary",
+            "ScoreCharts",
             "TopologyFigure",
         ),
     ),

@@ -21,7 +21,7 @@ data sets and so on. To have it in every new shell, once:
   bash: echo 'eval "$(pfl completion bash)"' >> ~/.bashrc
   zsh:  pfl completion zsh > DIR/_pfl, with a folder DIR of $fpath"""
 OPTIONS = {  # of the commands that have parsers of their own
-    "compare": ("out", "communication_times", "targets", "models"),
+    "compare": ("out", "communication_times", "targets", "models", "format"),
     "export": ("client", "model", "root"),
     "sweep": ("config", "seeds", "methods", "vary", "search", "trials", "passed", "out", "jobs"),
 }

@@ -101,7 +101,7 @@ def _misspelt(path: str, key: str) -> str:
         homes = (file.stem for file in sorted(Path().glob("*.py")) if path in _written(file))
         return next((f"no such class: {path}; did you mean {home}.{path}?" for home in homes), "")
     if isinstance(module := imported(folder), ModuleType):
-        return f"no such class: {path}; {folder} has {', '.join(_classes(module, key)) or 'no class'}"
+        return f"no such class: {path}; {folder} has {', '.join(_classes(module, key)) or 'none of that name'}"
     others = sorted(Path().glob(f"*/{folder.rpartition('.')[2]}.py"))
     if others:
         return _by_import_path(path, others[0], name, key)

@@ -55,8 +55,8 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
 
 def is_expected(error: BaseException) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
-    if isinstance(error, KeyboardInterrupt):
-        return True
+    if not isinstance(error, Exception):
+        return isinstance(error, KeyboardInterrupt)
     is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_exhausted(error))
     return not debugging() and (not is_ours or bool(blame(error)))
 

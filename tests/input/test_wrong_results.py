@@ -120,7 +120,10 @@ def test_a_missing_library_is_named(monkeypatch, capsys):
         (lambda: Experiment(type("Mine", (FedAvg,), {"__qualname__": "f.<locals>.C"})(), Digits()), "Mine: cl"),
         (lambda: Experiment(FedAvg(), Digits(seed=2)), "data.seed: not possible here"),
         (lambda: Experiment(FedAvg(), Digits(), folder="empty").fit(resume=True), "ckpt_path: last, but no run"),
-        (lambda: Experiment.from_settings("nowhere.yaml"), "config: File does not exist"),
+        (
+            lambda: Experiment.from_settings("nowhere.yaml"),
+            "config: nowhere.yaml is not possible; allowed: a file that exists, or a name",
+        ),
         (lambda: Run("nowhere").test(), "ckpt_path: no such file: 'nowhere'; allowed: a run folder"),
         (lambda: Run(RUN).test("best"), f"ckpt_path: no such file: '{RUN}/checkpoints/best.ckpt'"),
         (lambda: Run(RUN).test(num_clients=3), "data.num_clients: 4 in the checkpoint, 3 now; keep the old value"),
@@ -142,5 +145,5 @@ def test_what_python_cannot_do(wrong, line):
 def test_an_error_in_the_settings_of_a_run_names_it(capsys):
     changed(model={"class_path": "elsewhere.Mine", "init_args": {}})
     line = refusal(capsys, "test", RUN)
-    assert line.startswith("model: Mine: No module named 'elsewhere'")
+    assert line.startswith("model: no such class: elsewhere.Mine; there is no module elsewhere")
     assert RUN in line

@@ -222,7 +222,7 @@ def test_unequal_clients_give_finite_results_for_everyone(make, ragged_data, fit
     trainer = fit(method, ragged_data(num_clients=7), 2)
     assert all(torch.isfinite(tensor).all() for tensor in tensors(method).values())
     accuracies = [value for name, value in trainer.callback_metrics.items() if "accuracy" in name]
-    assert len(accuracies) == 8 * len(method.judged_models)
+    assert len(accuracies) == 8 * len(method.judged_models) + 2, "and the headlines of val and test"
     assert torch.isfinite(torch.stack(accuracies)).all()
 
 
@@ -312,7 +312,10 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
         (scores,) = trainer.test(method, data, verbose=False)
         assert distance(before, tensors(method)) == 0, "the run is as it was"
         assert method.metrics["test/refitted"].samples.shape == (4,)
-        assert {key.split("/")[1] for key in scores if key.startswith("test/")} == set(method.evaluated_models)
+        assert {key.split("/")[1] for key in scores if key.startswith("test/")} == {
+            "accuracy",
+            *method.evaluated_models,
+        }
         assert all(map(math.isfinite, scores.values()))
         common = torch.cat([body[name].flatten() for name in seen["body"].names])
         assert torch.equal(seen["body"].stack, common.expand(4, -1))

@@ -279,7 +279,8 @@ def command(tmp_path, monkeypatch):
 
     def run(name: str, *options: str, folder: str = "runs") -> list[dict[str, str]]:
         main(["fit", f"--config={CONFIGS}/{name}.yaml", "--trainer.enable_progress_bar=false", *options])
-        with Path(folder, "LinearFedRep-LinearRepresentation/version_0/metrics.csv").open(newline="") as file:
+        (table,) = Path(folder).glob("*-LinearRepresentation/version_0/metrics.csv")
+        with table.open(newline="") as file:
             return list(csv.DictReader(file))
 
     return run

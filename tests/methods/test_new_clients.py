@@ -117,7 +117,7 @@ def test_a_test_of_new_clients_leaves_the_method_as_it_was(ragged_data, fit):
     usual, new = scores(), scores(new_clients=3)
     assert scores(new_clients=3) == new
     assert scores() == usual
-    assert {name.split("/")[1] for name in usual if name.startswith("test")} == {"personal", "global"}
+    assert {name.split("/")[1] for name in usual if name.startswith("test")} == {"accuracy", "personal", "global"}
 
 
 def test_a_network_without_a_body_is_refused(ragged_data):

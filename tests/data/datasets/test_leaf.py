@@ -135,6 +135,6 @@ def test_progress_is_shown_on_a_terminal_only(root, monkeypatch):
     for terminal in (True, False):
         output = io.StringIO()
         console = Console(file=output, force_terminal=terminal)
-        monkeypatch.setattr(progress, "Console", lambda stderr, console=console: console)
+        monkeypatch.setattr(progress, "CONSOLE", console)
         assert len(list(read_leaf(root / "data/train"))) == 3
         assert ("reading" in output.getvalue()) == terminal
