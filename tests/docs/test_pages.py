@@ -43,7 +43,8 @@ def shortened(words: list[str]) -> list[str]:
         return words
     if "DIR" in words:
         return [*words, "--print_config"]
-    return words if {FEW[0], "--model.help"} & {*words} else [*words, *FEW]
+    is_short = {FEW[0], "--rounds"} & {*words} or any("help" in word for word in words)
+    return words if is_short else [*words, *FEW]
 
 
 def run(words: list[str]) -> None:
