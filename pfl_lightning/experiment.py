@@ -173,7 +173,7 @@ class Run:
 
         Args:
             client: The client's id.
-            model: Name of the model, such as ``stored`` or ``refitted``. Default: one that needs no training.
+            model: Name of the model, such as ``stored`` or ``finetuned``. Default: one that needs no training.
             checkpoint: The ``last`` round, or the ``best`` one.
             data: Options of the data set that may change, such as ``root``.
 

@@ -49,11 +49,11 @@ QUANTITIES = {quantity.name: quantity for quantity in (ACCURACY, LOSS)}
 
 
 def headline(split: str, quantity: Quantity) -> str:
-    """Name of the one logged value that all methods have: the mean score of the first model that they are judged by.
+    """Name of the one logged value that all methods have: the mean score of the first model that they are evaluated by.
 
     Args:
         split: One of ``HEADLINED``.
-        quantity: What clients are judged by.
+        quantity: What clients are evaluated by.
 
     Example:
         >>> headline("test", ACCURACY)

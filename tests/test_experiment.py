@@ -25,7 +25,7 @@ from pfl_lightning.data import Arrays, Digits, Dirichlet
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep
 from pfl_lightning.models import MLP
-from pfl_lightning.server import PrivateSums
+from pfl_lightning.server import DPAggregator
 from pfl_lightning.system import Participation
 
 WORDS = [
@@ -132,7 +132,7 @@ def test_a_run_is_evaluated_again_and_gives_its_models():
     data = Digits(num_clients=5, partition=Dirichlet(0.5), seed=3)
     data.setup()
     ((inputs, targets),) = data.client_dataloader(4, "test", batch_size=999)
-    for model in ("stored", "refitted"):
+    for model in ("stored", "finetuned"):
         hits = (run.client(4, model)(inputs).argmax(1) == targets).sum()
         assert int(hits) == told.query("client == 4 and model == @model")["correct"].item()
     loaded = load_method(run.folder / "checkpoints/last.ckpt").client(4)
@@ -149,7 +149,7 @@ def test_what_a_file_cannot_hold_is_used_as_it_is():
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     assert config["model"]["init_args"]["network"] == "<function of a program>"
     assert len(run.test()) == 4 * 2
-    assert run.client(1, "refitted")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+    assert run.client(1, "finetuned")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
     again = Run(run.folder, method=FedRep(network=network))
     assert again.test()["loss"].tolist() == run.test()["loss"].tolist()
     experiment.settings["trainer"]["max_steps"] = 2
@@ -159,7 +159,7 @@ def test_what_a_file_cannot_hold_is_used_as_it_is():
 SAID = {
     "loss": (partial(CrossEntropyLoss, label_smoothing=0.1), "torch.nn.CrossEntropyLoss", "label_smoothing", 0.1),
     "lr_schedule": (partial(StepLR, step_size=1), "torch.optim.lr_scheduler.StepLR", "step_size", 1),
-    "sums": (PrivateSums(noise_multiplier=0.5), "pfl_lightning.server.PrivateSums", "noise_multiplier", 0.5),
+    "aggregator": (DPAggregator(noise_multiplier=0.5), "pfl_lightning.server.DPAggregator", "noise_multiplier", 0.5),
 }
 
 

@@ -25,8 +25,8 @@ from jsonargparse import auto_cli
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.memory import keep_freed_memory
-from pfl_lightning.methods.bank import ClientBank
 from pfl_lightning.models import LeNet5
 
 Result = TypeVar("Result")
@@ -78,7 +78,7 @@ def bank(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Seque
 def use_of_a_bank(clients: int, cohort: int) -> tuple[float, float, float]:
     """Bytes that a process needs for a bank, seconds to lend the rows of a cohort and take them back, bytes sent."""
     network, before = LeNet5(CIFAR_LIKE, 10, channels=(6, 16), hidden=(120, 84)), _resident()
-    held = ClientBank({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
+    held = ClientStates({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
     held.stacks(held.names)
     memory, ids = _resident() - before, torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
     shares = [ids[places] for places in processes.shares(torch.ones(cohort))]

@@ -26,7 +26,7 @@ class NearRep(Method):
         super().__init__(**kwargs)
         self.proximity, self.doubt = proximity, doubt
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the head, then the body near the received one."""
         body = self.phase("body", self.epochs, penalty=Proximity(self.proximity, "anchor"))
         params, _ = self.engine.train(cohort, received, self.phase("head", self.epochs), (*key, "head"))

@@ -64,10 +64,10 @@ def tag_of(name: str) -> str:
     """The tag under which TensorBoard shows a logged value.
 
     Example:
-        >>> tag_of("test/refitted/accuracy/weighted_p90")
-        'test_percentiles/refitted/accuracy/weighted_p90'
-        >>> tag_of("test/refitted/accuracy/worst")
-        'test/refitted/accuracy/worst'
+        >>> tag_of("test/finetuned/accuracy/weighted_p90")
+        'test_percentiles/finetuned/accuracy/weighted_p90'
+        >>> tag_of("test/finetuned/accuracy/worst")
+        'test/finetuned/accuracy/worst'
         >>> tag_of("bits/total")
         'train/bits/total'
     """

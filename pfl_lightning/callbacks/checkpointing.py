@@ -80,7 +80,7 @@ class RoundCheckpoint(Checkpoint):
         """Begin with no best checkpoint, or, in a run that is resumed, with that of its folder."""
         method, data = method_of(pl_module), federated(trainer)
         check_monitor("checkpoint.monitor", self.monitor or "", method, data)
-        self.monitored = self.monitor or mean_score(method.judged_models[0], data)
+        self.monitored = self.monitor or mean_score(method.eval_models[0], data)
         self.best_score, self.best_round = -torch.inf, 0
         if trainer.ckpt_path is not None:
             self._continue_best()

@@ -12,7 +12,7 @@ class ClientHistograms(pl.Callback):
     """Shows the distribution of the clients' scores in TensorBoard's tab *Histograms*, for each evaluated model.
 
     These are the clients' test errors (losses for a regression) at each evaluation, and their losses on training
-    samples if these are evaluated (``data.judge_train``).
+    samples if these are evaluated (``data.eval_train``).
     """
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

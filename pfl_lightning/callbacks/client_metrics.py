@@ -19,8 +19,8 @@ class ClientMetrics(Recorded, pl.Callback):
     """Judges the clients by one of torchmetrics' metrics too, such as F1 or AUROC, at each evaluation.
 
     Every evaluated model gets it on every split, computed for each client on its own samples. It is logged as accuracy
-    is (``test/refitted/f1/mean``, ``std``, ``worst``, percentiles) and has a column in ``clients.csv``. Clients without
-    a value, as an AUROC of one class, are left out of these; ``test/refitted/auroc/left_out`` counts them.
+    is (``test/finetuned/f1/mean``, ``std``, ``worst``, percentiles) and has a column in ``clients.csv``. Clients
+    without a value, as an AUROC of one class, are left out of these; ``test/finetuned/auroc/left_out`` counts them.
 
     Args:
         metric: Class of the metric, such as ``torchmetrics.classification.MulticlassF1Score``. The data's number of
@@ -57,11 +57,11 @@ class ClientMetrics(Recorded, pl.Callback):
         return self.name or name_of(one)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Have the clients judged by the metric."""
+        """Have the clients evaluated by the metric."""
         method, data, name = method_of(pl_module), federated(trainer), str(self.name)
-        for split in data.judged_splits:
+        for split in data.eval_splits:
             for model in method.evaluated_models:
-                metric = ClientMetric(data.judged_clients, made_for(self.metric, data.num_classes), name)
+                metric = ClientMetric(data.eval_clients, made_for(self.metric, data.num_classes), name)
                 method.others[f"{split}/{model}/{name}"] = metric.to(method.device)
 
     on_test_epoch_start = on_validation_epoch_start

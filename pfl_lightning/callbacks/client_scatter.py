@@ -13,7 +13,7 @@ class ClientScatter(pl.Callback):
     """Shows each client's test error against its number of samples, for each evaluated model.
 
     The figure ``test/global/error_by_samples`` is drawn at the first and at the last evaluation of a run, and so is
-    ``train/global/loss_by_samples`` if training samples are evaluated (``data.judge_train``).
+    ``train/global/loss_by_samples`` if training samples are evaluated (``data.eval_train``).
     """
 
     def __init__(self) -> None:

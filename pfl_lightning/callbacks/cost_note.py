@@ -26,16 +26,16 @@ class CostNote(pl.Callback):
         data, method = federated(trainer), method_of(pl_module)
         self._tell_kept(data)
         cohort = data.make_round(method.clock.rounds).examples.to(method.device)
-        if not len(cohort):  # all uploads of the first round are lost
+        if not len(cohort):  # all uploads of the first round are dropped
             return
         training, own = method.training_cost(cohort), method.evaluation_cost().visits
         evaluation = processes.total({"samples": own.sum(), "clients": torch.tensor(len(own))})
         steps, visits = int(training.steps.sum()), int(training.visits.sum())
-        evaluated, judged = int(evaluation["samples"]), int(evaluation["clients"])
-        if steps >= STEPS or visits + evaluated >= VISITS:
+        samples, clients = int(evaluation["samples"]), int(evaluation["clients"])
+        if steps >= STEPS or visits + samples >= VISITS:
             _say(
                 f"a round trains {len(cohort):,} clients in {steps:,} steps on {visits:,} samples, an evaluation takes "
-                f"{evaluated:,} samples of {judged:,} clients (each epoch counts); "
+                f"{samples:,} samples of {clients:,} clients (each epoch counts); "
                 "data.max_samples limits those of a client"
             )
 

@@ -7,7 +7,7 @@ from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.recipes import Recorded
-from pfl_lightning.server import PrivateSums
+from pfl_lightning.server import DPAggregator
 from pfl_lightning.settings import is_doubling
 
 Unit = Literal["clients", "samples"]
@@ -54,9 +54,9 @@ class Doubling(Recorded, pl.Callback, ABC):
         names = [type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)]
         if len(names) > 1:
             raise PflError(f"callbacks: {' with '.join(names)} is not possible; allowed: one of them")
-        if isinstance(method_of(pl_module).sums, PrivateSums):
+        if isinstance(method_of(pl_module).aggregator, DPAggregator):
             raise PflError(
-                f"trainer.callbacks: {names[0]} is not possible with PrivateSums, whose budget is that of clients "
+                f"trainer.callbacks: {names[0]} is not possible with DPAggregator, whose budget is that of clients "
                 "drawn at random; allowed: no stage doubling"
             )
 

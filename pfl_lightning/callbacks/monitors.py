@@ -65,16 +65,16 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
     split, _, rest = monitor.partition("/")
     if split in ("test", "choice"):
         raise PflError(f"{key}: {monitor} would select on test data; allowed: a name starting with val/")
-    if split == "val" and split not in data.judged_splits:
+    if split == "val" and split not in data.eval_splits:
         raise PflError(f"{key}: {monitor} is not there without validation samples; allowed: data.val_fraction above 0")
     first = headline("val", quantity_of(data))
-    if split == "val" and monitor != first and rest.partition("/")[0] not in method.judged_models:
-        allowed = ", ".join([first, *(mean_score(model, data) for model in method.judged_models)])
+    if split == "val" and monitor != first and rest.partition("/")[0] not in method.eval_models:
+        allowed = ", ".join([first, *(mean_score(model, data) for model in method.eval_models)])
         raise PflError(f"{key}: {monitor} is not logged; allowed: {allowed}")
 
 
 def quantity_of(data: FederatedDataModule) -> Quantity:
-    """What clients are judged by on test and validation samples."""
+    """What clients are evaluated by on test and validation samples."""
     return LOSS if data.regression else ACCURACY
 
 

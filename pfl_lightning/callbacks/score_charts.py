@@ -46,7 +46,7 @@ def layout_for(method: Method, has_quartiles: bool) -> Layout:
         method: The method, built for its data.
         has_quartiles: Whether quartiles are logged.
     """
-    models = method.judged_models
+    models = method.eval_models
     quantity = method.metrics[f"test/{models[0]}"].quantity
     charts = [_lines(f"{headline('test', quantity)} of every method", f"^{headline('test', quantity)}$")]
     if has_quartiles:

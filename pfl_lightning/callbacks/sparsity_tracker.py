@@ -56,14 +56,14 @@ class SparsityTracker(Recorded, pl.Callback):
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Have the clients' models measured while they are evaluated; the global one needs no clients."""
         method = method_of(pl_module)
-        for model in method.judged_models:
+        for model in method.eval_models:
             if model != SHARED:
                 method.measures[key_of(model)] = metric_for(method)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the densities, and remember what the heat maps show."""
         method = method_of(pl_module)
-        for model in method.judged_models:
+        for model in method.eval_models:
             metric = method.measures.pop(key_of(model)) if model != SHARED else measured_once(method)
             assert isinstance(metric, ClientDensity)
             densities = metric.compute()

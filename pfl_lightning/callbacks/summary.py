@@ -13,7 +13,7 @@ from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, density
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.server import PrivateSums
+from pfl_lightning.server import DPAggregator
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
 
@@ -51,10 +51,12 @@ class RunSummary(pl.Callback):
         clock = method.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if (
-            isinstance(method.sums, PrivateSums)
+            isinstance(method.aggregator, DPAggregator)
             and (spent := trainer.callback_metrics.get("privacy/epsilon")) is not None
         ):
-            console.print(f"Privacy:        epsilon {float(spent):.3g} at delta {method.sums.delta:g}, for each client")
+            console.print(
+                f"Privacy:        epsilon {float(spent):.3g} at delta {method.aggregator.delta:g}, for each client"
+            )
         if method.sparsity.is_on and (shared := method.shared_parameters):
             share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
             console.print(f"Density:        {share:.2%} of the shared parameters (those above {threshold:g})")
@@ -65,14 +67,14 @@ class RunSummary(pl.Callback):
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""
-        self._print_judged(trainer, pl_module, "test")
+        self._print_evaluated(trainer, pl_module, "test")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the validation scores of a checkpoint."""
         if trainer.state.fn == "validate":
-            self._print_judged(trainer, pl_module, "val")
+            self._print_evaluated(trainer, pl_module, "val")
 
-    def _print_judged(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
+    def _print_evaluated(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
         if not trainer.is_global_zero:
             return
         console = Console()
@@ -92,8 +94,8 @@ class RunSummary(pl.Callback):
             console.print(self._table(trainer, method, split, quantity))
 
     def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
-        judged = "New clients" if federated(trainer).new_clients else "Clients"
-        title = f"{judged}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
+        evaluated = "New clients" if federated(trainer).new_clients else "Clients"
+        title = f"{evaluated}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in method.evaluated_models:
             values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity.name}/{column}") for column in COLUMNS]

@@ -7,7 +7,7 @@ from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.gossip import Gossip
 from pfl_lightning.report import neighbours_figure, topology_figure
-from pfl_lightning.server import Links
+from pfl_lightning.server import MixingMatrix
 
 DRAWN = 1000  # most clients whose links are drawn
 
@@ -46,6 +46,6 @@ def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
     title = f"{type(method.topology).__name__}: {clients:,} clients, {graph.number_of_edges():,} links"
     if clients > DRAWN:
         return neighbours_figure(graph, title)
-    gap = Links.between(graph, list(range(clients)), method.mixing).spectral_gap
+    gap = MixingMatrix.between(graph, list(range(clients)), method.mixing).spectral_gap
     counts = data.class_counts()["train"][:clients]
     return topology_figure(graph, counts, f"{title}, spectral gap {gap:.2g} ({method.mixing})")

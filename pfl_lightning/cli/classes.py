@@ -29,7 +29,7 @@ KINDS = {
     "sizes": Kind("data", ("Sizes",), "--data.partition.sizes"),
     "speeds": Kind("system", ("Speeds",), "--data.speeds"),
     "topologies": Kind("server", ("Topology",), "--model.topology"),
-    "sums": Kind("server", ("Sums",), "--model.sums"),
+    "aggregator": Kind("server", ("Aggregator",), "--model.aggregator"),
     "callbacks": Kind(
         "callbacks",
         ("Callback", "Checkpoint", "ProgressBar"),

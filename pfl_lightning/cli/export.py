@@ -54,7 +54,7 @@ def export_parser() -> PflParser:
         "--model",
         type=str | None,
         default=None,
-        help="Which of the models that the client is evaluated with, such as stored, global, personal or refitted. "
+        help="Which of the models that the client is evaluated with, such as stored, global, personal or finetuned. "
         "Default: the first that needs no training.",
     )
     parser.add_argument(

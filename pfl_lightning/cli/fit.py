@@ -116,7 +116,7 @@ class PflCLI(LightningCLI):
 
     def validate(self, **kwargs: Any) -> None:
         """Evaluate a checkpoint on the validation samples; ``RunSummary`` prints the table."""
-        if "val" not in self.datamodule.judged_splits:
+        if "val" not in self.datamodule.eval_splits:
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         self.trainer.validate(**kwargs, verbose=False)
 

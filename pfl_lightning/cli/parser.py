@@ -16,7 +16,7 @@ from pfl_lightning.data import FederatedDataModule, Partition, Sizes
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
 from pfl_lightning.models import Network
-from pfl_lightning.server import Sums, Topology
+from pfl_lightning.server import Aggregator, Topology
 from pfl_lightning.strict import StrictParser, makes_network
 from pfl_lightning.system import Speeds
 
@@ -34,7 +34,7 @@ CHOICES: dict[str, dict[str, type]] = {
         ("sizes", data, Sizes),
         ("network", models, Network),
         ("speeds", system, Speeds),
-        ("sums", server, Sums),
+        ("aggregator", server, Aggregator),
         ("topology", server, Topology),
         ("callbacks", callbacks, pl.Callback),
     )

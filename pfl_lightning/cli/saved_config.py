@@ -71,5 +71,5 @@ class SavedConfig(SaveConfigCallback):
 
 def results_of(data: FederatedDataModule) -> list[str]:
     """Names of the results of a run beside its settings: the headlines, test first, and simulated seconds."""
-    splits = [split for split in reversed(HEADLINED) if split in data.judged_splits]
+    splits = [split for split in reversed(HEADLINED) if split in data.eval_splits]
     return [*(headline(split, quantity_of(data)) for split in splits), "time/total"]

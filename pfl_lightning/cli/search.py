@@ -19,7 +19,7 @@ from pfl_lightning.seeding import seed_of
 from pfl_lightning.settings import flat
 
 STUDY, TRIALS, BEST = "study.log", "trials.csv", "best.yaml"
-JUDGES = ("checkpoint.", "percentile_errors.", "data.val_", "data.test_", "data.choice_", "data.partition")
+SCORED_BY = ("checkpoint.", "percentile_errors.", "data.val_", "data.test_", "data.choice_", "data.partition")
 OPEN = {"seed_everything", "trainer.default_root_dir", "trainer.enable_progress_bar"}  # in the best settings
 
 
@@ -203,9 +203,9 @@ def planned_searches(
     space = space_of(search)
     check_methods(methods)
     check_keys(space, passed, "search")
-    if judges := [key for key in space if key.startswith(JUDGES)]:
+    if evaluates := [key for key in space if key.startswith(SCORED_BY)]:
         raise PflError(
-            f"search: {judges[0]} is not possible, trials are judged by it; allowed: settings of the training"
+            f"search: {evaluates[0]} is not possible, trials are evaluated by it; allowed: settings of the training"
         )
     searches = [Search(method, space, seeds, passed, out) for method in methods]
     for each in searches:

@@ -46,7 +46,7 @@ GROUPS = {
         Option("model.batch_size", "N", "local batch size"),
         Option("model.momentum", "X", "local momentum"),
         Option("model.weight_decay", "X", "local weight decay"),
-        Option("model.eval_epochs", "N", "epochs for which a client refits its part before it is evaluated", "10"),
+        Option("model.eval_epochs", "N", "epochs for which a client fine-tunes its part before it is evaluated", "10"),
         Option("model.server_optimizer", "NAME", "the server's optimizer", "SGD"),
         Option("model.backend", "NAME", "how clients are run: auto, sequential or batched", "auto"),
         Option("model.help", "NAME", "all options of a method"),

@@ -120,7 +120,7 @@ class Engine:
         """
         return self.backend(self.network, params.own).each(function, params, *arguments)
 
-    @torch.inference_mode(False)  # evaluation refits heads
+    @torch.inference_mode(False)  # evaluation fine-tunes heads
     @torch.enable_grad()
     def train(self, examples: Examples, params: Params, phase: Phase, key: Key) -> tuple[Params, Tensor]:
         """Run one local phase for every client of the cohort.
@@ -136,9 +136,9 @@ class Engine:
             the last epoch, ``[cohort]``.
         """
         assert examples.is_largest_first, "cohorts must be sorted with largest_first before training"
-        set_mode(self.network, phase.moves)
-        frozen = frozen_layers(self.network, phase.moves)
-        own = params.room(phase.moves, len(examples))
+        set_mode(self.network, phase.trainable)
+        frozen = frozen_layers(self.network, phase.trainable)
+        own = params.room(phase.trainable, len(examples))
         backend = self.backend(part(self.network, frozen), own)
         size = backend.tile_size(list(own.values()))
         losses = []

@@ -24,7 +24,7 @@ class Epoch(NamedTuple):
         counts: Samples that each client visits, ``[clients]``.
         present: 1 for a sample, 0 for padding, ``[clients, visited]``.
         weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
-        other: The samples of the phase's ``other_batch``: as many in each mini-batch, in an independent order.
+        other: The samples of the phase's ``independent_batch``: as many in each mini-batch, in an independent order.
     """
 
     inputs: Tensor
@@ -87,7 +87,7 @@ class Epochs:
     def __iter__(self) -> Iterator[Epoch]:
         examples, other_key = self.examples, (*self.key, "other")
         kept = self.features(examples.gather(examples.positions)) if self.kept else None
-        others = self._orders(other_key) if self.phase.other_batch else repeat(None)
+        others = self._orders(other_key) if self.phase.independent_batch else repeat(None)
         for number, (order, other) in enumerate(zip(self._orders(self.key), others, strict=False)):
             partner = None if other is None else self._epoch(other, (*other_key, "augment", number), kept)
             yield self._epoch(order, (*self.key, "augment", number), kept)._replace(other=partner)

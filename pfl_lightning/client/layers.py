@@ -38,12 +38,12 @@ def alone(network: nn.Sequential) -> list[str]:
     return [name for name, layer in network.named_children() if getattr(layer, "runs_alone", False)]
 
 
-def mixed(network: nn.Sequential, moves: Collection[str]) -> list[str]:
-    """The layers of which only a part of the parameters is in ``moves``."""
+def mixed(network: nn.Sequential, trainable: Collection[str]) -> list[str]:
+    """The layers of which only a part of the parameters is in ``trainable``."""
     parameters = {
         layer: [f"{layer}.{name}" for name, _ in inner.named_parameters()] for layer, inner in network.named_children()
     }
-    return [layer for layer, names in parameters.items() if 0 < sum(name in moves for name in names) < len(names)]
+    return [layer for layer, names in parameters.items() if 0 < sum(name in trainable for name in names) < len(names)]
 
 
 def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequential:
@@ -51,12 +51,12 @@ def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequ
     return nn.Sequential(OrderedDict(list(network.named_children())[start:stop]))
 
 
-def frozen_layers(network: nn.Sequential, moves: Collection[str]) -> int:
-    """Number of leading layers whose output does not change while ``moves`` are trained; 0 if they have no parameters.
+def frozen_layers(network: nn.Sequential, trainable: Collection[str]) -> int:
+    """Number of leading layers whose output stays the same while ``trainable`` train; 0 if they have no parameters.
 
     A layer that draws at random, such as dropout, ends them, because its output differs in every step.
     """
-    return _leading(network, lambda name, layer: holds(name, layer, moves) or is_random(layer))
+    return _leading(network, lambda name, layer: holds(name, layer, trainable) or is_random(layer))
 
 
 def shared_layers(network: nn.Sequential, own: Collection[str]) -> int:
@@ -70,12 +70,12 @@ def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> 
     return leading if any(True for _ in part(network, 0, leading).parameters()) else 0
 
 
-def set_mode(network: nn.Module, moves: Collection[str]) -> None:
+def set_mode(network: nn.Module, trainable: Collection[str]) -> None:
     """Set training mode, except for BatchNorm layers whose running statistics do not move: they use them unchanged."""
     network.train()
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):
-            module.train(f"{path}.running_mean" in moves)
+            module.train(f"{path}.running_mean" in trainable)
 
 
 def layout(inputs: Tensor) -> Tensor:

@@ -9,25 +9,25 @@ from pfl_lightning.tree import Tree
 
 Rule = Callable[[Tree, Tree], Tree]
 Gradient = Callable[[Tree], Tree]
-Direction = Callable[[Tree, Tree, Gradient], Tree]
+GradientTransform = Callable[[Tree, Tree, Gradient], Tree]
 Count = TypeVar("Count", int, Tensor)
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One local phase of mini-batch SGD; tensors that are not in ``moves`` stay unchanged.
+    """One local phase of mini-batch SGD; tensors that are not in ``trainable`` stay unchanged.
 
     Each epoch visits the client's examples in a new order, including the last, smaller mini-batch. Momentum starts at
-    zero in every phase. BatchNorm layers whose running statistics are not in ``moves`` use them unchanged.
+    zero in every phase. BatchNorm layers whose running statistics are not in ``trainable`` use them unchanged.
 
-    A step computes the gradient of the loss plus ``penalty``, then applies ``direction``, ``clip_norm``, ``tolerance``,
-    weight decay, momentum and ``lr``; ``after_step`` follows the last step on a mini-batch. ``penalty`` and
-    ``after_step`` are functions that handle several clients at once: they receive the network's parameters in
-    ``moves``, ``[clients, ...]`` each, and all extra tensors that do not belong to the network (such as
-    ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
+    A step computes the gradient of the loss plus ``penalty``, then applies ``gradient_transform``, ``clip_norm``,
+    ``grad_tolerance``, weight decay, momentum and ``lr``; ``after_step`` follows the last step on a mini-batch.
+    ``penalty`` and ``after_step`` are functions that handle several clients at once: they receive the network's
+    parameters in ``trainable``, ``[clients, ...]`` each, and all extra tensors that do not belong to the network (such
+    as ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
 
     Attributes:
-        moves: Names of the tensors (parameters, and buffers such as running statistics) that the phase changes.
+        trainable: Names of the tensors (parameters, and buffers such as running statistics) that the phase changes.
         epochs: Passes over the client's examples.
         batch_size: Examples in a mini-batch.
         lr: Learning rate.
@@ -35,22 +35,22 @@ class Phase:
         weight_decay: L2 penalty on weights; not on biases (tensors of one dimension).
         decay_biases: Apply ``weight_decay`` to biases too, as ``torch.optim.SGD`` does.
         steps: Maximum number of mini-batches per epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
-        repeats: Steps on each mini-batch.
-        tolerance: A client whose gradient, with weight decay, has at most this squared norm takes no step; None for no
-            such test.
-        clip_norm: Maximum norm of a client's gradient over all its parameters in ``moves``; None for no clipping.
+        inner_steps: Steps on each mini-batch.
+        grad_tolerance: A client whose gradient, with weight decay, has at most this squared norm takes no step; None
+            for no such test.
+        clip_norm: Maximum norm of a client's gradient over all its parameters in ``trainable``; None for no clipping.
         penalty: Gradient of a term that is added to each client's loss, by parameter name; see ``penalties``.
-        after_step: New values of some tensors after each mini-batch, by name; they must be in ``moves``, even if they
-            are extra tensors, and only they may be changed in place.
-        direction: Replaces the gradient in a step: a pure function of the moving parameters, their gradient, and the
-            gradient as a function of such parameters.
-        other_batch: Whether that function uses another mini-batch of the same size, drawn independently.
+        after_step: New values of some tensors after each mini-batch, by name; they must be in ``trainable``, even if
+            they are extra tensors, and only they may be changed in place.
+        gradient_transform: Replaces the gradient in a step: a pure function of the moving parameters, their gradient,
+            and the gradient as a function of such parameters.
+        independent_batch: Whether that function uses another mini-batch of the same size, drawn independently.
 
     Raises:
-        PflError: If ``moves`` is empty, or the phase has no step.
+        PflError: If ``trainable`` is empty, or the phase has no step.
     """
 
-    moves: frozenset[str]
+    trainable: frozenset[str]
     epochs: int
     batch_size: int
     lr: float
@@ -58,21 +58,21 @@ class Phase:
     weight_decay: float = 0.0
     decay_biases: bool = False
     steps: int | None = None
-    repeats: int = 1
-    tolerance: float | None = None
+    inner_steps: int = 1
+    grad_tolerance: float | None = None
     clip_norm: float | None = None
     penalty: Rule | None = None
     after_step: Rule | None = None
-    direction: Direction | None = None
-    other_batch: bool = False
+    gradient_transform: GradientTransform | None = None
+    independent_batch: bool = False
 
     def __post_init__(self) -> None:
-        counts = {key: getattr(self, key) for key in ("epochs", "batch_size", "steps", "repeats")}
+        counts = {key: getattr(self, key) for key in ("epochs", "batch_size", "steps", "inner_steps")}
         for key, value in counts.items():
             if value is not None and value < 1:
                 raise PflError(f"phase.{key}: {value} is not possible; allowed: 1 or more")
-        if not self.moves:
-            raise PflError("phase.moves: nothing is not possible; allowed: names of tensors")
+        if not self.trainable:
+            raise PflError("phase.trainable: nothing is not possible; allowed: names of tensors")
 
     def visited(self, samples: Count) -> Count:
         """Number of samples visited in an epoch by a client that has ``samples`` of them, or by several clients."""

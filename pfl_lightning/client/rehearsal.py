@@ -47,7 +47,7 @@ class Rehearsal(Engine):
         """Note the phase; the clients keep what they have received, and their losses are 0."""
         self.phases.append(phase)
         self.augmented = examples.samples.transform.random
-        trained = params.owned(phase.moves, len(examples))
+        trained = params.owned(phase.trainable, len(examples))
         return trained, next(iter(trained.own.values())).new_zeros(len(examples))
 
     def gradient(self, examples: Examples, params: Params, names: Collection[str]) -> Tree:
@@ -68,8 +68,8 @@ class Rehearsal(Engine):
         steps = torch.zeros_like(counts)
         for phase in self.phases:
             visited = phase.epochs * phase.visited(counts)
-            visits, samples = visits + visited, samples + phase.repeats * visited
-            steps += phase.epochs * phase.repeats * -(-phase.visited(counts) // phase.batch_size)
-            if frozen_layers(self.network, phase.moves):
+            visits, samples = visits + visited, samples + phase.inner_steps * visited
+            steps += phase.epochs * phase.inner_steps * -(-phase.visited(counts) // phase.batch_size)
+            if frozen_layers(self.network, phase.trainable):
                 visits += torch.where(keeps_inputs(phase, counts, self.augmented), counts, visited)
         return Cost(visits, steps, samples)

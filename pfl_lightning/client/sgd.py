@@ -58,7 +58,7 @@ def clipped(grads: Tree, largest: float) -> Tree:
 
 @torch.no_grad()
 def step_unless_small(moving: Moving, grads: Mapping[str, Tensor], phase: Phase, tolerance: float) -> None:
-    """One step as in ``sgd_step``, but not of clients whose gradient has at most a squared norm of ``tolerance``.
+    """One step as in ``sgd_step``, but not of clients whose gradient has at most a squared norm of ``grad_tolerance``.
 
     The gradient is that of the whole objective, with weight decay.
     """

@@ -68,7 +68,7 @@ class Steps(ABC):
         """
         self.attach(clients)
         losses = self.step_once(clients, batch)
-        for _ in range(self.phase.repeats - 1):
+        for _ in range(self.phase.inner_steps - 1):
             self.step_once(clients, batch)
         self.after_step()
         return losses
@@ -92,13 +92,13 @@ class Steps(ABC):
         """Apply the phase's ``after_step``.
 
         Raises:
-            PflError: If it changes a tensor that is not in ``moves``.
+            PflError: If it changes a tensor that is not in ``trainable``.
         """
         if self.phase.after_step is None:
             return
         for name, tensor in self.phase.after_step(self.moving.tensors, self.beside).items():
             if name not in self.rows:
-                raise PflError(f"phase.after_step: {name} is not possible; allowed: names in phase.moves")
+                raise PflError(f"phase.after_step: {name} is not possible; allowed: names in phase.trainable")
             if tensor is not self.beside.get(name):
                 self.rows[name][: self.clients] = tensor
 
@@ -131,15 +131,17 @@ class AutogradSteps(Steps):
         """One step of SGD."""
         phase, moving = self.phase, self.moving
         losses, grads = self._gradient(self.epochs[0], clients, batch, moving.tensors)
-        if phase.direction is not None:
+        if phase.gradient_transform is not None:
             again = self.epochs[-1]
-            grads = phase.direction(moving.tensors, grads, lambda w: self._gradient(again, clients, batch, w)[1])
+            grads = phase.gradient_transform(
+                moving.tensors, grads, lambda w: self._gradient(again, clients, batch, w)[1]
+            )
         if phase.clip_norm is not None:
             grads = clipped(grads, phase.clip_norm)
-        if phase.tolerance is None:
+        if phase.grad_tolerance is None:
             sgd_step(moving, grads, phase)
         else:
-            step_unless_small(moving, grads, phase, phase.tolerance)
+            step_unless_small(moving, grads, phase, phase.grad_tolerance)
         return (losses * self.epochs[0].present[:clients, batch]).sum(1)
 
     def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:

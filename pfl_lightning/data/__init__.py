@@ -39,7 +39,7 @@ from pfl_lightning.data.partitions import (
     UnequalClassShards,
     UniformSizes,
 )
-from pfl_lightning.data.rounds import Judgement, Round
+from pfl_lightning.data.rounds import EvalBatch, Round
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "Dirichlet",
     "EqualDirichlet",
     "EqualSizes",
+    "EvalBatch",
     "FashionMNIST",
     "FederatedDataModule",
     "GroupedDirichlet",
@@ -66,7 +67,6 @@ __all__ = [
     "ImageFolders",
     "ImageTransform",
     "Indices",
-    "Judgement",
     "LabelledData",
     "Labels",
     "LinearRepresentation",

@@ -28,7 +28,7 @@ from pfl_lightning.data.fingerprint import fingerprint_of
 from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
-from pfl_lightning.data.rounds import Judgement, JudgementLoader, Round, RoundLoader
+from pfl_lightning.data.rounds import EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.data.sharing import once_per_machine
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
@@ -65,19 +65,19 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
             one for each level of conformity, and a new device picks its own. They are the split ``choice``, which
             selects no checkpoint; the others stay ``test``, at least one. 0 for none.
         max_samples: Most samples of a client in each split, drawn at random, so that rounds stay short. Default: all.
-        judge_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
+        eval_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
             that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
             they get a new draw of the partition: they train on samples that the run has trained on, and are tested on
             its test samples. 0 to disable.
         new_head_epochs: Epochs for which each new client trains a new head on the learned body, which is frozen
-            (``refitted``). 0 for what the method does with a client that has not taken part yet.
+            (``finetuned``). 0 for what the method does with a client that has not taken part yet.
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
 
     Attributes:
         tables: The clients' samples, by split; after ``setup``.
-        evaluation_order: Ids of the clients, largest first, ``[judged_clients]``; after ``setup``.
+        evaluation_order: Ids of the clients, largest first, ``[eval_clients]``; after ``setup``.
     """
 
     num_classes: int  # this and the next three are the class's, or set by load, when it knows
@@ -104,7 +104,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
         max_samples: PositiveInt | None = None,
-        judge_train: bool = False,
+        eval_train: bool = False,
         new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,
         partition_seed: Seed = 0,
@@ -118,7 +118,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
-        self.max_samples, self.judge_train, self.seed = max_samples, judge_train, seed
+        self.max_samples, self.eval_train, self.seed = max_samples, eval_train, seed
         self.new_clients, self.new_head_epochs, self.partition_seed = new_clients, new_head_epochs, partition_seed
         self.tables: dict[Split, ClientTable] = {}
 
@@ -143,7 +143,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     @property
     def training_clients(self) -> int:
         """Number of clients that can train; they have the lowest ids, then come validation and test clients."""
-        return len(self.held_out.roles(self.judged_clients).training)
+        return len(self.held_out.roles(self.eval_clients).training)
 
     @property
     def training_counts(self) -> NDArray[np.int64]:
@@ -151,7 +151,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         return self.tables["train"].counts[: self.training_clients].numpy()
 
     @property
-    def judged_clients(self) -> int:
+    def eval_clients(self) -> int:
         """Number of clients that are evaluated: all, or all new ones."""
         return int(self.new_clients or self.num_clients)
 
@@ -171,7 +171,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     def _prepare(self) -> None:
         self.prepare_data()  # here, so that a single process does it
         train, test = self.load_checked()  # first, since it may set the number of clients
-        self.held_out.check(self.judged_clients)
+        self.held_out.check(self.eval_clients)
         if not self.new_clients:
             self.participation.check(self.training_clients)
         samples = train.join(test)
@@ -234,9 +234,9 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         assert self.trainer is not None
         return RoundLoader(self.make_round, self.trainer.max_steps)
 
-    def val_dataloader(self) -> JudgementLoader:
-        """All clients that are evaluated, in the process that has their rows (see ``ClientBank``)."""
-        return JudgementLoader(self.make_judgement, self.own_order)
+    def val_dataloader(self) -> EvalLoader:
+        """All clients that are evaluated, in the process that has their rows (see ``ClientStates``)."""
+        return EvalLoader(self.make_eval_batch, self.own_order)
 
     test_dataloader = val_dataloader
 
@@ -249,29 +249,29 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])
         examples = self.tables["train"].examples(ids[order])
-        lost, times = self.participation.losses(self.seed, index, examples.ids, times[order.numpy()])
+        dropped, times = self.participation.drops(self.seed, index, examples.ids, times[order.numpy()])
         weights = client_weights(examples.counts, "samples")
-        return Round(index, self.seed, examples, weights, times, self.communication_time).lose(lost)
+        return Round(index, self.seed, examples, weights, times, self.communication_time).drop(dropped)
 
     @property
     def own_order(self) -> Tensor:
         """Ids of the clients that this process evaluates, largest first; after ``setup``."""
         return self.evaluation_order[self.evaluation_order % processes.count() == processes.rank()]
 
-    def make_judgement(self, ids: Tensor) -> Judgement:
+    def make_eval_batch(self, ids: Tensor) -> EvalBatch:
         """The evaluation of some clients, ``[clients]``, in this order."""
-        judged: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.judged_splits}
-        return Judgement(self.seed, self.tables["train"].examples(ids), judged)
+        evaluated: dict[str, Examples] = {split: self.tables[split].examples(ids) for split in self.eval_splits}
+        return EvalBatch(self.seed, self.tables["train"].examples(ids), evaluated)
 
     @property
-    def judged_splits(self) -> list[Split]:
+    def eval_splits(self) -> list[Split]:
         """The splits to evaluate: ``test``, and ``val``, ``choice`` and ``train`` if the options ask for them."""
         held_out = self.held_out
         wanted: dict[Split, bool] = {
             "val": held_out.val_fraction > 0 or held_out.val_clients > 0,
             "test": True,
             "choice": held_out.choice_fraction > 0,
-            "train": self.judge_train,
+            "train": self.eval_train,
         }
         return [split for split, is_wanted in wanted.items() if is_wanted]
 

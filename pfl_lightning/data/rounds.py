@@ -22,8 +22,8 @@ class Round(NamedTuple):
         times: Computation time of each participant in simulated seconds, ``[cohort]``.
         communication_time: Simulated seconds of communication in this round.
         left_out: Ids of participants that a method did not choose, ``[clients]``, on the CPU.
-        lost: Ids of participants whose uploads are lost, ``[clients]``, on the CPU; all else is without them.
-        lost_times: For how long each of them is waited for, in simulated seconds, ``[clients]``.
+        dropped: Ids of participants whose uploads are dropped, ``[clients]``, on the CPU; all else is without them.
+        dropped_times: For how long each of them is waited for, in simulated seconds, ``[clients]``.
     """
 
     round_index: int
@@ -33,18 +33,18 @@ class Round(NamedTuple):
     times: Times
     communication_time: float
     left_out: Tensor = torch.zeros(0, dtype=torch.int64)
-    lost: Tensor = torch.zeros(0, dtype=torch.int64)
-    lost_times: Times = np.zeros(0)
+    dropped: Tensor = torch.zeros(0, dtype=torch.int64)
+    dropped_times: Times = np.zeros(0)
 
     @property
     def participants(self) -> Tensor:
-        """Ids of all who receive the model, chosen or not, lost or not, ``[participants]``, on the CPU."""
-        return torch.cat([self.examples.host_ids, self.left_out, self.lost])
+        """Ids of all who receive the model, chosen or not, dropped or not, ``[participants]``, on the CPU."""
+        return torch.cat([self.examples.host_ids, self.left_out, self.dropped])
 
     @property
     def awaited(self) -> tuple[Tensor, Times]:
         """Ids of those whose uploads are waited for, in vain or not, on the CPU, and for how long, ``[clients]``."""
-        return torch.cat([self.examples.host_ids, self.lost]), np.concatenate([self.times, self.lost_times])
+        return torch.cat([self.examples.host_ids, self.dropped]), np.concatenate([self.times, self.dropped_times])
 
     def to(self, device: torch.device, **_: Any) -> "Round":
         """The same round, with its examples on a device."""
@@ -63,7 +63,7 @@ class Round(NamedTuple):
         """
         chosen = chosen.cpu()
         if not chosen.any():
-            raise PflError("choose: no client is left to train; allowed: one or more")
+            raise PflError("select_clients: no client is left to train; allowed: one or more")
         weights = self.weights[chosen]
         return self._replace(
             examples=self.examples.take(chosen),
@@ -72,36 +72,36 @@ class Round(NamedTuple):
             left_out=torch.cat([self.left_out, self.examples.host_ids[~chosen]]),
         )
 
-    def lose(self, lost: Tensor) -> "Round":
-        """The round in which some uploads are lost; the weights of the others are normalised to sum 1.
+    def drop(self, dropped: Tensor) -> "Round":
+        """The round in which some uploads are dropped; the weights of the others are normalised to sum 1.
 
         Args:
-            lost: Whether each participant's upload is lost, ``[cohort]``, on the CPU; all of them can be.
+            dropped: Whether each participant's upload is dropped, ``[cohort]``, on the CPU; all of them can be.
         """
-        if not lost.any():
+        if not dropped.any():
             return self
-        weights = self.weights[~lost]
+        weights = self.weights[~dropped]
         return self._replace(
-            examples=self.examples.take(~lost),
+            examples=self.examples.take(~dropped),
             weights=weights / weights.sum(),
-            times=self.times[~lost.numpy()],
-            lost=torch.cat([self.lost, self.examples.host_ids[lost]]),
-            lost_times=np.concatenate([self.lost_times, self.times[lost.numpy()]]),
+            times=self.times[~dropped.numpy()],
+            dropped=torch.cat([self.dropped, self.examples.host_ids[dropped]]),
+            dropped_times=np.concatenate([self.dropped_times, self.times[dropped.numpy()]]),
         )
 
 
-class Judgement(NamedTuple):
+class EvalBatch(NamedTuple):
     """The input of an evaluation step: some of the clients.
 
     Attributes:
         seed: Seed of the experiment.
-        train: Training examples of the clients, for refitting; largest client first.
-        judged: Examples of the same clients to evaluate on, by split: ``test``, and others if enabled.
+        train: Training examples of the clients, for fine-tuning; largest client first.
+        evaluated: Examples of the same clients to evaluate on, by split: ``test``, and others if enabled.
     """
 
     seed: int
     train: Examples
-    judged: dict[str, Examples]
+    evaluated: dict[str, Examples]
 
 
 def check_rounds(rounds: int) -> None:
@@ -148,20 +148,20 @@ class RoundLoader:
         self.done = state["done"]
 
 
-class JudgementLoader:
+class EvalLoader:
     """Yields all clients in evaluation steps.
 
     Args:
-        make_judgement: Makes the step with these clients.
+        make_eval_batch: Makes the step with these clients.
         ids: The clients, ``[clients]``; if there are none, there is one step without a client, as Lightning wants it.
         at_once: Clients per step.
     """
 
-    def __init__(self, make_judgement: Callable[[Tensor], Judgement], ids: Tensor, at_once: int = 1024) -> None:
-        self.make_judgement, self.steps = make_judgement, ids.split(at_once)
+    def __init__(self, make_eval_batch: Callable[[Tensor], EvalBatch], ids: Tensor, at_once: int = 1024) -> None:
+        self.make_eval_batch, self.steps = make_eval_batch, ids.split(at_once)
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __iter__(self) -> Iterator[Judgement]:
-        return map(self.make_judgement, self.steps)
+    def __iter__(self) -> Iterator[EvalBatch]:
+        return map(self.make_eval_batch, self.steps)

@@ -1,12 +1,13 @@
-from pfl_lightning.methods.base import Method
-from pfl_lightning.methods.checkpoint import (
+from pfl_lightning.federation.checkpoints import (
     DamagedError,
     check_run,
     check_state,
     check_training,
     read_checkpoint,
 )
-from pfl_lightning.methods.client_models import NeedsSamplesError
+from pfl_lightning.federation.client_models import NeedsSamplesError
+from pfl_lightning.federation.sparsity import Sparsity
+from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.dispfl import DisPFL
@@ -28,7 +29,6 @@ from pfl_lightning.methods.local import Local
 from pfl_lightning.methods.narrowing import method_of
 from pfl_lightning.methods.per_fedavg import PerFedAvg
 from pfl_lightning.methods.pfedme import PFedMe
-from pfl_lightning.methods.sparsity import Sparsity
 
 __all__ = [
     "DPSGD",

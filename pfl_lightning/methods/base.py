@@ -10,23 +10,31 @@ from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegati
 from pfl_lightning.client import BackendName, Engine, Examples, LossFunction, loss_of_samples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.chunks import Chunks
+from pfl_lightning.federation.chunks import Chunks
+from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.federation.pretrained import take_weights
+from pfl_lightning.federation.privacy import check_private
+from pfl_lightning.federation.schedule import LRSchedule, Schedule
+from pfl_lightning.federation.sparsity import Sparsity
+from pfl_lightning.federation.traffic import Traffic
 from pfl_lightning.methods.evaluation import Evaluated
 from pfl_lightning.methods.hooks import warn_of_unused
-from pfl_lightning.methods.pretrained import take_weights
-from pfl_lightning.methods.privacy import check_private
-from pfl_lightning.methods.schedule import LRSchedule, Schedule
-from pfl_lightning.methods.sparsity import Sparsity
-from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import MLP, Head, InputKind, NetworkFactory, Part, start_network
 from pfl_lightning.seeding import Key
-from pfl_lightning.server import Sums, Upload, Weighting, client_weights
+from pfl_lightning.server import Aggregator, Upload, Weighting, client_weights
 from pfl_lightning.strict import import_path
 from pfl_lightning.system import model_bits
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
-OBJECTS = ("network", "loss", "lr_schedule", "server_optimizer", "sums", "sparsity", "topology")  # no plain arguments
+OBJECTS = (
+    "network",
+    "loss",
+    "lr_schedule",
+    "server_optimizer",
+    "aggregator",
+    "sparsity",
+    "topology",
+)  # no plain arguments
 LOSS = "train/loss"  # entry of the training losses among the uploads
 
 
@@ -35,15 +43,15 @@ class Method(Evaluated):
 
     Rule of a round (the defaults make it FedAvg):
 
-        cohort     = choose(round)                            # which clients train, and their weights
+        cohort     = select_clients(round)                            # which clients train, and their weights
         received_i = shared, and what client i keeps          # broadcast
-        trained_i  = local(received_i) on client i's examples # all clients of the cohort at once
+        trained_i  = local_update(received_i) on client i's examples # all clients of the cohort at once
         keep_i     = the kept part of trained_i
-        shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)    # server_step
+        shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)    # server_update
 
-    A method declares which part of the network a client ``keeps``, ``trains`` and ``refits``, whether it keeps a second
-    (``personal``) model, and what it does in ``local``; everything else has a default. ``Evaluated`` says which models
-    clients are evaluated with.
+    A method declares which part of the network a client ``keeps``, ``trains`` and ``finetunes``, whether it keeps a
+    second (``personal``) model, and what it does in ``local_update``; everything else has a default. ``Evaluated``
+    says which models clients are evaluated with.
 
     Subclasses must not change the defaults of these arguments, which on the command line would depend on the order of
     the options. To remove one that makes no sense, pass a fixed value: ``super().__init__(eval_epochs=0, **kwargs)``.
@@ -58,26 +66,26 @@ class Method(Evaluated):
             ``sample_losses``. Default: cross-entropy, or half the squared error of a regression.
         epochs: Local epochs per round.
         epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` counts mini-batch
-            steps, and so do a method's other options in epochs; refitting always takes full epochs.
+            steps, and so do a method's other options in epochs; fine-tuning always takes full epochs.
         batch_size: Local mini-batch size.
         lr: Local learning rate. The default is from SRPFL's code; FedRep can diverge with the paper's 0.1.
-        lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when refitting.
+        lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when fine-tuning.
         lr_decay_every: Rounds between two decays.
         lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of the local learning rates,
-            except when refitting. Default: that of ``lr_decay``.
+            except when fine-tuning. Default: that of ``lr_decay``.
         momentum: Local momentum, reset to zero in every phase. Default: set by the method (usually 0).
         weight_decay: Local weight decay (L2 penalty). Default: set by the method (usually 1e-4).
         decay_biases: Apply ``weight_decay`` to biases too, as torch does.
         clip_norm: Maximum norm of a client's gradient in a local step. Default: no clipping.
         weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
-        eval_epochs: Epochs of refitting before a client is evaluated, on a copy that is then discarded; 0 for none.
-        eval_momentum: Momentum when refitting.
+        eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
+        eval_momentum: Momentum when fine-tuning.
         batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
         server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
         chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
-        sums: Adds up the uploads and training losses for the server, which learns their sums alone. Default: in the
-            clear (``Sums``); ``SecureSums`` masks each upload, ``PrivateSums`` adds noise.
+        aggregator: Adds up the uploads and training losses for the server, which learns sums alone. Default: in the
+            clear (``Aggregator``); ``SecureAggregator`` masks each upload, ``DPAggregator`` adds noise.
         sparsity: A penalty that makes local models sparse, and the pruning of what is sent; default: neither.
     """
 
@@ -116,10 +124,10 @@ class Method(Evaluated):
         server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
         backend: BackendName = "auto",
         chunk_size: PositiveInt | None = None,
-        sums: Sums | None = None,
+        aggregator: Aggregator | None = None,
         sparsity: Sparsity = Sparsity(),
     ) -> None:
-        super().__init__(server_optimizer, sums or Sums())
+        super().__init__(server_optimizer, aggregator or Aggregator())
         self.save_hyperparameters(ignore=list(OBJECTS))
         self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
         self.epochs, self.epoch_steps, self.batch_size = epochs, epoch_steps, batch_size
@@ -143,7 +151,7 @@ class Method(Evaluated):
         input_kind: InputKind = "numbers",
         weights: Tree | None = None,
     ) -> None:
-        """Make the network and the bank with one row per client; see ``Lifecycle.build``."""
+        """Make the network and the client states with one row per client; see ``Lifecycle.build``."""
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.built_for = {"input_shape": shape, "num_classes": int(num_classes), "num_clients": int(num_clients)}
         self.built_for |= {"test_only": test_only, "input_kind": input_kind}
@@ -158,16 +166,21 @@ class Method(Evaluated):
         statistics = frozenset(name for name, _ in self.network.named_buffers())
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
-        check_private(self.sums, self.weighting, bool(self.shared & statistics), type(self).choose is not Method.choose)
+        check_private(
+            self.aggregator,
+            self.weighting,
+            bool(self.shared & statistics),
+            type(self).select_clients is not Method.select_clients,
+        )
         tensors = self.network.state_dict()
-        start = self.at_first(tensors, num_clients, seed)
-        self.clients = ClientBank(start)
+        start = self.initial_state(tensors, num_clients, seed)
+        self.clients = ClientStates(start)
         one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
         self.chunks = Chunks(self.chunk_size, [tensor.nbytes for tensor in one_client.values()], self.progress)
 
     # What a method may override
 
-    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """What clients keep before they have taken part; also for clients that are new to a finished run.
 
         Args:
@@ -181,11 +194,11 @@ class Method(Evaluated):
         kept = {**select(tensors, self.kept), **(prefixed("personal", tensors) if self.personal else {})}
         return {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in kept.items()}
 
-    def choose(self, batch: Round) -> Round:
+    def select_clients(self, batch: Round) -> Round:
         """Choose which participants train, with ``batch.take``; by default all of them, weighted by ``weighting``."""
         return batch
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Local work of the clients in a round; by default they train one part of the network.
 
         Args:
@@ -198,14 +211,14 @@ class Method(Evaluated):
         """
         return self.engine.train(cohort, received, self.phase(self.trains, self.epochs), (*key, self.trains))
 
-    def server_step(self, mean: Tree, batch: Round) -> None:
+    def server_update(self, mean: Tree, batch: Round) -> None:
         """Update the shared model: the server's optimizer takes the pseudo-gradient ``shared - mean``.
 
         BatchNorm statistics become the mean. A method without a server mixes ``clients`` here and passes on their mean.
 
         Args:
             mean: Weighted mean of the uploads; tensors that no client changed are missing.
-            batch: The round, as returned by ``choose``.
+            batch: The round, as returned by ``select_clients``.
         """
         self.optimizer.zero_grad()
         for name, parameter in self.network.named_parameters():
@@ -216,13 +229,13 @@ class Method(Evaluated):
             if name in mean:
                 statistic.copy_(mean[name])
 
-    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Count what is sent in a round beside the uploads to ``sums``, after local training.
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Count what is sent in a round beside the uploads to ``aggregator``, after local training.
 
         By default every participant receives the shared model. Methods whose models travel otherwise count these.
 
         Args:
-            batch: The round, as returned by ``choose``.
+            batch: The round, as returned by ``select_clients``.
             up: Counts what clients send, to the server or to each other.
             down: Counts what the server sends.
         """
@@ -250,16 +263,16 @@ class Method(Evaluated):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.clock.rounds, "the loader and the method disagree on the round"
-        if len(batch.lost) and len(batch.examples) < self.sums.fewest:
-            self.give_up(batch)
+        if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
+            self.skip_round(batch)
             return
-        uploaded = self.sums.bytes
-        batch = self.choose(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
+        uploaded = self.aggregator.bytes
+        batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         mean, loss = self.train_clients(batch)
-        self.record(batch, self.sums.bytes - uploaded)
-        self.server_step(mean, batch)
+        self.record(batch, self.aggregator.bytes - uploaded)
+        self.server_update(mean, batch)
         self.prune_shared(mean)
-        self.elapse(batch)
+        self.advance_clock(batch)
         self.log_round(batch, loss)
 
     def train_clients(self, batch: Round) -> tuple[Tree, Tensor]:
@@ -270,14 +283,16 @@ class Method(Evaluated):
         """
         dtype, key = next(self.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
         weights = batch.weights.to(self.device, dtype, non_blocking=True)
-        sums = self.sums if self.shared else Sums()  # where nothing is shared, the losses are for the log alone
+        sums = (
+            self.aggregator if self.shared else Aggregator()
+        )  # where nothing is shared, the losses are for the log alone
         received = select(self.network.state_dict(), self.shared)
         total, paper = sums.start(batch.participants, key, packed=self.sparsity.prune, received=received), 0
         total.abstain(batch.left_out)
-        total.lose(batch.lost)
+        total.drop(batch.dropped)
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
-            trained, losses = self.local(cohort, self.received(cohort.ids), key)
+            trained, losses = self.local_update(cohort, self.received(cohort.ids), key)
             kept, upload = select(trained.own, self.clients.names), self.sent(select(trained.own, self.shared))
             share = weights[places[start : start + len(cohort)]]
             bits = model_bits(select(upload, self.engine.trainable), total.packed)

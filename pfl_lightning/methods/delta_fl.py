@@ -66,11 +66,11 @@ class DeltaFL(Method):
         self.quantile, self.quantile_every = quantile, quantile_every
         self.register_buffer("threshold", torch.zeros(()))
 
-    def choose(self, batch: Round) -> Round:
+    def select_clients(self, batch: Round) -> Round:
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = self.of_each("choosing", self._losses, batch.examples)
+        losses = self.map_clients("choosing", self._losses, batch.examples)
         self.check_finite(losses)
         if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
             self.threshold.fill_(self._threshold(losses, batch))
@@ -93,7 +93,7 @@ class DeltaFL(Method):
         if self.quantile == "exact":
             return exact
         ids, key = batch.examples.host_ids, (batch.seed, "quantile", batch.round_index)
-        add_up = adding(self.sums, ids, batch.weights, key, limit=1 / RESOLUTION)
+        add_up = adding(self.aggregator, ids, batch.weights, key, limit=1 / RESOLUTION)
         found = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
         self.log("train/threshold_error", found - float(exact))
         return found - 2 * RESOLUTION  # one for its own error, one for rounding to float32

@@ -6,8 +6,8 @@ from torch import Tensor
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt, Share
 from pfl_lightning.client import Examples, Masked, Penalty, Phase, sparse_training
 from pfl_lightning.data import Round
+from pfl_lightning.federation.traffic import Traffic
 from pfl_lightning.methods.gossip import Gossip
-from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, select
@@ -58,13 +58,13 @@ class DisPFL(Gossip):
         super().__init__(**kwargs)
         self.density, self.layers, self.regrow, self.drop, self.drop_rounds = density, layers, regrow, drop, drop_rounds
 
-    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A mask for each client (``mask.*``), and the server's model under it."""
         weights = select(tensors, self.engine.trainable)
         masks = sparse_training.first_masks((seed, MASK), num_clients, weights, self.density, self.layers)
-        return Masked(MASK).onto(super().at_first(tensors, num_clients, seed), masks)
+        return Masked(MASK).onto(super().initial_state(tensors, num_clients, seed), masks)
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Move the masks, then train."""
         if ratio := sparse_training.drop_ratio(self.drop, self.clock.rounds, self.drop_rounds):
             models, masks = received.own, received.under(MASK).own
@@ -74,10 +74,10 @@ class DisPFL(Gossip):
             else:
                 scores = sparse_training.random_scores((*key, MASK), cohort.ids, masks)
             received = Params({}, Masked(MASK).onto(models, sparse_training.moved_masks(models, masks, scores, ratio)))
-        return super().local(cohort, received, key)
+        return super().local_update(cohort, received, key)
 
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
-        """See ``Method.phase``; all training is under the masks, refitting too."""
+        """See ``Method.phase``; all training is under the masks, fine-tuning too."""
         return replace(super().phase(part, epochs, lr, penalty), after_step=Masked(MASK))
 
     def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
@@ -91,7 +91,7 @@ class DisPFL(Gossip):
         statistics = self.parts["all"] - self.engine.trainable
         return {**self.clients.mean(statistics, ids), **self.clients.mean_held(self.engine.trainable, MASK, ids)}
 
-    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it holds to its neighbours; all clients' models have the same size."""
         model = {name: stack[:1] for name, stack in self.clients.stacks(self.mixed).items()}
         for name in model.keys() & self.engine.trainable:  # ones: a weight that is held may be 0

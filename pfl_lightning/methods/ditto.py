@@ -39,9 +39,9 @@ class Ditto(Method):
         super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.proximity, self.personal_epochs = proximity, personal_epochs
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the shared model, then the personal one with a proximal term around the received model."""
-        trained, losses = super().local(cohort, received, key)
+        trained, losses = super().local_update(cohort, received, key)
         phase = self.phase("all", self.personal_epochs, penalty=Proximity(self.proximity, "anchor"))
         start = received.under("personal").beside("anchor", received.select(self.parts["all"]))
         personal, _ = self.engine.train(cohort, start, phase, (*key, "personal"))

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.client import Collected, Cost, Examples, Phase
-from pfl_lightning.data import FederatedDataModule, Judgement, federated
+from pfl_lightning.data import EvalBatch, FederatedDataModule, federated
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.client_models import NeedsSamplesError, examples_of, module_of
+from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
+from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.methods.training import Trained
 from pfl_lightning.metrics import ClientMetric, ClientScore
 from pfl_lightning.models import NetworkFactory, Part, start_network
@@ -31,16 +31,16 @@ class Measure(Protocol):
 
 
 class Evaluated(Trained):
-    """The evaluation of every method: each client is judged with each of its models, on each split.
+    """The evaluation of every method: each client is evaluated with each of its models, on each split.
 
     These are, unless a method says otherwise, the shared part plus what the client ``keeps`` (``stored``, or ``global``
-    if it keeps nothing), and the same after the part that the method ``refits`` was trained further on the client's own
-    samples (``refitted``); or the client's second, ``personal`` model and the ``global`` one.
+    if it keeps nothing), and the same after the part that the method ``finetunes`` was trained further on the client's
+    own samples (``finetuned``); or the client's second, ``personal`` model and the ``global`` one.
 
     Clients that are new to a finished run are tested in the same way with every method: each trains a new head on the
     ``common_body``, which is frozen, in full epochs with the ``lr``, ``momentum`` and other settings of the first round
-    (``refitted``). Beside it stands the ``global`` model of the methods that have one. With ``data.new_head_epochs`` 0
-    they are judged by the method's own models instead, each as a client that has not taken part yet.
+    (``finetuned``). Beside it stands the ``global`` model of the methods that have one. With ``data.new_head_epochs`` 0
+    they are evaluated by the method's own models instead, each as a client that has not taken part yet.
 
     Paper: Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8.
 
@@ -53,7 +53,7 @@ class Evaluated(Trained):
     """
 
     keeps: ClassVar[Part] = "nothing"
-    refits: ClassVar[Part] = "head"
+    finetunes: ClassVar[Part] = "head"
     personal: ClassVar[bool] = False
     eval_epochs: int
     eval_momentum: float
@@ -63,64 +63,66 @@ class Evaluated(Trained):
         super().__init__(*args, **kwargs)
         self.measures = nn.ModuleDict()
         self._newcomer: Tree = {}
-        self._own_sizes: list[int] = []  # bytes of each tensor that differs between the clients that are judged
+        self._own_sizes: list[int] = []  # bytes of each tensor that differs between the clients that are evaluated
 
     @property
-    def judged_models(self) -> tuple[str, ...]:
+    def eval_models(self) -> tuple[str, ...]:
         """Names of the models that clients are evaluated with; the first one is used for model selection."""
         if self.personal:
             return ("personal", "global")
-        refitted = ("refitted",) if self.eval_epochs and self.refits != "nothing" and not self.test_only else ()
-        return ("global", *refitted) if self.keeps == "nothing" else (*refitted, "stored")
+        finetuned = ("finetuned",) if self.eval_epochs and self.finetunes != "nothing" and not self.test_only else ()
+        return ("global", *finetuned) if self.keeps == "nothing" else (*finetuned, "stored")
 
-    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
-        """One of the ``judged_models``, ``[cohort, ...]``.
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """One of the ``eval_models``, ``[cohort, ...]``.
 
         Args:
             model: Its name.
             train: The clients' training examples. Take from them only what the model needs: those that need none are
                 also there without a data set.
             received: Tensors that the clients would start a round with.
-            key: Key for the randomness of refitting.
+            key: Key for the randomness of fine-tuning.
         """
-        if model == "refitted":
-            return self.engine.train(train, received, self.refitting, key)[0]
+        if model == "finetuned":
+            return self.engine.train(train, received, self.finetuning, key)[0]
         return received.under("personal") if model == "personal" else received
 
-    def judge(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
-        """Name and tensors of each of the ``judged_models``, in their order; arguments as for ``judged_model``."""
+    def evaluate(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """Name and tensors of each of the ``eval_models``, in their order; arguments as for ``eval_model``."""
         received = self.received(train.ids)
-        for model in self.judged_models:
-            yield model, self.judged_model(model, train, received, key)
+        for model in self.eval_models:
+            yield model, self.eval_model(model, train, received, key)
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode.
 
         Args:
             client: The client's id.
-            model: One of ``judged_models``. Default: the first that needs no training for its evaluation, such as
+            model: One of ``eval_models``. Default: the first that needs no training for its evaluation, such as
                 ``stored``.
-            data: The data set of the run; for models that are trained on the client's samples, such as ``refitted``.
+            data: The data set of the run; for models that are trained on the client's samples, such as ``finetuned``.
 
         Raises:
             PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
         """
         if not hasattr(self, "clients"):
             raise PflError(f"client: {type(self).__name__} has no clients yet; allowed: after training, or load_method")
-        if model not in (None, *self.judged_models):
-            raise PflError(f"model: {model} is not possible; allowed: {', '.join(self.judged_models)}")
+        if model not in (None, *self.eval_models):
+            raise PflError(f"model: {model} is not possible; allowed: {', '.join(self.eval_models)}")
         train = examples_of(client, data, self.built_for["num_clients"], self.device)
         key: Key = () if data is None else (data.seed, "refit", self.clock.rounds)
         received = self.received(train.ids)
-        for name in self.judged_models if model is None else (model,):
+        for name in self.eval_models if model is None else (model,):
             with suppress(NeedsSamplesError):
-                return module_of(self.network, self.judged_model(name, train, received, key))
+                return module_of(self.network, self.eval_model(name, train, received, key))
         raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
     @property
-    def refitting(self) -> Phase:
-        """The phase that refits a part before a client is evaluated."""
-        return replace(self.phase(self.refits, self.eval_epochs), lr=self.lr, momentum=self.eval_momentum, steps=None)
+    def finetuning(self) -> Phase:
+        """The phase that fine-tunes a part before a client is evaluated."""
+        return replace(
+            self.phase(self.finetunes, self.eval_epochs), lr=self.lr, momentum=self.eval_momentum, steps=None
+        )
 
     # Clients that are new to a finished run
 
@@ -131,7 +133,7 @@ class Evaluated(Trained):
         if self.new_head_epochs:
             self._newcomer = {**self.common_body(), **self._new_head(seed)}
         elif data.new_clients:
-            self.clients = ClientBank(self.at_first(self.network.state_dict(), data.new_clients, seed))
+            self.clients = ClientStates(self.initial_state(self.network.state_dict(), data.new_clients, seed))
 
     def common_body(self) -> Tree:
         """The body on which new clients train their heads.
@@ -151,11 +153,11 @@ class Evaluated(Trained):
         head, old = select(new.state_dict(), self.parts["head"]), self.network.state_dict()
         return {name: tensor.to(old[name]) for name, tensor in head.items()}
 
-    def _judge_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+    def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
         # a rule after each step is about what the run's clients hold, such as masks
         phase = replace(self.phase("head", self.new_head_epochs), lr=self.lr, steps=None, after_step=None)
-        yield "refitted", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
+        yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
             yield "global", Params(self.network.state_dict(), {})
 
@@ -167,12 +169,12 @@ class Evaluated(Trained):
         if not len(data.own_order):
             return Cost(*3 * [data.own_order])
         if "evaluating" not in self._rehearsals:
-            one = data.make_judgement(data.own_order[:1]).train.to(self.device)
-            models = self._judge_new if self.new_head_epochs else self.judge
+            one = data.make_eval_batch(data.own_order[:1]).train.to(self.device)
+            models = self._evaluate_new if self.new_head_epochs else self.evaluate
             self.rehearse("evaluating", lambda: self._note_sizes(models(one, ("rehearsal",))))
         counts = {split: table.counts[data.own_order] for split, table in data.tables.items()}
         cost = self._rehearsals["evaluating"].cost(counts["train"])
-        scored = torch.stack([counts[split] for split in data.judged_splits]).sum(0)
+        scored = torch.stack([counts[split] for split in data.eval_splits]).sum(0)
         return cost._replace(visits=cost.visits + len(self.evaluated_models) * scored)
 
     def _note_sizes(self, models: Iterator[tuple[str, Params]]) -> None:
@@ -213,16 +215,16 @@ class Evaluated(Trained):
         """Count the evaluation's progress from here."""
         self._begin_evaluation()
 
-    def validation_step(self, batch: Judgement, batch_idx: int) -> None:
+    def validation_step(self, batch: EvalBatch, batch_idx: int) -> None:
         """Evaluate some clients with each of their models, on each split."""
         key = (batch.seed, "refit", self.clock.rounds)
-        judge = self._judge_new if self.new_head_epochs else self.judge
+        evaluate = self._evaluate_new if self.new_head_epochs else self.evaluate
 
         def work(start: int, train: Examples) -> list[tuple[Any, tuple[Tensor, ...]]]:
-            judged = {split: examples.rows(start, start + len(train)) for split, examples in batch.judged.items()}
+            evaluated = {split: examples.rows(start, start + len(train)) for split, examples in batch.evaluated.items()}
             found: list[tuple[Any, tuple[Tensor, ...]]] = []
-            for model, params in judge(train, key):
-                for split, examples in judged.items():
+            for model, params in evaluate(train, key):
+                for split, examples in evaluated.items():
                     found += self._scored(f"{split}/{model}", examples, params)
                 watching = [cast(Any, metric) for name, metric in self.measures.items() if name.startswith(f"{model}/")]
                 found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
@@ -254,7 +256,7 @@ class Evaluated(Trained):
             self.log_dict({f"{name}/{key}": value.float() for key, value in metric.compute().items()})
             metric.reset()
 
-    def test_step(self, batch: Judgement, batch_idx: int) -> None:
+    def test_step(self, batch: EvalBatch, batch_idx: int) -> None:
         """Same as in validation."""
         self.validation_step(batch, batch_idx)
 

@@ -38,7 +38,7 @@ class FedAMP(MessagePassing):
     def build(
         self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, *args: Any, **kwargs: Any
     ) -> None:
-        """Make the network and the bank, once; see ``Method.build``.
+        """Make the network and the client states, once; see ``Method.build``.
 
         Raises:
             PflError: If weights could be negative: the rate is too large for so many clients.

@@ -9,7 +9,7 @@ class FedAvg(Method):
         w_i = SGD for epochs on f_i, from w
         w   = w - server_lr * (w - sum_i weight_i * w_i)
 
-    FedAvg-FT is the same run evaluated with its ``refitted`` model: each client trains the head for ``eval_epochs`` on
+    FedAvg-FT is the same run evaluated with its ``finetuned`` model: each client trains the head for ``eval_epochs`` on
     a copy of w. FLANP and FLANP-FT are the same with the ``StageDoubling`` callback.
 
     Paper: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017,

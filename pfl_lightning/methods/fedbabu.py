@@ -9,7 +9,7 @@ class FedBABU(Method):
         body_i = SGD for epochs on f_i(., h), from body
         body   = body - server_lr * (body - sum_i weight_i * body_i)
 
-    Clients are evaluated with h fine-tuned for ``eval_epochs`` on their own samples (``refitted``), and with h itself
+    Clients are evaluated with h fine-tuned for ``eval_epochs`` on their own samples (``finetuned``), and with h itself
     (``global``).
 
     Paper: Oh et al., FedBABU: Towards Enhanced Representation for Federated Image Classification, ICLR 2022,
@@ -19,6 +19,6 @@ class FedBABU(Method):
     trains = "body"
 
     @property
-    def judged_models(self) -> tuple[str, ...]:
-        """The refitted model first: the global one has a random head and is not meant to be used."""
-        return ("refitted", "global") if self.eval_epochs else ("global",)
+    def eval_models(self) -> tuple[str, ...]:
+        """The finetuned model first: the global one has a random head and is not meant to be used."""
+        return ("finetuned", "global") if self.eval_epochs else ("global",)

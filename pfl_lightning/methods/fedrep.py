@@ -25,7 +25,8 @@ class FedRep(Method):
 
     Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
 
-    Differs: for evaluation the authors refit from the mean of all heads; we start from the client's own head, because
+    Differs: for evaluation the authors fine-tune from the mean of all heads; we start from the client's own head,
+        because
     a server can only know the mean if clients upload their heads.
 
     Args:
@@ -41,7 +42,7 @@ class FedRep(Method):
         super().__init__(**kwargs)
         self.head_epochs, self.head_lr = head_epochs, head_lr
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Alternate between the head and the body."""
         head, body = self.phase("head", self.head_epochs, self.head_lr), self.phase("body", epochs=1)
         params = received

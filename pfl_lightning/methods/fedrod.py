@@ -38,14 +38,14 @@ class FedRoD(Method):
         kwargs: See ``Method``.
     """
 
-    judged_models = ("personal", "global")
+    eval_models = ("personal", "global")
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
         super().__init__(head=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.personal_epochs = personal_epochs
 
     def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
-        """Make the network and the bank, once; see ``Method.build``.
+        """Make the network and the client states, once; see ``Method.build``.
 
         Raises:
             PflError: If there are no classes, or the last layer is not linear with a bias.
@@ -59,13 +59,13 @@ class FedRoD(Method):
             kind = self.network.kind
             raise PflError(f"model.network: {kind} is not possible with FedRoD; allowed: a linear last layer with bias")
 
-    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Personal heads of zeros (``personal.*``)."""
         zeros = {name: torch.zeros_like(t) for name, t in select(tensors, self.parts["head"]).items()}
         heads = {name: zero.expand(num_clients, *zero.shape) for name, zero in zeros.items()}
-        return {**super().at_first(tensors, num_clients, seed), **prefixed("personal", heads)}
+        return {**super().initial_state(tensors, num_clients, seed), **prefixed("personal", heads)}
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train body and generic head with the shifted bias, then the personal head as a part of the sum of both."""
         bias, phase = self.bias, self.phase("all", self.epochs)
         if (penalty := phase.penalty) is not None:  # it is for the bias without its shift
@@ -76,10 +76,10 @@ class FedRoD(Method):
         generic = trained.without({"shift"}).with_own({bias: trained.own[bias] - shift})
         head = self.phase("head", self.personal_epochs)
         both, _ = self.engine.train(cohort, personalized(generic), head, (*key, "personal"))
-        own = {name: both.own[name] - generic.own[name] for name in head.moves}
+        own = {name: both.own[name] - generic.own[name] for name in head.trainable}
         return generic.beside("personal", Params({}, own)), losses
 
-    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The shared model with the personal heads, or the shared model itself."""
         return personalized(received) if model == "personal" else received
 

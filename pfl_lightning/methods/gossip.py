@@ -7,11 +7,11 @@ from torch.optim import SGD
 
 from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.traffic import Traffic
 from pfl_lightning.methods.base import Method
-from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import Part
 from pfl_lightning.recipes import lazy
-from pfl_lightning.server import Links, Mixing, Ring, Topology
+from pfl_lightning.server import Mixing, MixingMatrix, Ring, Topology
 from pfl_lightning.tree import Tree, select
 
 
@@ -20,7 +20,7 @@ class Gossip(Method):
 
     Rule of a round; P is a matrix with positive weights for neighbours and for oneself:
 
-        w_i = local(w_i)                    # w_i: all that client i keeps
+        w_i = local_update(w_i)                    # w_i: all that client i keeps
         w_i = sum_j P_ij w_j, for the part that a method ``mixes``
 
     All clients begin with the same model, and are evaluated after mixing. Those that do not take part in a round keep
@@ -46,9 +46,9 @@ class Gossip(Method):
     mixes: ClassVar[Part] = "all"
 
     def __init__(self, topology: Topology = lazy(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
-        super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), sums=None, **kwargs)
+        super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
         self.topology, self.mixing = topology, mixing
-        self._latest: tuple[Any, Links] | None = None
+        self._latest: tuple[Any, MixingMatrix] | None = None
         self._consensus: dict[str, Tensor | float] = {}
         if self.sparsity.prune:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
@@ -56,7 +56,9 @@ class Gossip(Method):
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, and check the graph; see ``Lifecycle.build_for``."""
         super().build_for(data, resumes)
-        Links.between(self.topology.graph(data.num_clients, data.seed), list(range(data.num_clients)), self.mixing)
+        MixingMatrix.between(
+            self.topology.graph(data.num_clients, data.seed), list(range(data.num_clients)), self.mixing
+        )
 
     @property
     def mixed(self) -> frozenset[str]:
@@ -64,22 +66,22 @@ class Gossip(Method):
         part = self.parts[self.mixes]
         return part & self.engine.trainable if self.batch_norm == "local" else part
 
-    def links(self, batch: Round) -> Links:
+    def links(self, batch: Round) -> MixingMatrix:
         """The links among the participants of a round whose models arrive, by rising id."""
         return self._links_of(batch, batch.examples.host_ids)
 
-    def _links_of(self, batch: Round, ids: Tensor) -> Links:
+    def _links_of(self, batch: Round, ids: Tensor) -> MixingMatrix:
         graph = self.topology.graph(self.built_for["num_clients"], batch.seed, batch.round_index)
         clients = ids.sort().values.tolist()
         if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
-            self._latest = graph, Links.between(graph, clients, self.mixing)
+            self._latest = graph, MixingMatrix.between(graph, clients, self.mixing)
         return self._latest[1]
 
-    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours."""
         up.add(self.clients.stacks(self.mixed), {0: int(self.links(batch).degrees.sum())})  # all models are of one size
 
-    def server_step(self, mean: Tree, batch: Round) -> None:
+    def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
         links, ids = self.links(batch), batch.examples.host_ids.sort().values
         some = ids if len(ids) < self.built_for["num_clients"] else None
@@ -87,7 +89,7 @@ class Gossip(Method):
         before = self.clients.spread(parameters, some)
         self.mix_clients(torch.from_numpy(links.matrix), some)
         after = self.clients.spread(parameters, some)
-        super().server_step(select(self.mean_model(some), self.mixed), batch)
+        super().server_update(select(self.mean_model(some), self.mixed), batch)
         self._consensus = {"before": before, "after": after, "spectral_gap": links.spectral_gap}
 
     def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
@@ -107,8 +109,8 @@ class Gossip(Method):
         """The mean of all clients' bodies."""
         return select(self.mean_model(None), self.parts["body"])
 
-    def elapse(self, batch: Round) -> None:
-        """Advance the clock; a client waits for its neighbours alone, and for models that are lost."""
+    def advance_clock(self, batch: Round) -> None:
+        """Advance the clock; a client waits for its neighbours alone, and for models that are dropped."""
         ids, times = batch.awaited
         links = self._links_of(batch, ids)
         self.clock.advance_locally(

@@ -39,7 +39,7 @@ class HFMAML(PerFedAvg):
     @property
     def meta_phase(self) -> Phase:
         """The local phase of a round."""
-        return replace(super().meta_phase, other_batch=False)
+        return replace(super().meta_phase, independent_batch=False)
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
         """The direction ``v - inner_lr * h`` for all clients at once.

@@ -8,8 +8,16 @@ from types import CodeType, FunctionType
 from typing import Any
 
 HOOKS = (
-    *("at_first", "choose", "local", "sample_losses", "server_step", "messages", "elapse"),
-    *("judged_models", "judged_model", "common_body"),
+    *(
+        "initial_state",
+        "select_clients",
+        "local_update",
+        "sample_losses",
+        "server_update",
+        "count_traffic",
+        "advance_clock",
+    ),
+    *("eval_models", "eval_model", "common_body"),
 )
 
 

@@ -16,9 +16,9 @@ class LGFedAvg(Method):
     arXiv:2001.01523.
 
     Differs: the original starts from a model trained by FedAvg; SRPFL and we train from scratch. For evaluation the
-    authors refit from the mean of all bodies; we start from the client's own body, which is all that a client has.
+    authors fine-tune from the mean of all bodies; we start from the client's own body, which is all that a client has.
     """
 
     keeps = "body"
-    refits = "body"
+    finetunes = "body"
     usual_head = 2

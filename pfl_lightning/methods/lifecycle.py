@@ -14,27 +14,27 @@ from pfl_lightning import processes
 from pfl_lightning.client import Engine, Examples, LossFunction
 from pfl_lightning.data import FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.checkpoint import (
+from pfl_lightning.federation.checkpoints import (
     check_method,
     check_optimizer_state,
     check_shape,
     check_tensors,
     refusal,
 )
-from pfl_lightning.methods.chunks import Chunks
-from pfl_lightning.methods.hyperparameters import plain_values
-from pfl_lightning.methods.pretrained import read_weights
-from pfl_lightning.methods.progress import Progress
+from pfl_lightning.federation.chunks import Chunks
+from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.federation.hyperparameters import plain_values
+from pfl_lightning.federation.pretrained import read_weights
+from pfl_lightning.federation.progress import Progress
+from pfl_lightning.federation.sparsity import Sparsity
+from pfl_lightning.federation.traffic import Traffic
 from pfl_lightning.methods.server_optimizer import ServerOptimizer, try_optimizer
-from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.methods.suitable import check_network
-from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.metrics import ClientAccuracy, ClientLoss
 from pfl_lightning.models import InputKind, Network, Part
 from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
-from pfl_lightning.server import Sums, restored, stored
+from pfl_lightning.server import Aggregator, restored, stored
 from pfl_lightning.system import Clock, Ledger
 from pfl_lightning.tree import Params, Tree
 
@@ -44,7 +44,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
 
     Args:
         server_optimizer: Makes the server's optimizer, the only optimizer that Lightning sees.
-        sums: Adds up uploads for the server.
+        aggregator: Adds up uploads for the server.
 
     Attributes:
         network: The network with the server's tensors.
@@ -64,7 +64,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
     """
 
     network: Network
-    clients: ClientBank
+    clients: ClientStates
     engine: Engine
     chunks: Chunks
     built_for: dict[str, Any]
@@ -77,10 +77,10 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
     lr: float
     sparsity: Sparsity
 
-    def __init__(self, server_optimizer: ServerOptimizer, sums: Sums) -> None:
+    def __init__(self, server_optimizer: ServerOptimizer, aggregator: Aggregator) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.make_optimizer, self.sums = server_optimizer, sums
+        self.make_optimizer, self.aggregator = server_optimizer, aggregator
         self.clock, self.ledger, self.progress = Clock(), Ledger(), Progress()
         self.scores, self.others = nn.ModuleDict(), nn.ModuleDict()
 
@@ -88,7 +88,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
 
     @property
     @abstractmethod
-    def judged_models(self) -> tuple[str, ...]:
+    def eval_models(self) -> tuple[str, ...]:
         """Names of the models that clients are evaluated with; the first one is used for model selection."""
 
     @abstractmethod
@@ -103,7 +103,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         input_kind: InputKind = "numbers",
         weights: Tree | None = None,
     ) -> None:
-        """Make the network and the bank with one row per client, once.
+        """Make the network and the client states with one row per client, once.
 
         Args:
             input_shape: Shape of one input.
@@ -111,7 +111,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
             num_clients: Number of clients.
             seed: Seed of the initial network.
             pretrained: The data set's pretrained tensors of the network, by name.
-            test_only: Whether some clients never train and so have no samples to refit on.
+            test_only: Whether some clients never train and so have no samples to fine-tune on.
             input_kind: The kind of the inputs.
             weights: Tensors of the file ``self.pretrained``, if there is one; see ``take_weights``.
 
@@ -120,7 +120,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         """
 
     @abstractmethod
-    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Tensors of clients that have not taken part yet, given the server's tensors."""
 
     @property
@@ -130,21 +130,21 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
 
     @property
     def evaluated_models(self) -> tuple[str, ...]:
-        """The models of this evaluation: ``judged_models``, or those of new clients that train new heads."""
+        """The models of this evaluation: ``eval_models``, or those of new clients that train new heads."""
         if not self.new_head_epochs:
-            return self.judged_models
-        return ("refitted", *(model for model in self.judged_models if model == "global"))
+            return self.eval_models
+        return ("finetuned", *(model for model in self.eval_models if model == "global"))
 
     @abstractmethod
     def received(self, ids: Tensor) -> Params:
         """Tensors that clients start a round with, ``[cohort, ...]``."""
 
     @abstractmethod
-    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Count what is sent in a round beside the uploads to ``sums``."""
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Count what is sent in a round beside the uploads to ``aggregator``."""
 
     @abstractmethod
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Local work of the clients in a round."""
 
     # Building for a data set
@@ -156,10 +156,10 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.scores.clear()
         self.others.clear()
-        for split in data.judged_splits:
+        for split in data.eval_splits:
             for model in self.evaluated_models:
                 kind = ClientLoss if data.regression or split == "train" else ClientAccuracy
-                self.scores[f"{split}/{model}"] = kind(data.judged_clients)
+                self.scores[f"{split}/{model}"] = kind(data.eval_clients)
 
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, unless it is built, and check that the two are compatible.
@@ -175,13 +175,13 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         if not hasattr(self, "clients"):  # do not build twice: pretrained vectors may take seconds to read
             shape = (data.input_shape, data.num_classes, data.num_clients)
             weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
-            test_only = data.training_clients < data.judged_clients
+            test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         try_optimizer(self.make_optimizer, self.network.parameters())
-        if self.test_only and self.judged_models != ("global",):
+        if self.test_only and self.eval_models != ("global",):
             raise PflError(
                 f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "
-                f"clients with personal models ({', '.join(self.judged_models)}); allowed: 0, or a method evaluated "
+                f"clients with personal models ({', '.join(self.eval_models)}); allowed: 0, or a method evaluated "
                 "with its global model alone, such as FedAvg"
             )
         check_network(self.network, data, has_body=bool(self.parts["body"]))
@@ -204,24 +204,24 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
 
     # Simulated time and logs
 
-    def give_up(self, batch: Round) -> None:
-        """Pass a round whose uploads are all lost: it takes time and messages, and leaves the model as it was."""
-        batch = batch.lose(torch.ones(len(batch.examples), dtype=torch.bool))
+    def skip_round(self, batch: Round) -> None:
+        """Pass a round whose uploads are all dropped: it takes time and messages, and leaves the model as it was."""
+        batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
         self.optimizer.zero_grad()
         self.optimizer.step()  # counts the round; no parameter has a gradient
         self.record(batch, 0)
-        self.elapse(batch)
+        self.advance_clock(batch)
         self.log_round(batch, None)
 
     def record(self, batch: Round, uploaded: int) -> None:
         """Enter the messages of a round, and the bytes uploaded for its sums, in the ledger."""
         up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
         if processes.rank() == 0:  # it has the rows of the first client
-            self.messages(batch, up, down)
+            self.count_traffic(batch, up, down)
         sent, received, paper = processes.from_first((up.bits, down.bits, up.paper + down.paper))
         self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))
 
-    def elapse(self, batch: Round) -> None:
+    def advance_clock(self, batch: Round) -> None:
         """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
         self.clock.advance(batch.awaited[1], batch.communication_time)
 
@@ -234,24 +234,24 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         """Log the privacy budget that the rounds have taken so far, if the sums have one."""
         data = federated(self.trainer)
         clients = data.training_clients
-        self.log_dict(self.sums.spent(self.clock.rounds, data.participation.pool_size or clients, clients))
+        self.log_dict(self.aggregator.spent(self.clock.rounds, data.participation.pool_size or clients, clients))
 
     def log_round(self, batch: Round, loss: Tensor | None) -> None:
         """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
         self.log_clock()
-        self.log_dict({**self.sums.scalars(), **self.ledger.scalars()})
+        self.log_dict({**self.aggregator.scalars(), **self.ledger.scalars()})
         if loss is not None:
             self.log("train/loss", loss, prog_bar=True)
         self.log("system/cohort", float(len(batch.examples)), prog_bar=True)
-        if federated(self.trainer).participation.can_lose:
-            self.log("system/lost", float(len(batch.lost)))
+        if federated(self.trainer).participation.can_drop:
+            self.log("system/dropped", float(len(batch.dropped)))
 
     # Checkpoints
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the clock, the ledger, the counts of the sums, and what builds the method again; pack sparse models."""
         checkpoint["clock"], checkpoint["ledger"] = asdict(self.clock), asdict(self.ledger)
-        checkpoint["sums"] = (self.sums.calls, self.sums.bytes)
+        checkpoint["aggregator"] = (self.aggregator.calls, self.aggregator.bytes)
         checkpoint["sparsity"] = plain_values(asdict(self.sparsity))
         checkpoint["engine"] = {"choices": self.engine.choices, "limit": self.chunks.limit}
         checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
@@ -270,7 +270,7 @@ class Lifecycle(Recorded, pl.LightningModule, ABC):
         check_method(checkpoint)
         self.clock = Clock(**checkpoint["clock"])
         self.ledger = Ledger(**checkpoint.get("ledger", {}))  # older checkpoints have none, and no counts
-        self.sums.calls, self.sums.bytes = checkpoint.get("sums", (0, 0))
+        self.aggregator.calls, self.aggregator.bytes = checkpoint.get("aggregator", (0, 0))
         if hasattr(self, "clients"):
             check_shape(checkpoint, self.built_for)
         else:

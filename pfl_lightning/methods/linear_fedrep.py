@@ -6,11 +6,11 @@ from torch import Tensor
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods.base import Method
-from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.server import PrivateSums
+from pfl_lightning.server import DPAggregator
 from pfl_lightning.theory import orthonormal, principal_angle_distance
 from pfl_lightning.tree import Params, Tree
 
@@ -28,13 +28,13 @@ class LinearFedRep(Method):
         B   = Q of QR(B - server_lr (B - sum_i weight_i B_i)), with diag(R) > 0
 
     B starts as the leading eigenvectors of the mean over all clients of ``1 / m_i sum_j y_j^2 x_j x_j^T``, on their
-    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. The refitted model is w_i under the
+    fixed samples (``method_of_moments``), or as a ``random`` orthonormal matrix. The finetuned model is w_i under the
     received B. Linear SRPFL is the same with the ``StageDoubling`` callback. If the data set knows its true
     representation, the principal-angle distance to it is logged as ``train/distance``.
 
     The paper's weights are ``uniform``; it bounds ``lr`` by 1/8 for well-spread heads, but 0.5 is stable too. There are
     no options for the loss, batches, epochs, momentum and weight decay, since the method has none. ``eval_epochs`` only
-    turns refitting on (above 0) or off (0).
+    turns fine-tuning on (above 0) or off (0).
 
     Paper: Tziotis et al., Straggler-Resilient Personalized Federated Learning, 2023, arXiv:2206.02078, Algorithm 2.
 
@@ -62,10 +62,10 @@ class LinearFedRep(Method):
             **kwargs,
         )
         self.init = init
-        if init == "method_of_moments" and isinstance(self.sums, PrivateSums):
-            raise PflError("model.init: method_of_moments is not possible with PrivateSums; allowed: random")
+        if init == "method_of_moments" and isinstance(self.aggregator, DPAggregator):
+            raise PflError("model.init: method_of_moments is not possible with DPAggregator; allowed: random")
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Solve for the heads, then take one gradient step on the representation."""
         trained = self.engine.each(self._client_step, received, *self._regressions(cohort))
         losses = trained.pop("loss")
@@ -79,12 +79,12 @@ class LinearFedRep(Method):
         gradient = torch.outer(head[0], errors @ inputs) / count
         return {BODY: body - self.rate(self.lr) * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
 
-    def server_step(self, mean: Tree, batch: Round) -> None:
+    def server_update(self, mean: Tree, batch: Round) -> None:
         """Take the server's step, then make the representation orthonormal again."""
-        super().server_step(mean, batch)
+        super().server_update(mean, batch)
         self._set_representation(orthonormal(self.representation))
 
-    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The closed-form heads under the received representation, or the stored heads."""
         if model == "stored":
             return received

@@ -7,9 +7,9 @@ from typing import Any
 from jsonargparse import ArgumentError
 
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.federation.checkpoints import Content, check_run, read_checkpoint, refusal
+from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods.base import Method
-from pfl_lightning.methods.checkpoint import Content, check_run, read_checkpoint, refusal
-from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.strict import StrictParser
 
 
@@ -22,8 +22,8 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     Args:
         path: The checkpoint.
         arguments: Constructor arguments that the checkpoint lacks: ``network``, ``loss``, ``lr_schedule``,
-            ``server_optimizer``, ``sums`` and ``topology``, unless these are the defaults. A run of ``pfl fit`` needs
-            only its ``network``, with its options, and only if that is a function of your own.
+            ``server_optimizer``, ``aggregator`` and ``topology``, unless these are the defaults. A run of ``pfl fit``
+            needs only its ``network``, with its options, and only if that is a function of your own.
 
     Raises:
         PflError: If the checkpoint is damaged, or something in it is missing or wrong.

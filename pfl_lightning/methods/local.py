@@ -13,7 +13,7 @@ class Local(Method):
         w_i = SGD for epochs on f_i, from w_i
         keep w_i
 
-    There are no options for refitting and for the server, since the method has neither.
+    There are no options for fine-tuning and for the server, since the method has neither.
 
     Args:
         kwargs: See ``Method``.
@@ -28,6 +28,6 @@ class Local(Method):
             eval_momentum=0.0,
             batch_norm="local",
             server_optimizer=SGD,
-            sums=None,
+            aggregator=None,
             **kwargs,
         )

@@ -9,8 +9,8 @@ from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.traffic import Traffic
 from pfl_lightning.methods.base import Method
-from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 
@@ -26,7 +26,7 @@ class MessagePassing(Method):
 
     Clients are evaluated with w_i (``personal``). The network is the mean of all w_i, with which clients begin that are
     new to a finished run. BatchNorm statistics are mixed by the same weights, which depend on the parameters alone.
-    ``weight_decay`` is 0 by default. There are no options for refitting, for the server's optimizer and for sums: the
+    ``weight_decay`` is 0 by default. There are no options for fine-tuning, for the server's optimizer and for sums: the
     server has to see every model. Its step takes time quadratic in the number of clients. Models are not pruned.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
@@ -42,7 +42,7 @@ class MessagePassing(Method):
 
     keeps = "all"
     usual_weight_decay = 0.0
-    judged_models = ("personal",)
+    eval_models = ("personal",)
 
     def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class MessagePassing(Method):
             eval_momentum=0.0,
             batch_norm="average",
             server_optimizer=partial(SGD, lr=1.0),
-            sums=None,
+            aggregator=None,
             **kwargs,
         )
         self.proximity = proximity
@@ -66,29 +66,29 @@ class MessagePassing(Method):
             products: Inner products of the clients' parameters, float64 ``[clients, clients]``.
         """
 
-    def at_first(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A client's model, and its mix at the server (``cloud.*``): both are the server's tensors."""
-        own = super().at_first(tensors, num_clients, seed)
+        own = super().initial_state(tensors, num_clients, seed)
         return Params({}, own).beside("cloud", Params({}, own)).own
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the received mix, with a proximal term around it."""
         start = received.under("cloud")
         phase = self.phase("all", self.epochs, penalty=Proximity(self.proximity, "anchor"))
         trained, losses = self.engine.train(cohort, start.beside("anchor", start), phase, (*key, "all"))
         return trained.select(self.parts["all"]).beside("cloud", start), losses
 
-    def server_step(self, mean: Tree, batch: Round) -> None:
+    def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix a model for every client; the network becomes the mean of the clients' models."""
         products = self.clients.inner_products(name for name, _ in self.network.named_parameters())
         self.clients.mix(self.attention(products), self.parts["all"], into="cloud")
-        super().server_step(self.clients.mean(self.parts["all"]), batch)
+        super().server_update(self.clients.mean(self.parts["all"]), batch)
 
-    def messages(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Every participant receives its mix, and sends its model unless that is lost."""
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Every participant receives its mix, and sends its model unless that is dropped."""
         up.add(self.clients.stacks(self.parts["all"]), {0: len(batch.examples)})  # all models are of one size
         down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), {0: len(batch.participants)})
 
-    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """Each client's own model."""
         return received

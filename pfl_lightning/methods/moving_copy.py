@@ -39,7 +39,7 @@ class MovingCopy(Method):
     """
 
     usual_weight_decay = 0.0
-    judged_models = ("personal", "global")
+    eval_models = ("personal", "global")
     tie: Penalty
     strength: float
     copy_lr: float
@@ -50,15 +50,15 @@ class MovingCopy(Method):
         super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_steps, self.inner_tolerance = inner_steps, inner_tolerance
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the personal models and move the copies; the copies are the upload, with the personal statistics."""
         copies = received.select(self.engine.trainable)
         phase = self.phase("all", self.epochs, penalty=self.tie)
         phase = replace(
             phase,
-            moves=phase.moves | {f"{COPY}.{name}" for name in copies.tree},
-            repeats=self.inner_steps,
-            tolerance=self.inner_tolerance,
+            trainable=phase.trainable | {f"{COPY}.{name}" for name in copies.tree},
+            inner_steps=self.inner_steps,
+            grad_tolerance=self.inner_tolerance,
             after_step=Follow(self.rate(self.copy_lr) * self.strength, COPY),
         )
         trained, losses = self.engine.train(cohort, received.beside(COPY, copies), phase, (*key, "all"))
@@ -66,6 +66,6 @@ class MovingCopy(Method):
         uploads = Params(personal.shared, {**personal.own, **trained.under(COPY).own})
         return uploads.beside("personal", personal), losses
 
-    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """A personal model trained from the global one, or the global one itself."""
-        return self.local(train, received, key)[0].under("personal") if model == "personal" else received
+        return self.local_update(train, received, key)[0].under("personal") if model == "personal" else received

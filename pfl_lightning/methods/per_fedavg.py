@@ -34,7 +34,7 @@ class PerFedAvg(Method):
     """
 
     usual_weight_decay = 0.0
-    judged_models = ("adapted", "global")
+    eval_models = ("adapted", "global")
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
@@ -43,9 +43,9 @@ class PerFedAvg(Method):
     @property
     def meta_phase(self) -> Phase:
         """The local phase of a round."""
-        return replace(self.phase("all", self.epochs), direction=self.meta_gradient, other_batch=True)
+        return replace(self.phase("all", self.epochs), gradient_transform=self.meta_gradient, independent_batch=True)
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train by steps along the meta-gradient."""
         return self.engine.train(cohort, received, self.meta_phase, (*key, "all"))
 
@@ -59,7 +59,7 @@ class PerFedAvg(Method):
         """
         return gradient({name: tensor - self.inner_lr * grads[name] for name, tensor in tensors.items()})
 
-    def judged_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The shared model after one adaptation step, or the shared model itself."""
         if model == "global":
             return received

@@ -22,9 +22,9 @@ from pfl_lightning.client import (
     try_loss,
 )
 from pfl_lightning.data import FederatedDataModule, Round
-from pfl_lightning.methods.checkpoint import check_given, check_method
+from pfl_lightning.federation.checkpoints import check_given, check_method
+from pfl_lightning.federation.schedule import Schedule
 from pfl_lightning.methods.lifecycle import Lifecycle
-from pfl_lightning.methods.schedule import Schedule
 from pfl_lightning.models import Part
 from pfl_lightning.tree import Params, Tree
 
@@ -73,7 +73,7 @@ class Trained(Lifecycle):
         super().build_for(data, resumes)
         self.schedule.factor(0)
         if isinstance(self.engine.loss, OwnLoss):
-            largest = data.make_judgement(data.evaluation_order[:1]).train
+            largest = data.make_eval_batch(data.evaluation_order[:1]).train
             few = next(largest.windows(4))[1]
             _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))
             self.network.train()  # as Lightning wants it
@@ -159,7 +159,7 @@ class Trained(Lifecycle):
         with self.clients.lent([examples.host_ids[places] for places in shares], changes):
             yield mine, examples.at(mine)
 
-    def of_each(self, doing: str, work: Callable[[int, Examples], Tensor], cohort: Examples) -> Tensor:
+    def map_clients(self, doing: str, work: Callable[[int, Examples], Tensor], cohort: Examples) -> Tensor:
         """One number of each client of a cohort, known to all processes, on the CPU, ``[cohort]``.
 
         Args:
@@ -178,13 +178,13 @@ class Trained(Lifecycle):
     # What work costs
 
     def training_cost(self, cohort: Examples) -> Cost:
-        """What ``local`` costs these clients; it is rehearsed once in a run, with the first of them."""
+        """What ``local_update`` costs these clients; it is rehearsed once in a run, with the first of them."""
         if not len(cohort):
             return Cost(*3 * [cohort.counts])
         if "training" not in self._rehearsals:
             one = cohort.rows(0, 1)
-            received = Params(self.received(one.ids[:0]).shared, self.clients.anyones())
-            self.rehearse("training", lambda: self.local(one, received, ("rehearsal",)))
+            received = Params(self.received(one.ids[:0]).shared, self.clients.example_row())
+            self.rehearse("training", lambda: self.local_update(one, received, ("rehearsal",)))
         return self._rehearsals["training"].cost(cohort.counts)
 
     def rehearse(self, name: str, work: Callable[[], object]) -> None:
@@ -197,5 +197,5 @@ class Trained(Lifecycle):
             self.engine = engine
         self._rehearsals[name] = asked
         if name == "training" and isinstance(engine.loss, OwnLoss) and not (asked.phases or asked.passes):
-            where = f"{type(self).__name__}.local trains without the engine"
+            where = f"{type(self).__name__}.local_update trains without the engine"
             warnings.warn(f"{where}: {self._loss_name} is used in scores alone", stacklevel=2)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.tails import count_sums, judge_training, reference_of
+from pfl_lightning.report.tails import count_sums, evaluate_training, reference_of
 from pfl_lightning.settings import class_name
 
 LATEX = str.maketrans({"\\": r"\textbackslash{}", "±": r"$\pm$", **{sign: f"\\{sign}" for sign in "%_&#$"}})
@@ -46,7 +46,7 @@ def training_caption(curves: Sequence[Curve]) -> str:
 
 def errors_caption(curves: Sequence[Curve]) -> str:
     """Of ``error_rounds_figure``."""
-    trained = " (top) and training loss, weighted by samples (bottom)" if judge_training(curves) else ""
+    trained = " (top) and training loss, weighted by samples (bottom)" if evaluate_training(curves) else ""
     against = "the sums that the server asks for" if count_sums(curves) else "communication rounds"
     return (
         f"Test {curves[0].quantity.error_name}{trained} of the clients{_where(curves)}: mean (left) and 90th "
@@ -156,7 +156,7 @@ def _several(curves: Sequence[Curve]) -> bool:
 
 
 def _and_losses(curves: Sequence[Curve]) -> str:
-    return " and training loss" if judge_training(curves) else ""
+    return " and training loss" if evaluate_training(curves) else ""
 
 
 def _evaluations(curves: Sequence[Curve]) -> str:

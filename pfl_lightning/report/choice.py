@@ -67,8 +67,8 @@ class Choice:
 
 
 def can_choose(curves: Sequence[Curve]) -> bool:
-    """Whether there are several curves, each judged on samples for choosing."""
-    return len(curves) > 1 and all(curve.judges("choice") for curve in curves)
+    """Whether there are several curves, each evaluated on samples for choosing."""
+    return len(curves) > 1 and all(curve.evaluates("choice") for curve in curves)
 
 
 def choice_of(curves: Sequence[Curve]) -> Choice:

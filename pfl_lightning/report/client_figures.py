@@ -13,7 +13,7 @@ from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.drawing import styles_of
 from pfl_lightning.report.scatter import scatter_axes
 from pfl_lightning.report.style import PRINT
-from pfl_lightning.report.tails import judge_training
+from pfl_lightning.report.tails import evaluate_training
 
 BINS = 20  # of a histogram
 
@@ -44,10 +44,10 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
         size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(len(curves), len(splits), sharex="col", sharey="col", squeeze=False)
-        for column, (name, judged) in zip(panels.T, splits.items(), strict=True):
-            highest = max(values.max() for _, values in judged)
+        for column, (name, evaluated) in zip(panels.T, splits.items(), strict=True):
+            highest = max(values.max() for _, values in evaluated)
             bins = np.linspace(0, highest or 1, BINS + 1).tolist()
-            for axes, (_, values), style in zip(column, judged, styles_of(curves), strict=True):
+            for axes, (_, values), style in zip(column, evaluated, styles_of(curves), strict=True):
                 _draw_histogram(axes, values, bins, style["color"])
             column[-1].set_xlabel(f"final {name} of a client")
         for axes, curve in zip(panels[:, 0], curves, strict=True):
@@ -70,12 +70,12 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
         size = (0.6 + 2.2 * len(curves), 0.3 + 2.1 * len(splits))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(len(splits), len(curves), sharex="row", sharey="row", squeeze=False)
-        for row, (name, judged) in zip(panels, splits.items(), strict=True):
-            for axes, (samples, values), style in zip(row, judged, styles_of(curves), strict=True):
+        for row, (name, evaluated) in zip(panels, splits.items(), strict=True):
+            for axes, (samples, values), style in zip(row, evaluated, styles_of(curves), strict=True):
                 scatter_axes(axes, samples, values, style["color"])
                 axes.set_xlabel(f"{name.partition(' ')[0]} samples of a client")
                 axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
-            highest = max(values.max() for _, values in judged)
+            highest = max(values.max() for _, values in evaluated)
             row[0].set(ylabel=name, ylim=(0, 1.2 * highest or 1))  # with room for the legends
         for axes, curve in zip(panels[0], curves, strict=True):
             axes.set_title(curve.label)
@@ -83,7 +83,7 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
 
 
 def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
-    """What the clients of each curve have on the test samples and, if judged, the training samples; by axis label."""
+    """What the clients of each curve have on the test samples and, if evaluated, the training ones; by axis label."""
     quantity = curves[0].quantity
     splits = {
         f"test {quantity.error_name}{quantity.unit}": [
@@ -91,7 +91,7 @@ def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
             for curve in curves
         ]
     }
-    if judge_training(curves):
+    if evaluate_training(curves):
         splits["training loss"] = [
             _Judged(curve.final("train")[0].samples, np.mean([one.loss for one in curve.final("train")], axis=0))
             for curve in curves

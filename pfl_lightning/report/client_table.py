@@ -40,7 +40,7 @@ class Clients(NamedTuple):
 
 
 Evaluations = Mapping[tuple[str, str, int], Clients]
-"""The results by split, judged model and number of rounds completed."""
+"""The results by split, evaluated model and number of rounds completed."""
 
 
 def read_clients(path: Path) -> Evaluations:
@@ -64,8 +64,8 @@ def read_clients(path: Path) -> Evaluations:
     names, _ = read_table(path, COLUMNS, add)
     others = [name for name in names if name not in COLUMNS]
     rounds = sorted({round_index for *_, round_index in found})
-    judged = [{key[:2]: rows.keys() for key, rows in found.items() if key[2] == at} for at in rounds]
-    whole = [clients == judged[0] for clients in judged]
+    evaluated = [{key[:2]: rows.keys() for key, rows in found.items() if key[2] == at} for at in rounds]
+    whole = [clients == evaluated[0] for clients in evaluated]
     if not all(whole[:-1]):
         at = rounds[whole.index(False)]
         raise PflError(f"runs: '{path}' has other clients in round {at} than in round {rounds[0]}")

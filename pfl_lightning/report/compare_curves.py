@@ -19,11 +19,11 @@ from pfl_lightning.settings import method_label, shown_class
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Runs with the same settings, one per seed, judged by one model.
+    """Runs with the same settings, one per seed, evaluated by one model.
 
     Attributes:
         runs: One run per seed, in the order of the seeds.
-        model: The judged model.
+        model: The evaluated model.
         suffix: Settings that tell it from curves with the same name.
     """
 
@@ -48,7 +48,7 @@ class Curve:
 
     @property
     def quantity(self) -> Quantity:
-        """What clients are judged by."""
+        """What clients are evaluated by."""
         return self.runs[0].quantity
 
     @cached_property
@@ -71,16 +71,16 @@ class Curve:
         """Test error, or loss, of each client at the last evaluation, ``[clients]`` for each seed."""
         return [self.quantity.errors(scores) for scores in self.final_scores]
 
-    def judges(self, split: str) -> bool:
-        """Whether the clients were also judged on a split."""
+    def evaluates(self, split: str) -> bool:
+        """Whether the clients were also evaluated on a split."""
         return all((split, self.model, int(self.rounds[-1])) in run.clients for run in self.runs)
 
     def results(self, split: str, round_index: int) -> list[Clients]:
-        """The clients' results on a split that is judged, for each seed."""
+        """The clients' results on a split that is evaluated, for each seed."""
         return [run.clients[split, self.model, round_index] for run in self.runs]
 
     def final(self, split: str) -> list[Clients]:
-        """The clients' results on a split that is judged at the last evaluation, for each seed."""
+        """The clients' results on a split that is evaluated at the last evaluation, for each seed."""
         return self.results(split, int(self.rounds[-1]))
 
     def times(self, communication_time: float) -> Floats:
@@ -152,12 +152,12 @@ class Curve:
     def _name(self, doubled: bool) -> str:
         name = method_label(method := self.runs[0].method, doubled)
         if method == "FedAvg":
-            return f"{name}-FT" if self.model == "refitted" else name
+            return f"{name}-FT" if self.model == "finetuned" else name
         return name if self.model in usual_models(self.runs[0]) else f"{name} ({self.model})"
 
 
 def usual_models(run: Run) -> tuple[str, ...]:
-    """The models that a method is judged by in the papers: of FedAvg all, since FedAvg-FT is one; else its first."""
+    """The models that a method is evaluated by in the papers: of FedAvg all, since FedAvg-FT is one; else its first."""
     return tuple(run.means)[: None if run.method == "FedAvg" else 1]
 
 
@@ -166,7 +166,7 @@ def curves_of(runs: Sequence[Run], models: Sequence[str] = ()) -> list[Curve]:
 
     Args:
         runs: Runs on the same data.
-        models: The judged models; by default each method's usual ones.
+        models: The evaluated models; by default each method's usual ones.
 
     Returns:
         Curves with labels of their own, in the order of the runs, but methods beside their variants with doubling.

@@ -37,11 +37,11 @@ class Run:
         folder: The folder.
         seed: Its ``seed_everything``.
         settings: Everything else that makes its curves, by key such as ``model.lr``.
-        quantity: What clients are judged by.
+        quantity: What clients are evaluated by.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
         compute: Simulated seconds of computation until then, ``[evaluations]``.
-        means: Mean score of the clients by judged model, in the method's order, ``[evaluations]``.
-        clients: Results of every client at each evaluation, by split, judged model and round.
+        means: Mean score of the clients by evaluated model, in the method's order, ``[evaluations]``.
+        clients: Results of every client at each evaluation, by split, evaluated model and round.
         logged: Values by round of those tags of ``LOGGED`` that the run has, of densities and of errors of consensus.
     """
 

@@ -14,7 +14,7 @@ from pfl_lightning.settings import class_name, label_of
 if TYPE_CHECKING:
     import pandas as pd
 
-SCORE = re.compile(r"(val|test|choice|train)/([^/]+)/([^/]+)/([^/]+)")  # split, judged model, quantity, statistic
+SCORE = re.compile(r"(val|test|choice|train)/([^/]+)/([^/]+)/([^/]+)")  # split, evaluated model, quantity, statistic
 COSTS = {
     "time/compute": "compute",
     "time/total": "time",

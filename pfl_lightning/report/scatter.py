@@ -46,7 +46,7 @@ def scatter_figure(samples: NDArray[np.int64], scores: Floats, quantity: Quantit
     Args:
         samples: Number of samples of each client, ``[clients]``.
         scores: Score of each client, ``[clients]``.
-        quantity: What clients are judged by.
+        quantity: What clients are evaluated by.
         split: Name of the split, such as ``test``.
     """
     with rc_context(CARD):

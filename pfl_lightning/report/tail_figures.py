@@ -13,7 +13,7 @@ from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.drawing import draw_band, legend, legend_width, styles_of
 from pfl_lightning.report.style import PRINT
-from pfl_lightning.report.tails import TEST, count_sums, judge_training, over_rounds, reference_of
+from pfl_lightning.report.tails import TEST, count_sums, evaluate_training, over_rounds, reference_of
 
 PERCENTILES = np.linspace(0, 100, 101)
 GREY = "#999999"
@@ -65,7 +65,7 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
     """
     quantity = curves[0].quantity
     splits = {"test": (f"test {quantity.error_name}{quantity.unit}", quantity.scale)}
-    if judge_training(curves):
+    if evaluate_training(curves):
         splits["train"] = ("training loss, weighted by samples", 1)
     with rc_context(PRINT):
         figure = Figure(figsize=(6 + legend_width(curves), 0.4 + 2.2 * len(splits)), layout="constrained")

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pfl_lightning.quantity import LOSS, Quantity
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.tables import OVER_SEEDS, Rows, markdown, over_seeds, with_spread
-from pfl_lightning.report.tails import TEST, TRAIN, differences, judge_training, reference_of
+from pfl_lightning.report.tails import TEST, TRAIN, differences, evaluate_training, reference_of
 
 COMPARED = ("mean", "p90", "superquantile 10 %")
 
 
 def error_rows(curves: Sequence[Curve]) -> Rows:
-    """The clients' test errors (or losses) at the last evaluation, and their training losses if these were judged.
+    """The clients' test errors (or losses) at the last evaluation, and their training losses if these were evaluated.
 
     Args:
         curves: Curves on the same data.
@@ -22,7 +22,7 @@ def error_rows(curves: Sequence[Curve]) -> Rows:
         samples. Each is a mean over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one
         seed.
     """
-    reference, trained = reference_of(curves), judge_training(curves)
+    reference, trained = reference_of(curves), evaluate_training(curves)
     rows = []
     for curve in curves:
         row = {"method": curve.label, "seeds": len(curve.runs), "round": int(curve.rounds[-1])}

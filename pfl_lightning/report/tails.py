@@ -70,9 +70,9 @@ def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], fl
     return [values[seed] - others[seed] for seed in common_seeds([curve, reference])]
 
 
-def judge_training(curves: Sequence[Curve]) -> bool:
+def evaluate_training(curves: Sequence[Curve]) -> bool:
     """Whether all clients' training losses are known."""
-    return all(curve.judges("train") for curve in curves)
+    return all(curve.evaluates("train") for curve in curves)
 
 
 def count_sums(curves: Sequence[Curve]) -> bool:
@@ -85,7 +85,7 @@ def over_rounds(curve: Curve, split: str, name: str) -> Floats:
 
     Args:
         curve: The curve.
-        split: ``test`` or ``train``; it must be judged.
+        split: ``test`` or ``train``; it must be evaluated.
         name: ``mean`` or ``p90``.
 
     Returns:

@@ -1,25 +1,25 @@
 from pfl_lightning.server.aggregation import Weighting, client_weights
+from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.attention import cosine_attention, cosines, distance_attention
-from pfl_lightning.server.links import Links, Mixing
+from pfl_lightning.server.dp_aggregator import DPAggregator
 from pfl_lightning.server.messages import nbytes, pack, restored, stored, unpack
-from pfl_lightning.server.private_sums import PrivateSums
+from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
 from pfl_lightning.server.quantile import adding, quantile_from_sums
-from pfl_lightning.server.secure_sums import SecureSums
-from pfl_lightning.server.sums import Sums, Upload, WeightedSum
+from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.server.topology import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Topology, Torus
 
 __all__ = [
+    "Aggregator",
     "Complete",
+    "DPAggregator",
     "ErdosRenyi",
     "Exponential",
     "GraphFile",
-    "Links",
     "Mixing",
-    "PrivateSums",
+    "MixingMatrix",
     "Ring",
-    "SecureSums",
+    "SecureAggregator",
     "Star",
-    "Sums",
     "Topology",
     "Torus",
     "Upload",

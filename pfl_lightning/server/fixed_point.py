@@ -29,7 +29,9 @@ class FixedPoint:
 
     def __init__(self, limit: float) -> None:
         if not LIMITS[0] <= limit <= LIMITS[1]:
-            raise PflError(f"model.sums.limit: {limit:g} is not possible; allowed: {LIMITS[0]:g} to {LIMITS[1]:g}")
+            raise PflError(
+                f"model.aggregator.limit: {limit:g} is not possible; allowed: {LIMITS[0]:g} to {LIMITS[1]:g}"
+            )
         mantissa, exponent = frexp(limit)
         self.limit, self.places = limit, 62 - exponent + (mantissa == 0.5)
         self.resolution = ldexp(1.0, -self.places)
@@ -50,7 +52,8 @@ class FixedPoint:
         largest = float(values.abs().max())
         if not largest <= self.limit:
             raise PflError(
-                f"model.sums.limit: {self.limit:g} is not possible with an upload of {largest:g}; allowed: a larger "
+                f"model.aggregator.limit: {self.limit:g} is not possible with an upload of {largest:g}; allowed: a "
+                f"larger "
                 f"limit up to {LIMITS[1]:g}, or a smaller model.lr if the run diverges"
             )
         weights = weights.reshape(-1, *[1] * (values.dim() - 1))

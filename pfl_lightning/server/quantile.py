@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.seeding import Key
-from pfl_lightning.server.sums import Sums
+from pfl_lightning.server.aggregator import Aggregator
 
 AddUp = Callable[[Tensor], Tensor]
 """Maps contributions, ``[clients, k]``, to their weighted sum, ``[k]``, with weights that sum to 1."""
@@ -76,11 +76,11 @@ def step(values: Tensor, share: float, quantile: float, add_up: AddUp, resolutio
     return quantile + float((pull + 2 * share - 1) / total)
 
 
-def adding(sums: Sums, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
+def adding(aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
     """Make the function that adds up contributions of clients, by one sum for each call.
 
     Args:
-        sums: Adds up for the server.
+        aggregator: Adds up for the server.
         ids: The clients, ``[clients]``, on the CPU.
         weights: Their weights, with a sum of 1, ``[clients]``.
         key: Key for the randomness of secure sums.
@@ -89,7 +89,7 @@ def adding(sums: Sums, ids: Tensor, weights: Tensor, key: Key, limit: float) -> 
     numbers = count()
 
     def add_up(values: Tensor) -> Tensor:
-        total = sums.start(ids, (*key, next(numbers)), limit)
+        total = aggregator.start(ids, (*key, next(numbers)), limit)
         total.add(ids, total.encode(ids, weights, {"values": values}))
         return total.result()["values"]
 

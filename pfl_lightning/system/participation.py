@@ -15,8 +15,9 @@ from pfl_lightning.system.speeds import Times
 class Participation(Recorded):
     """Which clients take part in a round: a random pool of all clients, or only the fastest clients of the pool.
 
-    The uploads of some participants can be lost. Such a client has received the model, and the others wait for it; in
-    all else the round is as if it had not taken part: what it keeps stays as it was, and the others' weights sum to 1.
+    The uploads of some participants can be dropped. Such a client has received the model, and the others wait for it;
+    in all else the round is as if it had not taken part: what it keeps stays as it was, and the others' weights sum to
+    1.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078,
     Algorithm 1. Deadlines: Nishio, Yonetani, "Client Selection for Federated Learning with Heterogeneous Resources in
@@ -51,8 +52,8 @@ class Participation(Recorded):
             )
 
     @property
-    def can_lose(self) -> bool:
-        """Whether uploads can be lost."""
+    def can_drop(self) -> bool:
+        """Whether uploads can be dropped."""
         return self.dropout > 0 or self.deadline is not None
 
     def resize(self, cohort_size: int | None = None, cohort_samples: float | None = None) -> None:
@@ -87,8 +88,8 @@ class Participation(Recorded):
             fastest = fastest[: 1 + np.searchsorted(held, self.cohort_samples - 1e-6)]  # tolerance for float error
         return pool[fastest].tolist(), times[fastest]
 
-    def losses(self, seed: int, round_index: int, ids: Tensor, times: Times) -> tuple[Tensor, Times]:
-        """Whose uploads are lost in a round; a pure function of the arguments.
+    def drops(self, seed: int, round_index: int, ids: Tensor, times: Times) -> tuple[Tensor, Times]:
+        """Whose uploads are dropped in a round; a pure function of the arguments.
 
         Args:
             seed: Seed of the experiment.
@@ -97,7 +98,7 @@ class Participation(Recorded):
             times: Computation time of each of them, in simulated seconds.
 
         Returns:
-            Whether each upload is lost, and for how long it is waited for, in simulated seconds, ``[cohort]``.
+            Whether each upload is dropped, and for how long it is waited for, in simulated seconds, ``[cohort]``.
         """
         draws = random_bits((seed, "dropout", round_index), ids, 1)[:, 0].double() * 2.0**-63  # in [0, 1]
         latest = np.inf if self.deadline is None else self.deadline

@@ -57,7 +57,7 @@ def test_the_table_opens_with_what_matters_and_the_newest_results(board):
 
 def test_the_headline_is_the_mean_of_the_first_model(board):
     for split in ("test", "val"):
-        first = [event.value for event in board.Scalars(f"{split}/refitted/accuracy/mean")]
+        first = [event.value for event in board.Scalars(f"{split}/finetuned/accuracy/mean")]
         assert [event.value for event in board.Scalars(f"{split}/accuracy")] == first
 
 

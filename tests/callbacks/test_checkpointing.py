@@ -236,7 +236,7 @@ def test_a_lower_loss_or_error_is_better(monitor, ragged_data, fit, tmp_path):
         (
             "val/globl/accuracy/mean",
             0.2,
-            "is not logged; allowed: val/accuracy, val/global/accuracy/mean, val/refitted",
+            "is not logged; allowed: val/accuracy, val/global/accuracy/mean, val/finetuned",
         ),
         (
             "val/global/accuracy/mean",

@@ -15,7 +15,7 @@ def board(ragged_data, fit, tmp_path):
         method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=1)
         fit(
             method,
-            ragged_data(judge_train=True),
+            ragged_data(eval_train=True),
             rounds,
             callbacks=[PercentileErrors(), ClientHistograms()],
             logger=TensorBoardLogger(tmp_path, "", "board"),
@@ -25,9 +25,9 @@ def board(ragged_data, fit, tmp_path):
 
 
 def test_each_evaluation_has_a_histogram_of_the_clients_errors(board):
-    tags = {"test/refitted/error", "test/stored/error", "train/refitted/loss", "train/stored/loss"}
+    tags = {"test/finetuned/error", "test/stored/error", "train/finetuned/loss", "train/stored/loss"}
     assert set(board.Tags()["histograms"]) == tags
-    for model in ("refitted", "stored"):
+    for model in ("finetuned", "stored"):
         # EventAccumulator reads event files of one second in the order of their names, in which 10 is before 9
         events = sorted(board.Histograms(f"test/{model}/error"), key=lambda event: event.step)
         assert [event.step for event in events] == [0, 2, 4]
@@ -40,7 +40,7 @@ def test_each_evaluation_has_a_histogram_of_the_clients_errors(board):
             assert np.diff(histogram.bucket_limit) == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("model", ["refitted", "stored"])
+@pytest.mark.parametrize("model", ["finetuned", "stored"])
 def test_each_evaluation_has_a_histogram_of_the_clients_losses_on_their_training_samples(model, board):
     histograms = {event.step: event.histogram_value for event in board.Histograms(f"train/{model}/loss")}
     means = {event.step: event.value for event in board.Scalars(f"train/{model}/loss/mean")}

@@ -1,4 +1,4 @@
-"""The callback that judges clients by torchmetrics' classes too, in whole runs."""
+"""The callback that evaluates clients by torchmetrics' classes too, in whole runs."""
 
 from functools import partial
 
@@ -87,7 +87,7 @@ def test_the_best_checkpoint_may_be_that_of_a_metric_where_lower_is_better(fit, 
 def test_several_metrics_have_names_of_their_own(ragged_data, fit):
     several = [ClientMetrics(F1), ClientMetrics(MulticlassAccuracy, name="balanced")]
     logged = fit(FedAvg(network=NETWORK), ragged_data(), 1, callbacks=several).callback_metrics
-    assert {"test/global/f1/mean", "test/refitted/balanced/mean", "val/global/balanced/worst"} <= logged.keys()
+    assert {"test/global/f1/mean", "test/finetuned/balanced/mean", "val/global/balanced/worst"} <= logged.keys()
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,15 @@ def test_several_metrics_have_names_of_their_own(ragged_data, fit):
         ([ClientMetrics(MulticlassF1Score, name="loss")], "trainer.callbacks.name: loss is taken"),
     ],
 )
-def test_what_cannot_judge_the_clients_is_refused_before_the_first_round(callbacks, line, ragged_data, fit):
+def test_what_cannot_evaluate_the_clients_is_refused_before_the_first_round(callbacks, line, ragged_data, fit):
     with pytest.raises(PflError) as refused:
         fit(FedAvg(network=NETWORK), ragged_data(), 1, callbacks=callbacks)
     assert str(refused.value).startswith(line)
 
 
-def test_new_clients_are_judged_by_it_too(ragged_data, fit):
+def test_new_clients_are_evaluated_by_it_too(ragged_data, fit):
     method = FedRep(network=NETWORK)
     fit(method, ragged_data(), 1)
     trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[ClientMetrics(F1)], enable_progress_bar=False)
     (scores,) = trainer.test(method, ragged_data(new_clients=4, val_fraction=0.0), verbose=False)
-    assert 0 <= scores["test/refitted/f1/mean"] <= 1
+    assert 0 <= scores["test/finetuned/f1/mean"] <= 1

@@ -25,8 +25,8 @@ def drawn(monkeypatch):
 class Diverging(FedAvg):
     """Has no finite loss after its first round."""
 
-    def server_step(self, mean, batch):
-        super().server_step({name: torch.full_like(tensor, torch.nan) for name, tensor in mean.items()}, batch)
+    def server_update(self, mean, batch):
+        super().server_update({name: torch.full_like(tensor, torch.nan) for name, tensor in mean.items()}, batch)
 
 
 def run(method, data, fit, folder, rounds=5, ckpt_path=None):
@@ -41,7 +41,7 @@ def steps(board):
 
 
 def test_the_first_and_the_last_evaluation_of_a_run_are_drawn(ragged_data, fit, tmp_path):
-    board = run(FedAvg, ragged_data(judge_train=True), fit, tmp_path)
+    board = run(FedAvg, ragged_data(eval_train=True), fit, tmp_path)
     assert steps(board) == {"test/global/error_by_samples": [0, 5], "train/global/loss_by_samples": [0, 5]}
     assert board.Images("test/global/error_by_samples")[0].width == 900
 
@@ -53,7 +53,7 @@ def test_a_resumed_run_draws_its_new_end_alone(ragged_data, fit, tmp_path):
 
 
 def test_a_point_is_a_client_with_its_samples_and_its_score(drawn, ragged_data, fit, tmp_path):
-    data = ragged_data(test_clients=0.5, judge_train=True)
+    data = ragged_data(test_clients=0.5, eval_train=True)
     run(FedAvg, data, fit, tmp_path, rounds=1)
     by_split = {split: (samples, scores, quantity.name) for samples, scores, quantity, split in drawn[-2:]}
     assert by_split["test"][0].tolist() == data.tables["test"].counts[3:].tolist()
@@ -63,6 +63,6 @@ def test_a_point_is_a_client_with_its_samples_and_its_score(drawn, ragged_data, 
 
 
 def test_clients_without_a_finite_loss_are_left_out(ragged_data, fit, tmp_path):
-    board = run(Diverging, ragged_data(judge_train=True), fit, tmp_path, rounds=1)
+    board = run(Diverging, ragged_data(eval_train=True), fit, tmp_path, rounds=1)
     assert steps(board) == {"test/global/error_by_samples": [0, 1], "train/global/loss_by_samples": [0]}
     assert [event.step for event in board.Histograms("train/global/loss")] == [0]

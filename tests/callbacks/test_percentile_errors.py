@@ -19,7 +19,7 @@ def test_percentiles_agree_with_the_table_of_clients(ragged_data, fit, tmp_path)
     with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["round"] for row in rows} == {"0", "2"}
-    for split, model in (("val", "refitted"), ("val", "stored"), ("test", "refitted"), ("test", "stored")):
+    for split, model in (("val", "finetuned"), ("val", "stored"), ("test", "finetuned"), ("test", "stored")):
         mine = [row for row in rows if (row["round"], row["split"], row["model"]) == ("2", split, model)]
         # the smallest of the six clients has no sample to spare for validation
         assert [int(row["client"]) for row in mine] == list(range(split == "val", 6))
@@ -42,7 +42,7 @@ def lowest_mean(scores, share):
 def test_weighted_percentiles_and_tails_are_those_of_all_samples(name, ragged_data, fit, tmp_path):
     split, column = ("train", "loss") if name == "loss" else ("test", "correct")
     method = FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0)
-    data = ragged_data(judge_train=True, val_fraction=0.0)
+    data = ragged_data(eval_train=True, val_fraction=0.0)
     callback = PercentileErrors(percentiles=(10, 40, 50, 60), tails=(0.1, 0.3, 0.9), errors=True)
     metrics = fit(method, data, 3, callbacks=[callback], logger=CSVLogger(tmp_path)).callback_metrics
     rows = pd.read_csv(next(tmp_path.rglob("clients.csv"))).query("round == 3 and split == @split")
@@ -73,7 +73,7 @@ def test_the_table_has_every_clients_own_mean_loss_and_correct_predictions(ragge
 
 def test_several_tails_and_the_losses_on_training_samples(ragged_data, fit, tmp_path):
     method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=0)
-    data, callback = ragged_data(judge_train=True), PercentileErrors(tails=(0.1, 0.125, 0.9))
+    data, callback = ragged_data(eval_train=True), PercentileErrors(tails=(0.1, 0.125, 0.9))
     logger = CSVLogger(tmp_path / "logs")
     metrics = fit(method, data, 2, callbacks=[callback], logger=logger).callback_metrics
     tails = [float(metrics[f"test/stored/accuracy/superquantile_{tail}"]) for tail in ("10", "12.5", "90")]
@@ -91,7 +91,7 @@ def test_several_tails_and_the_losses_on_training_samples(ragged_data, fit, tmp_
 
 def test_errors_have_percentiles_and_tails_of_their_own(ragged_data, fit, tmp_path):
     method = FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), eval_epochs=0)
-    data = ragged_data(test_clients=0.5, choice_fraction=0.25, judge_train=True)
+    data = ragged_data(test_clients=0.5, choice_fraction=0.25, eval_train=True)
     callback, logger = PercentileErrors(percentiles=(10, 90), tails=(0.9,), errors=True), CSVLogger(tmp_path / "logs")
     metrics = fit(method, data, 2, callbacks=[callback], logger=logger).callback_metrics
     with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:

@@ -27,10 +27,10 @@ def test_each_model_has_a_chart_of_median_quartiles_and_worst_of_tags_that_are_l
     charts, logged = shown(ragged_data(), fit, tmp_path)
     assert list(charts) == [
         "test/accuracy of every method",
-        *(f"{model}: median, quartiles, worst" for model in ("refitted", "stored")),
+        *(f"{model}: median, quartiles, worst" for model in ("finetuned", "stored")),
         "median of every model",
     ]
-    for model in ("refitted", "stored"):
+    for model in ("finetuned", "stored"):
         inner, outer = charts[f"{model}: median, quartiles, worst"].margin.series
         low, middle, high = (f"test_percentiles/{model}/accuracy/p{percentile}" for percentile in (25, 50, 75))
         assert [inner.lower, inner.value, inner.upper] == [low, middle, high]
@@ -43,7 +43,7 @@ def test_each_model_has_a_chart_of_median_quartiles_and_worst_of_tags_that_are_l
     ("title", "tags"),
     [
         ("test/accuracy of every method", {"test/accuracy"}),
-        ("median of every model", {f"test_percentiles/{model}/accuracy/p50" for model in ("refitted", "stored")}),
+        ("median of every model", {f"test_percentiles/{model}/accuracy/p50" for model in ("finetuned", "stored")}),
     ],
 )
 def test_a_chart_of_all_methods_shows_one_value_of_each(title, tags, ragged_data, fit, tmp_path):

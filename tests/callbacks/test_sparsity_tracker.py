@@ -90,7 +90,7 @@ def test_what_all_clients_share_is_measured_once(monkeypatch, ragged_data, fit):
         ClientDensity, "measure", lambda self, params: cohorts.append(len(params.own)) or measure(self, params)
     )
     run(partial(FedAvg, eval_epochs=1, chunk_size=1), ragged_data(), fit, rounds=1)
-    # two evaluations: the global model, and the refitted models of six clients in chunks of one
+    # two evaluations: the global model, and the finetuned models of six clients in chunks of one
     assert sorted(cohorts) == [0] * 2 + [2] * 12
 
 

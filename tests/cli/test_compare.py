@@ -47,7 +47,7 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
     # the clients' final mean is what the run logged
     final = {row["method"]: row for row in rows(out / "final.csv")}
     assert {name: row["seeds"] for name, row in final.items()} == {"FedAvg": "1", "FedAvg-FT": "1", "FedRep-SRPFL": "2"}
-    logged = [float(rows(f"{run}/metrics.csv")[-1]["test/refitted/accuracy/mean"]) for run in runs]
+    logged = [float(rows(f"{run}/metrics.csv")[-1]["test/finetuned/accuracy/mean"]) for run in runs]
     assert float(final["FedAvg-FT"]["mean"]) == pytest.approx(logged[0])
     assert float(final["FedRep-SRPFL"]["mean"]) == pytest.approx((logged[1] + logged[2]) / 2)
     times = [(row["target"], row["communication_time"]) for row in rows(out / "time_to_accuracy.csv")]
@@ -73,7 +73,7 @@ def test_models_can_be_chosen(runs, tmp_path):
 
 
 def with_choice(run, folder):
-    """A copy of a run that was also judged on samples for choosing, and in which some clients sat out."""
+    """A copy of a run that was also evaluated on samples for choosing, and in which some clients sat out."""
     shutil.copytree(run, folder)
     text = (folder / "clients.csv").read_text()
     chosen = [line.replace(",test,", ",choice,") for line in text.splitlines(keepends=True) if ",test," in line]

@@ -38,7 +38,7 @@ def rows(name: str, splits: tuple[str, ...], round_index: int) -> list[dict[str,
 
 def best_round() -> int:
     with (RUN / "metrics.csv").open(newline="") as file:
-        scores = {int(row["round"]): float(row["val/refitted/accuracy/mean"]) for row in csv.DictReader(file)}
+        scores = {int(row["round"]): float(row["val/finetuned/accuracy/mean"]) for row in csv.DictReader(file)}
     return max(scores, key=lambda at: (scores[at], -at))
 
 

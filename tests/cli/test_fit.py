@@ -69,14 +69,14 @@ def test_a_run_folder_holds_all_there_is_to_know(capsys):
     rows = metrics()
     assert [row["round"] for row in rows] == ["0", "1", "2", "3"]
     assert list(rows[0])[:3] == ["round", "time/compute", "time/total"]
-    assert [bool(row["test/refitted/accuracy/mean"]) for row in rows] == [True, False, True, True]
+    assert [bool(row["test/finetuned/accuracy/mean"]) for row in rows] == [True, False, True, True]
     with (run / "clients.csv").open() as file:
         assert sum(1 for _ in file) == 1 + 3 * 2 * 2 * 20  # evaluations x splits x models x clients
     board = EventAccumulator(str(run)).Reload()
     assert [event.step for event in board.Scalars("train/loss")] == [1, 2, 3]
     assert [event.step for event in board.Scalars("val_percentiles/stored/accuracy/p10")] == [0, 2, 3]
     told = capsys.readouterr().out
-    assert "refitted" in told
+    assert "finetuned" in told
     assert "tensorboard --logdir runs\n" in told
 
 
@@ -108,14 +108,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(capsys):
 
 
 def test_secure_sums_are_an_option_and_stay_the_same_at_a_resume(capsys):
-    secure = ["--model.sums", "SecureSums", "--model.sums.limit", "100"]
+    secure = ["--model.aggregator", "SecureAggregator", "--model.aggregator.limit", "100"]
     fit("--trainer.max_steps", "2", *secure)
     config = yaml.safe_load(Path("runs/FedRep-Digits/version_0/config.yaml").read_text())
-    assert config["model"]["init_args"]["sums"]["init_args"] == {"limit": 100.0, "masks": True}
+    assert config["model"]["init_args"]["aggregator"]["init_args"] == {"limit": 100.0, "masks": True}
     assert [row["sums/calls"] for row in metrics()] == ["", "1.0", "2.0"]
     for other, line in (
-        ([*secure, "--model.sums.limit", "50"], "model.sums.limit: 100.0 in the checkpoint, 50.0 now"),
-        ([], "model.sums: "),
+        ([*secure, "--model.aggregator.limit", "50"], "model.aggregator.limit: 100.0 in the checkpoint, 50.0 now"),
+        ([], "model.aggregator: "),
     ):
         capsys.readouterr()
         with pytest.raises(SystemExit):
@@ -189,7 +189,7 @@ def test_a_checkpoint_of_another_version_resumes_with_the_same_settings_alone(ca
     assert [row["round"] for row in metrics()] == ["0", "1", "2"]
 
 
-def test_test_and_validate_judge_a_checkpoint_and_add_a_table_to_the_run(capsys):
+def test_test_and_validate_evaluate_a_checkpoint_and_add_a_table_to_the_run(capsys):
     fit("--trainer.max_steps", "2")
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
     final = metrics()[-1]
@@ -198,7 +198,7 @@ def test_test_and_validate_judge_a_checkpoint_and_add_a_table_to_the_run(capsys)
         main([subcommand, "--model", "FedRep", *SMALL, "--ckpt_path", "last"])
         told = capsys.readouterr().out
         assert f"{split} accuracy (%) after round 2" in told
-        assert f"{100 * float(final[f'{split}/refitted/accuracy/mean']):.1f}" in told
+        assert f"{100 * float(final[f'{split}/finetuned/accuracy/mean']):.1f}" in told
     after = {path: path.stat().st_mtime_ns for path in Path().rglob("*") if path.is_file()}
     assert {path.name for path in after.keys() - before.keys()} == {"test.csv", "validate.csv"}
     assert all(after[path] == before[path] for path in after.keys() & before.keys())
@@ -211,7 +211,7 @@ def shown_means(capsys, *args: str) -> dict[str, float]:
     told = capsys.readouterr().out
     assert "New clients' test accuracy (%) after round" in told
     rows = [line.replace("│", " ").split() for line in told.splitlines()]
-    return {row[0]: float(row[1]) for row in rows if row and row[0] in ("refitted", "stored", "global", "personal")}
+    return {row[0]: float(row[1]) for row in rows if row and row[0] in ("finetuned", "stored", "global", "personal")}
 
 
 @pytest.mark.parametrize("method", ["FedRep", "DePRL"])
@@ -222,8 +222,8 @@ def test_new_clients_train_new_heads_on_the_learned_body(method, capsys):
     means = shown_means(capsys, *new)
     assert means == shown_means(capsys, *new)
     # 3 of 10 classes per client: a head that nobody has trained guesses among 10, a trained one knows its 3
-    assert list(means) == ["refitted"]
-    assert means["refitted"] > 70
+    assert list(means) == ["finetuned"]
+    assert means["finetuned"] > 70
     assert shown_means(capsys, *new, "--data.new_head_epochs=0")["stored"] < 30
     with pytest.raises(SystemExit):
         main(["fit", *new])
@@ -234,7 +234,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
     fakes.WRITERS["femnist"](Path("files"))  # 24 writers
     run = ["--model=Ditto", *SMALL, "--data=FEMNIST", "--data.root=files", "--data.num_clients=20"]
     main(["fit", *run, "--trainer.max_steps=1"])
-    assert list(shown_means(capsys, *run, "--data.new_clients=4")) == ["refitted", "global"]
+    assert list(shown_means(capsys, *run, "--data.new_clients=4")) == ["finetuned", "global"]
     assert list(shown_means(capsys, *run, "--data.new_clients=4", "--data.new_head_epochs=0")) == ["personal", "global"]
     with pytest.raises(SystemExit):
         main(["test", *run, "--ckpt_path=last", "--data.new_clients=5"])
@@ -297,13 +297,18 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             "model.quantile: sums is not possible with a dual tail; allowed: exact",
         ),
         (
-            ["fit", "--model.sums", "SecureSum"],
+            ["fit", "--model.aggregator", "SecureSum"],
             2,
-            "model.sums: no such class: SecureSum; did you mean SecureSums?; allowed: PrivateSums, SecureSums",
+            "model.aggregator: no such class: SecureSum; did you mean SecureAggregator?; allowed: DPAggregator, "
+            "SecureAggregator",
         ),
         (["fit", "--model=DisPFL", "--model.density=0"], 2, "model.density: 0 is not possible; allowed: a number v"),
         (["fit", "--model=DisPFL", "--model.drop=1.1"], 2, "model.drop: 1.1 is not possible; allowed: a number v with"),
-        (["fit", "--model.sums=SecureSums", "--model.sums.limit=0.5"], 2, "model.sums.limit: 0.5 is not possible"),
+        (
+            ["fit", "--model.aggregator=SecureAggregator", "--model.aggregator.limit=0.5"],
+            2,
+            "model.aggregator.limit: 0.5 is not possible",
+        ),
         *(
             (["fit", f"--model.sparsity{option}"], code, f"model.sparsity{option.partition('=')[0]}: {line}")
             for option, code, line in (
@@ -701,7 +706,7 @@ def test_the_quickstart_learns_and_beats_fedavg(capsys):
     main(["fit", config])
     main(["fit", config, "--model", "FedAvg", "--trainer.callbacks", "null"])
     personal, common = (metrics(f"runs/{name}-Digits/version_0")[-1] for name in ("FedRep-SRPFL", "FedAvg"))
-    accuracies = float(personal["test/refitted/accuracy/mean"]), float(common["test/global/accuracy/mean"])
+    accuracies = float(personal["test/finetuned/accuracy/mean"]), float(common["test/global/accuracy/mean"])
     assert accuracies[0] > accuracies[1] + 0.01
     assert float(personal["time/total"]) < float(common["time/total"])
 

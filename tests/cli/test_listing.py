@@ -17,7 +17,7 @@ PARSERS = {  # what the parser of settings calls each kind
     "sizes": "sizes",
     "speeds": "speeds",
     "topologies": "topology",
-    "sums": "sums",
+    "aggregator": "sums",
 }
 
 

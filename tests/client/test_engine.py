@@ -39,7 +39,7 @@ def params_of(network, own=()):
 def by_torch(network, examples, params, phase, client):
     """The same phase for one client by torch.optim.SGD, in the engine's batch order."""
     tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
-    moving = {name: tensors[name].requires_grad_() for name in phase.moves}
+    moving = {name: tensors[name].requires_grad_() for name in phase.trainable}
     weights, biases = ([t for t in moving.values() if (t.ndim > 1) == wanted] for wanted in (True, False))
     groups = [{"params": weights, "weight_decay": phase.weight_decay}, {"params": biases, "weight_decay": 0}]
     optimizer = torch.optim.SGD([group for group in groups if group["params"]], phase.lr, phase.momentum)
@@ -118,7 +118,7 @@ def test_a_ragged_cohort_in_several_tiles_is_what_the_sequential_backend_does(pa
         Engine(network, backend).train(examples, params, phase, KEY) for backend in ("sequential", "auto")
     )
     torch.testing.assert_close(losses, others)
-    for name in phase.moves:
+    for name in phase.trainable:
         torch.testing.assert_close(one.own[name], other.own[name], rtol=0, atol=1e-12)
 
 
@@ -233,7 +233,7 @@ def test_auto_makes_dropout_independent_of_the_chunk():
     whole, _ = Engine(network).train(examples, params, phase, KEY)
     for start, chunk in examples.split(2):
         part, _ = Engine(network).train(chunk, params, phase, KEY)
-        for name in phase.moves:
+        for name in phase.trainable:
             torch.testing.assert_close(part.own[name], whole.own[name][start : start + 2])
 
 
@@ -292,7 +292,7 @@ def test_frozen_batch_norm_uses_its_statistics_and_leaves_them_alone(moves):
     params, before = params_of(network), {name: tensor.clone() for name, tensor in network.state_dict().items()}
     phase = Phase(frozenset(moves), epochs=2, batch_size=4, lr=0.1, momentum=0.5)
     trained, _ = Engine(network).train(examples, params, phase, KEY)
-    assert trained.own.keys() == phase.moves
+    assert trained.own.keys() == phase.trainable
     assert all(torch.equal(tensor, before[name]) for name, tensor in trained.shared.items())
     network.eval()
     for client in range(len(COUNTS)):

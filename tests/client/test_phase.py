@@ -38,7 +38,7 @@ def params_of(network, own=False):
 def by_torch(network, examples, params, phase, client, value):
     """The same phase for one client by torch.optim.SGD; ``value`` is what is added to the loss."""
     tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
-    moving = {name: tensors[name].requires_grad_() for name in phase.moves}
+    moving = {name: tensors[name].requires_grad_() for name in phase.trainable}
     spared = [name for name, tensor in moving.items() if tensor.ndim == 1 and not phase.decay_biases]
     decayed = [name for name in moving if name not in spared]
     groups = [
@@ -165,8 +165,8 @@ def numbers(backend, labels, start, beside, phase):
     return {name.removesuffix("fc.weight").strip("."): stack.flatten().tolist() for name, stack in trained.own.items()}
 
 
-def number_phase(steps, lr, moves=("fc.weight",), **rules):
-    return Phase(frozenset(moves), epochs=steps, batch_size=1, lr=lr, **rules)
+def number_phase(steps, lr, trainable=("fc.weight",), **rules):
+    return Phase(frozenset(trainable), epochs=steps, batch_size=1, lr=lr, **rules)
 
 
 @every_backend
@@ -274,7 +274,7 @@ def test_a_phase_without_a_step_is_refused(key):
 
 
 def test_a_phase_that_moves_nothing_is_refused():
-    with pytest.raises(PflError, match=r"phase\.moves: nothing is not possible; allowed: names of tensors"):
+    with pytest.raises(PflError, match=r"phase\.trainable: nothing is not possible; allowed: names of tensors"):
         Phase(frozenset(), 1, 10, 0.1)
 
 

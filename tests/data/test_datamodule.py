@@ -20,7 +20,7 @@ from pfl_lightning.data import (
     SpeedGroups,
 )
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.rounds import JudgementLoader
+from pfl_lightning.data.rounds import EvalLoader
 from pfl_lightning.data.transforms import ImageTransform, TokenVectors
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep, load_method
@@ -108,7 +108,7 @@ def is_the_share(held, whole, fraction):
 
 
 def split(module, name):
-    return samples(module.tables[name].examples(torch.arange(module.judged_clients)))
+    return samples(module.tables[name].examples(torch.arange(module.eval_clients)))
 
 
 def fields(step):
@@ -199,12 +199,12 @@ def test_all_samples_of_validation_clients_are_for_validation_and_none_of_the_ot
         assert set(own) == holds[client]
         assert sorted(chain(*own.values())) == sorted(chain(*(part[client] for part in whole.values())))
     assert len(module.training_counts) == module.training_clients == sum("train" in names for names in holds)
-    assert module.judged_splits == ["val", "test"]
+    assert module.eval_splits == ["val", "test"]
 
 
 def test_choice_samples_are_a_split_of_their_own():
     module, without = (ready(test_clients=0.25, choice_fraction=share) for share in (0.5, 0.0))
-    assert (module.judged_splits, without.judged_splits) == (["val", "test", "choice"], ["val", "test"])
+    assert (module.eval_splits, without.eval_splits) == (["val", "test", "choice"], ["val", "test"])
     test, choice, whole = split(module, "test"), split(module, "choice"), split(without, "test")
     for client, own in whole.items():
         assert sorted(test[client] + choice[client]) == sorted(own)
@@ -281,10 +281,10 @@ def test_partitions_see_one_class_of_a_regression():
 
 @pytest.mark.parametrize(
     ("method", "models"),
-    [(FedRep, "stored"), (HFMAML, "adapted, global"), (Ditto, "personal, global"), (FedBABU, "refitted, global")],
+    [(FedRep, "stored"), (HFMAML, "adapted, global"), (Ditto, "personal, global"), (FedBABU, "finetuned, global")],
 )
 @pytest.mark.parametrize("option", ["test_clients", "val_clients"])
-def test_clients_that_never_train_are_not_judged_by_what_they_do_not_have(option, method, models, ragged_data, fit):
+def test_clients_that_never_train_are_not_evaluated_by_what_they_do_not_have(option, method, models, ragged_data, fit):
     line = rf"data\.{option}: 0\.5 is not possible with {method.__name__}, which .* \({models}\); allowed: 0, or"
     with pytest.raises(PflError, match=line):
         fit(method(network=partial(MLP, hidden=(4,))), ragged_data(**{option: 0.5}), 1)
@@ -295,19 +295,19 @@ def test_clients_that_never_train_are_not_judged_by_what_they_do_not_have(option
     [
         ({"test_clients": 0.5, "val_fraction": 0.0}, 3),
         ({"test_clients": 0.5, "val_fraction": 0.25}, 3),
-        ({"test_clients": 0.5, "val_clients": 0.5, "choice_fraction": 0.25, "judge_train": True}, 1),
+        ({"test_clients": 0.5, "val_clients": 0.5, "choice_fraction": 0.25, "eval_train": True}, 1),
         ({"val_clients": 0.5}, 3),
     ],
 )
-def test_clients_without_training_samples_are_judged_by_the_common_model(options, training, ragged_data, fit, tmp_path):
+def test_clients_without_training_samples_get_the_common_model(options, training, ragged_data, fit, tmp_path):
     data = ragged_data(**options)
     method = FedAvg(network=partial(MLP, hidden=(4,)), batch_size=4)
     metrics = fit(method, data, 2).callback_metrics
     assert not data.tables["train"].counts[training:].any()
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(4,)))
-    assert loaded.judged_models == method.judged_models == ("global",)
+    assert loaded.eval_models == method.eval_models == ("global",)
     assert loaded.eval_epochs == method.eval_epochs == 10
-    assert {name.split("/")[0] for name in metrics} >= {"train", *data.judged_splits}
+    assert {name.split("/")[0] for name in metrics} >= {"train", *data.eval_splits}
     assert all(torch.isfinite(value) for value in metrics.values())
     assert all(torch.isfinite(tensor).all() for tensor in method.state_dict().values())
 
@@ -327,9 +327,9 @@ def test_data_is_loaded_once():
     assert module.loaded == 1
 
 
-def test_splits_to_judge_on():
-    assert ready(val_fraction=0.1).judged_splits == ["val", "test"]
-    assert ready(val_fraction=0.0).judged_splits == ["test"]
+def test_splits_to_evaluate_on():
+    assert ready(val_fraction=0.1).eval_splits == ["val", "test"]
+    assert ready(val_fraction=0.0).eval_splits == ["test"]
 
 
 def test_pool_larger_than_the_population_is_refused():
@@ -402,14 +402,14 @@ def test_number_of_rounds_must_be_known(rounds):
 
 
 @pytest.mark.parametrize("at_once", [3, 1024])
-def test_judgements_hold_every_client_with_all_its_splits(at_once):
+def test_evaluations_hold_every_client_with_all_its_splits(at_once):
     module = ready(val_fraction=0.25, partition=InARow())
-    steps = list(JudgementLoader(module.make_judgement, module.evaluation_order, at_once))
+    steps = list(EvalLoader(module.make_eval_batch, module.evaluation_order, at_once))
     ids = [client for step in steps for client in step.train.ids.tolist()]
     assert sorted(ids) == list(range(CLIENTS))
     assert [InARow.shares[client] for client in ids] == sorted(InARow.shares, reverse=True)
     for step in steps:
-        train, val, test = map(inputs_of, (step.train, step.judged["val"], step.judged["test"]))
+        train, val, test = map(inputs_of, (step.train, step.evaluated["val"], step.evaluated["test"]))
         assert list(train) == list(val) == list(test)
         for client in train:
             assert (sorted(train[client] + val[client]), test[client]) == tuple(map(list, InARow.owned(client)))
@@ -417,7 +417,7 @@ def test_judgements_hold_every_client_with_all_its_splits(at_once):
 
 
 @pytest.mark.parametrize("loader", [Numbered.val_dataloader, Numbered.test_dataloader])
-def test_evaluation_judges_all_clients(loader):
+def test_evaluation_evaluates_all_clients(loader):
     ids = torch.cat([step.train.ids for step in loader(ready())])
     assert sorted(ids.tolist()) == list(range(CLIENTS))
 

@@ -125,7 +125,7 @@ def test_next_mirror_goes_on_where_the_one_before_broke(server, remote, tmp_path
     assert server.log[1] == ("/plain", f"bytes={CUT}-", len(CONTENT) - CUT)
 
 
-def test_nothing_is_appended_to_a_part_that_no_digest_judges(server, remote, tmp_path):
+def test_nothing_is_appended_to_a_part_that_no_digest_evaluates(server, remote, tmp_path):
     (tmp_path / "it.zip.part").write_bytes(b"of another file")
     assert fetch(remote("/plain", digest=None), tmp_path).read_bytes() == CONTENT
     assert server.log == [("/plain", None, len(CONTENT))]

@@ -7,7 +7,7 @@ from fakes.cohorts import examples_of
 
 from pfl_lightning.bounds import MOST
 from pfl_lightning.data import Round
-from pfl_lightning.data.rounds import JudgementLoader, RoundLoader, check_rounds
+from pfl_lightning.data.rounds import EvalLoader, RoundLoader, check_rounds
 from pfl_lightning.errors import PflError
 
 
@@ -50,8 +50,8 @@ def test_restored_loader_may_have_more_rounds():
 
 
 @pytest.mark.parametrize(("clients", "at_once"), [(1, 4), (7, 4), (8, 4), (9, 4), (5, 1)])
-def test_judgements_cover_every_client_once(clients, at_once):
-    loader = JudgementLoader(torch.Tensor.tolist, torch.arange(clients), at_once)
+def test_evaluations_cover_every_client_once(clients, at_once):
+    loader = EvalLoader(torch.Tensor.tolist, torch.arange(clients), at_once)
     steps = list(loader)
     assert list(chain(*steps)) == list(range(clients))
     assert max(map(len, steps)) <= at_once
@@ -74,11 +74,15 @@ def test_participants_that_are_not_chosen_are_remembered():
 def test_what_is_lost_is_waited_for_and_received_but_not_weighed():
     weights = torch.tensor([0.3, 0.25, 0.25, 0.15, 0.05], dtype=torch.float64)
     whole = Round(0, 1, examples_of(), weights, np.arange(5.0), 0.0)
-    assert whole.lose(torch.zeros(5, dtype=torch.bool)) is whole
-    once = whole.lose(torch.tensor([False, True, False, False, True]))
-    assert (once.examples.ids.tolist(), once.lost.tolist(), once.times.tolist()) == ([0, 2, 3], [1, 4], [0.0, 2.0, 3.0])
+    assert whole.drop(torch.zeros(5, dtype=torch.bool)) is whole
+    once = whole.drop(torch.tensor([False, True, False, False, True]))
+    assert (once.examples.ids.tolist(), once.dropped.tolist(), once.times.tolist()) == (
+        [0, 2, 3],
+        [1, 4],
+        [0.0, 2.0, 3.0],
+    )
     torch.testing.assert_close(once.weights, torch.tensor([3, 2.5, 1.5], dtype=torch.float64) / 7)
-    everything = once.lose(torch.ones(3, dtype=torch.bool))
+    everything = once.drop(torch.ones(3, dtype=torch.bool))
     assert len(everything.examples) == 0
     for batch in (whole, once, everything):
         ids, times = batch.awaited

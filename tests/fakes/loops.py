@@ -13,7 +13,7 @@ def trained(network, tensors, moves, own, key, lr, epochs=1, momentum=0.0, decay
     Args:
         network: The network.
         tensors: All tensors of the client before, ``[...]``; not changed.
-        moves: Names of the tensors to train.
+        trainable: Names of the tensors to train.
         own: Examples of this client alone.
         key: Key of the orders.
         lr: Learning rate.
@@ -39,7 +39,7 @@ def trained(network, tensors, moves, own, key, lr, epochs=1, momentum=0.0, decay
     return {name: tensor.detach() for name, tensor in tensors.items()}, total / len(targets)
 
 
-def of_each(examples, work):
+def map_clients(examples, work):
     """Models and losses of all clients of a cohort, given what one client does with its examples."""
     found = [work(examples.rows(row, row + 1)) for row in range(len(examples))]
     return [model for model, _ in found], [loss for _, loss in found]

@@ -41,7 +41,7 @@ def weighted_mean(clients, counts):
 
 
 class Models(nn.Module):
-    """The models by which clients are judged, as a metric that keeps them."""
+    """The models by which clients are evaluated, as a metric that keeps them."""
 
     def __init__(self):
         super().__init__()

@@ -46,9 +46,9 @@ def main(folder: str, rounds: str, clients: str, dtype: str, resumed: str, *name
     from conftest import RaggedData
     from methods.test_contract import METHODS, NETWORKS
 
-    from pfl_lightning.methods import bank
+    from pfl_lightning.federation import client_states
 
-    bank.DEVICE_BLOCK_BYTES = 512  # several blocks for a tensor
+    client_states.DEVICE_BLOCK_BYTES = 512  # several blocks for a tensor
     torch.set_num_threads(1)
     torch.set_default_dtype(getattr(torch, dtype))
     for name in names or METHODS:

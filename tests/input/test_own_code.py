@@ -13,14 +13,14 @@ METHOD = "class Mine(FedAvg):\n    '''Mine.'''\n\n"
 FUNCTION = "def function():\n    pass\n\n\nNUMBER = 3\n"
 FILES = {
     "lacks": f"{HEAD}import nonexistent\n\n{METHOD}",
-    "typo": f"{HEAD}{METHOD}    def local(self, cohort, received, key)\n        return 1\n",
+    "typo": f"{HEAD}{METHOD}    def local_update(self, cohort, received, key)\n        return 1\n",
     "divides": f"{HEAD}RATE = 1 / 0\n\n{METHOD}",
     "outer": "from lacks import Mine\n",
     "attribute": f"{HEAD}FedAvg.absent\n",
     "renamed": "from pfl_lightning.methods import FedAverage\n",
     "init": f"{HEAD}{METHOD}    def __init__(self, **options):\n        raise KeyError('rate')\n",
-    "trains": f"{HEAD}{METHOD}    def local(self, cohort, received, key):\n        raise RuntimeError('no luck')\n",
-    "library": f"{HEAD}import torch\n\n{METHOD}    def local(self, *_):\n        torch.ones(2) @ torch.ones(3)\n",
+    "trains": f"{HEAD}{METHOD}    def local_update(self, *_):\n        raise RuntimeError('no luck')\n",
+    "library": f"{HEAD}import torch\n{METHOD}    def local_update(self, *_):\n        torch.ones(2) @ torch.ones(3)\n",
     "good": f"{HEAD}from torch import nn\n\n{METHOD}\nclass Net(nn.Module):\n    pass\n\n\n{FUNCTION}",
     "below/deep": f"{HEAD}{METHOD}",
     "not-a-name/far": f"{HEAD}{METHOD}",

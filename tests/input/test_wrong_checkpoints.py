@@ -288,7 +288,7 @@ def test_a_damaged_file_is_not_read(damage, content):
 
 
 @pytest.mark.parametrize("name", ["call", "network", "optimizer", "Other"])
-@pytest.mark.parametrize("option", ["network", "server_optimizer", "sums", "sparsity"])
+@pytest.mark.parametrize("option", ["network", "server_optimizer", "aggregator", "sparsity"])
 @pytest.mark.parametrize("form", [str, lambda path: {"class_path": path, "init_args": {}}], ids=["text", "class"])
 def test_settings_of_a_checkpoint_call_no_function_and_no_other_class(name, option, form, content):
     Path("hostile.py").write_text(HOSTILE)

@@ -18,8 +18,8 @@ from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.cli import main
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import Method
-from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.system import Participation
 
 TEXTS = {str, Path}  # types that take any word
@@ -82,7 +82,7 @@ OPTIONS = [
     *options_of(Sparsity, "model.sparsity", []),
     *chosen("model", "model"),
     *chosen("network", "model.network"),
-    *chosen("sums", "model.sums"),
+    *chosen("sums", "model.aggregator"),
     *chosen("topology", "model.topology", "--model=DPSGD"),
     *options_of(FederatedDataModule, "data", [], CHOICES["data"]["Digits"]),
     *options_of(Participation, "data.participation", []),
@@ -220,31 +220,36 @@ def refused(capsys, *args: str) -> tuple[int, str]:
         ("--model.server_optimizer=LBFGS", 1, "model.server_optimizer: not possible: LBFGS.step() missing 1 required"),
         ("--model.server_optimizer=SparseAdam", 1, "model.server_optimizer: not possible: SparseAdam does not support"),
         # what differential privacy cannot protect
-        ("--model.sums=PrivateSums", 1, "model.weighting: samples is not possible with PrivateSums; allowed: uniform"),
         (
-            "--model=DeltaFL --model.sums=PrivateSums --model.weighting=uniform",
+            "--model.aggregator=DPAggregator",
             1,
-            "model.sums: PrivateSums is not possible with a method that chooses clients; allowed: SecureSums",
+            "model.weighting: samples is not possible with DPAggregator; allowed: uniform",
         ),
         (
-            "--model.sums=PrivateSums --model.weighting=uniform --model.network=WideResNet",
+            "--model=DeltaFL --model.aggregator=DPAggregator --model.weighting=uniform",
             1,
-            "model.batch_norm: average is not possible with PrivateSums, which would clip statistics",
+            "model.aggregator: DPAggregator is not possible with a method that chooses clients; allowed: "
+            "SecureAggregator",
         ),
         (
-            "--model.sums=PrivateSums --model.weighting=uniform --trainer.callbacks=StageDoubling",
+            "--model.aggregator=DPAggregator --model.weighting=uniform --model.network=WideResNet",
             1,
-            "trainer.callbacks: StageDoubling is not possible with PrivateSums, whose budget is that of clients drawn",
+            "model.batch_norm: average is not possible with DPAggregator, which would clip statistics",
         ),
         (
-            "--model=LinearFedRep --data=LinearRepresentation --model.sums=PrivateSums",
+            "--model.aggregator=DPAggregator --model.weighting=uniform --trainer.callbacks=StageDoubling",
             1,
-            "model.init: method_of_moments is not possible with PrivateSums; allowed: random",
+            "trainer.callbacks: StageDoubling is not possible with DPAggregator, whose budget is that of clients drawn",
         ),
         (
-            "--model.sums=PrivateSums --model.sums.delta=0",
+            "--model=LinearFedRep --data=LinearRepresentation --model.aggregator=DPAggregator",
+            1,
+            "model.init: method_of_moments is not possible with DPAggregator; allowed: random",
+        ),
+        (
+            "--model.aggregator=DPAggregator --model.aggregator.delta=0",
             2,
-            "model.sums.delta: 0 is not possible; allowed: a number v",
+            "model.aggregator.delta: 0 is not possible; allowed: a number v",
         ),
         # losses and schedules of rates
         ("--model.loss=1", 2, "model.loss: 1 is not possible; allowed: "),

@@ -23,7 +23,7 @@ def float64(float32_by_default):
 class WorstHalf(Method):
     """Only the clients with the larger losses train."""
 
-    def choose(self, batch):
+    def select_clients(self, batch):
         parts = self.chunks.map(
             lambda start, cohort: self.engine.score(cohort, self.received(cohort.ids))[1], batch.examples
         )
@@ -35,7 +35,7 @@ def test_who_trains_can_be_chosen_by_losses(ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     data.setup()
     method = built(WorstHalf, data)
-    batch = method.choose(data.make_round(0))
+    batch = method.select_clients(data.make_round(0))
     assert 0 < len(batch.examples) < data.num_clients
     assert len(batch.times) == len(batch.examples)
     assert batch.examples.is_largest_first
@@ -54,15 +54,15 @@ class Gossip(Method):
     """Every client has a model of its own, and mixes it with those of the others behind each round."""
 
     keeps = "all"
-    refits = "nothing"
+    finetunes = "nothing"
 
     def mixing(self, clients):
         return torch.full((clients, clients), 1 / clients)
 
-    def server_step(self, mean, batch):
+    def server_update(self, mean, batch):
         names = self.parts["all"]
         self.clients.mix(self.mixing(self.built_for["num_clients"]), names)
-        super().server_step(self.clients.mean(names), batch)
+        super().server_update(self.clients.mean(names), batch)
 
 
 class Ring(Gossip):
@@ -102,9 +102,9 @@ def test_gossip_on_a_ring_keeps_models_apart_and_does_not_depend_on_the_chunk(ra
 class OwnHeads(FedRep):
     """Every client begins with a head of its own."""
 
-    def at_first(self, tensors, num_clients, seed):
+    def initial_state(self, tensors, num_clients, seed):
         source = torch.Generator().manual_seed(seed_of(seed, "heads"))
-        kept = super().at_first(tensors, num_clients, seed)
+        kept = super().initial_state(tensors, num_clients, seed)
         return {name: torch.randn(stack.shape, generator=source) for name, stack in kept.items()}
 
 
@@ -113,13 +113,13 @@ def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(fit):
     method = OwnHeads(network=partial(MLP, hidden=(8,)), head_epochs=1, eval_epochs=0)
     trainer = fit(method, Digits(num_clients=5, participation=Participation(pool_size=1), seed=3), 1)
     tensors = method.network.state_dict()
-    expected = method.at_first(tensors, 5, 3)["fc2.weight"]
+    expected = method.initial_state(tensors, 5, 3)["fc2.weight"]
     assert not torch.equal(expected[0], expected[1])
     untouched = [client for client in range(5) if client not in trainer.datamodule.make_round(0).examples.ids]
     assert torch.equal(method.clients.stack("fc2.weight")[untouched], expected[untouched])
     trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0, seed=3))
     new = method.clients.stack("fc2.weight")
-    assert torch.equal(new, method.at_first(tensors, 4, seed_of(3, "new clients"))["fc2.weight"])
+    assert torch.equal(new, method.initial_state(tensors, 4, seed_of(3, "new clients"))["fc2.weight"])
     assert not torch.equal(new[0], expected[0])
 
 
@@ -130,7 +130,7 @@ def test_the_rate_of_a_round_is_a_function_of_the_round(ragged_data):
         method.clock.rounds = done
         rates.append((method.phase("body", 1).lr, method.phase("head", 1, method.head_lr).lr))
     assert rates == [(0.1, 0.4), (0.1, 0.4), (0.05, 0.2), (0.05, 0.2), (0.025, 0.1)]
-    assert method.refitting.lr == 0.1, "refitting is as good late as early"
+    assert method.finetuning.lr == 0.1, "fine-tuning is as good late as early"
 
 
 def test_a_decaying_rate_is_the_rate_of_a_run_that_changes_it(ragged_data, fit, tmp_path):
@@ -147,7 +147,7 @@ def test_a_decaying_rate_is_the_rate_of_a_run_that_changes_it(ragged_data, fit, 
 def test_local_steps_can_be_counted_instead_of_epochs(ragged_data):
     method = built(FedAvg, ragged_data(), epochs=20, epoch_steps=1)
     assert (method.phase("all", method.epochs).epochs, method.phase("all", 1).steps) == (20, 1)
-    assert replace(method.refitting, moves=frozenset("w")).steps is None, "refitting passes over all samples"
+    assert replace(method.finetuning, trainable=frozenset("w")).steps is None, "fine-tuning passes over all samples"
 
 
 def test_every_local_setting_reaches_the_phase(ragged_data):
@@ -172,7 +172,7 @@ def test_a_subclass_that_sets_its_parents_argument_can_be_loaded(ragged_data, fi
     fit(method, ragged_data(), 1)
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(8, 5)))
     assert (type(loaded), loaded.head_epochs, loaded.twist, loaded.lr) == (FiveHeadEpochs, 5, 3.0, 0.2)
-    assert loaded.judged_models == method.judged_models
+    assert loaded.eval_models == method.eval_models
 
 
 def test_cohorts_train_largest_first(ragged_data):
@@ -183,7 +183,7 @@ def test_cohorts_train_largest_first(ragged_data):
     assert data.tables["train"].examples(largest_first(examples.counts)).is_largest_first
     method = built(FedAvg, data)
     with pytest.raises(AssertionError, match="largest_first"):
-        method.local(examples, method.received(examples.ids), (1,))
+        method.local_update(examples, method.received(examples.ids), (1,))
 
 
 @pytest.mark.parametrize("make", [FedAvg, DPSGD])
@@ -205,7 +205,7 @@ def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, r
 def test_a_lost_upload_costs_the_download_alone(ragged_data, fit):
     method = built(FedAvg, ragged_data())
     trainer = fit(method, ragged_data(participation=Participation(dropout=0.5)), 1)
-    lost, bits = trainer.callback_metrics["system/lost"], 64 * sum(p.numel() for p in method.network.parameters())
-    assert 0 < lost < 6
+    dropped, bits = trainer.callback_metrics["system/dropped"], 64 * sum(p.numel() for p in method.network.parameters())
+    assert 0 < dropped < 6
     assert method.ledger.down == 6 * bits
-    assert method.ledger.up == (6 - lost) * (bits + 64)  # and the training loss
+    assert method.ledger.up == (6 - dropped) * (bits + 64)  # and the training loss

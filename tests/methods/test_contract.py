@@ -14,6 +14,7 @@ from torch.optim import SGD
 
 from pfl_lightning import methods
 from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.federation.progress import Progress
 from pfl_lightning.methods import (
     DPSGD,
     HFMAML,
@@ -37,20 +38,19 @@ from pfl_lightning.methods import (
     Sparsity,
     load_method,
 )
-from pfl_lightning.methods.progress import Progress
 from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
-from pfl_lightning.server import ErdosRenyi, PrivateSums, SecureSums
+from pfl_lightning.server import DPAggregator, ErdosRenyi, SecureAggregator
 from pfl_lightning.system import Participation
 
 
 def over_secure_sums(kind, **options):
     """A method with secure sums of its own: they have a state."""
-    return kind(sums=SecureSums(), **options)
+    return kind(aggregator=SecureAggregator(), **options)
 
 
 METHODS = {
     "DeltaFL": partial(DeltaFL, conformity=0.6),
-    "DeltaFL over secure sums": lambda **kwargs: DeltaFL(quantile="sums", sums=SecureSums(), **kwargs),
+    "DeltaFL over secure sums": lambda **kwargs: DeltaFL(quantile="sums", aggregator=SecureAggregator(), **kwargs),
     "DeltaFL smoothed": partial(DeltaFL, tail="dual", smoothing=0.1, quantile_every=2),
     "DePRL": partial(DePRL, head_epochs=2, epochs=2),
     "DPSGD": DPSGD,
@@ -74,7 +74,9 @@ METHODS = {
     "FedProx": partial(FedProx, proximity=0.5),
     "FedRep": partial(FedRep, head_epochs=2, epochs=2),
     "FedRep over secure sums": partial(over_secure_sums, FedRep, head_epochs=2),
-    "FedRep over private sums": lambda **kwargs: FedRep(sums=PrivateSums(0.5, 0.1), weighting="uniform", **kwargs),
+    "FedRep over private sums": lambda **kwargs: FedRep(
+        aggregator=DPAggregator(0.5, 0.1), weighting="uniform", **kwargs
+    ),
     "FedRoD": partial(FedRoD, personal_epochs=2),
     "HeurFedAMP": partial(HeurFedAMP, proximity=0.5),
     "HFMAML": partial(HFMAML, difference=1e-2),
@@ -120,7 +122,7 @@ def test_resume_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
         method = make(network=NETWORKS["mlp"], batch_size=4)
         data = ragged_data(participation=Participation(pool_size=5, dropout=0.1, deadline=1.5))
-        is_private = isinstance(method.sums, PrivateSums)  # then clients are drawn at random
+        is_private = isinstance(method.aggregator, DPAggregator)  # then clients are drawn at random
         doubling = [] if is_private else [StageDoubling(n0=3, rounds_per_stage=2)]
         return method, fit(method, data, rounds, folder, ckpt_path, doubling)
 
@@ -179,7 +181,7 @@ def test_a_rehearsal_foretells_the_samples_that_clients_visit(make, ragged_data,
         ends.append((progress.doing, counted, progress.done))
 
     monkeypatch.setattr(Progress, "reach", reached)
-    fit(make(network=NETWORKS["mlp"], batch_size=4, chunk_size=2), ragged_data(judge_train=True), 1)
+    fit(make(network=NETWORKS["mlp"], batch_size=4, chunk_size=2), ragged_data(eval_train=True), 1)
     assert {doing for doing, *_ in ends} >= {"training", "evaluating"}
     for doing, counted, foretold in ends:
         assert counted == pytest.approx(foretold, rel=1e-9), doing
@@ -189,13 +191,13 @@ def test_a_rehearsal_foretells_the_samples_that_clients_visit(make, ragged_data,
 def test_a_rehearsal_changes_nothing(make, ragged_data, fit):
     class Rehearse(pl.Callback):
         def on_train_batch_start(self, trainer, method, batch, batch_idx):
-            before, drawn, sums = tensors(method), torch.get_rng_state(), vars(method.sums).copy()
+            before, drawn, sums = tensors(method), torch.get_rng_state(), vars(method.aggregator).copy()
             method.setup("fit")  # forgets what was rehearsed
             method.training_cost(batch.examples)
             method.evaluation_cost()
             assert distance(before, tensors(method)) == 0
             assert torch.equal(drawn, torch.get_rng_state())
-            assert vars(method.sums) == sums
+            assert vars(method.aggregator) == sums
 
     fit(make(network=NETWORKS["mlp"], batch_size=4), ragged_data(), 2, callbacks=[Rehearse()])
 
@@ -222,7 +224,7 @@ def test_unequal_clients_give_finite_results_for_everyone(make, ragged_data, fit
     trainer = fit(method, ragged_data(num_clients=7), 2)
     assert all(torch.isfinite(tensor).all() for tensor in tensors(method).values())
     accuracies = [value for name, value in trainer.callback_metrics.items() if "accuracy" in name]
-    assert len(accuracies) == 8 * len(method.judged_models) + 2, "and the headlines of val and test"
+    assert len(accuracies) == 8 * len(method.eval_models) + 2, "and the headlines of val and test"
     assert torch.isfinite(torch.stack(accuracies)).all()
 
 
@@ -248,7 +250,7 @@ def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data,
     data, method = ragged_data(), make(network=NETWORKS["mlp"], batch_size=4)
     fit(method, data, 2, callbacks=[Scores()])
     ((inputs, targets),) = data.client_dataloader(4, "test", batch_size=99)
-    for model in method.judged_models:
+    for model in method.eval_models:
         module = method.client(4, model, data)
         loss = nn.functional.cross_entropy(module(inputs), targets)
         assert loss.item() == pytest.approx(losses[f"test/{model}"][4], rel=1e-6)  # metrics are float32
@@ -281,7 +283,7 @@ def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
 
 
 class Seen(nn.Module):
-    """What clients are judged by: some tensors, one row per client."""
+    """What clients are evaluated by: some tensors, one row per client."""
 
     def __init__(self, names):
         super().__init__()
@@ -308,10 +310,10 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
         trainer, data = fit(method, ragged_data(), 2), ragged_data(new_clients=4, new_head_epochs=3, val_fraction=0.0)
         before, body = tensors(method), method.common_body()
         seen = {part: Seen(method.parts[part]) for part in ("body", "head")}
-        method.measures.update({f"refitted/{part}": each for part, each in seen.items()})
+        method.measures.update({f"finetuned/{part}": each for part, each in seen.items()})
         (scores,) = trainer.test(method, data, verbose=False)
         assert distance(before, tensors(method)) == 0, "the run is as it was"
-        assert method.metrics["test/refitted"].samples.shape == (4,)
+        assert method.metrics["test/finetuned"].samples.shape == (4,)
         assert {key.split("/")[1] for key in scores if key.startswith("test/")} == {
             "accuracy",
             *method.evaluated_models,
@@ -329,7 +331,9 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
 def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data, fit):
     class OthersAlone(ragged_data):
         def make_round(self, index):
-            return super().make_round(index)._replace(lost=torch.zeros(0, dtype=torch.int64), lost_times=np.zeros(0))
+            return (
+                super().make_round(index)._replace(dropped=torch.zeros(0, dtype=torch.int64), dropped_times=np.zeros(0))
+            )
 
     def run(kind):
         method, data = make(network=NETWORKS["mlp"], batch_size=4), kind(participation=Participation(dropout=0.4))
@@ -340,7 +344,7 @@ def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data,
     assert all(2 <= count < 6 for count in heard)
     assert distance(tensors(lossy), tensors(others)) == 0
     assert lossy.clock.compute >= others.clock.compute
-    assert lossy.sums.bytes == others.sums.bytes
+    assert lossy.aggregator.bytes == others.aggregator.bytes
 
 
 @every_method
@@ -353,6 +357,6 @@ def test_a_round_whose_uploads_are_all_lost_takes_time_and_changes_nothing(make,
     assert method.clock.rounds == 2
     assert method.clock.total > 0
     assert method.ledger.up == 0
-    assert (metrics["system/cohort"], metrics["system/lost"]) == (0, 6)
+    assert (metrics["system/cohort"], metrics["system/dropped"]) == (0, 6)
     assert all(map(math.isfinite, metrics.values()))
     assert "train/loss" not in metrics

@@ -17,7 +17,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, FedAvg
 from pfl_lightning.metrics import smooth_quantile, superquantile
 from pfl_lightning.models import LogisticRegression
-from pfl_lightning.server import SecureSums, Sums
+from pfl_lightning.server import Aggregator, SecureAggregator
 from pfl_lightning.system import Participation
 
 
@@ -140,7 +140,7 @@ def test_a_threshold_that_nobody_reaches_is_computed_anew(ragged_data):
     method.threshold.fill_(1e6)
     method.clock.rounds = 1
     batch = data.make_round(1)
-    assert 0 < len(method.choose(batch).examples) < len(batch.examples)
+    assert 0 < len(method.select_clients(batch).examples) < len(batch.examples)
     assert method.threshold < 1e6
 
 
@@ -169,12 +169,12 @@ def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
         fit(method, ragged_data(), 1)
 
 
-@pytest.mark.parametrize("sums", [Sums, SecureSums])
+@pytest.mark.parametrize("sums", [Aggregator, SecureAggregator])
 @pytest.mark.parametrize("conformity", [0.8, 0.3])
 def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, ragged_data, fit):
     states, rounds = [], 4
     for quantile in ("exact", "sums"):
-        method = built(partial(DeltaFL, conformity=conformity, quantile=quantile), ragged_data(), sums=sums())
+        method = built(partial(DeltaFL, conformity=conformity, quantile=quantile), ragged_data(), aggregator=sums())
         trainer = fit(method, ragged_data(), rounds, quantile)
         states.append(tensors(method))
     assert same(*states)
@@ -184,15 +184,15 @@ def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, ragged_data
 
 def test_clients_outside_the_tail_upload_nothing_in_the_clear_and_zeros_in_secret(ragged_data, fit):
     uploaded, tails = {}, {}
-    for sums in (Sums, SecureSums):
+    for sums in (Aggregator, SecureAggregator):
         for conformity in (1.0, 0.1):
-            method = built(partial(DeltaFL, conformity=conformity), ragged_data(), sums=sums())
+            method = built(partial(DeltaFL, conformity=conformity), ragged_data(), aggregator=sums())
             trainer = fit(method, ragged_data(), 1, f"{sums}-{conformity}")
-            uploaded[sums, conformity] = method.sums.bytes
+            uploaded[sums, conformity] = method.aggregator.bytes
             tails[conformity] = int(trainer.callback_metrics["system/cohort"])
     assert tails[0.1] < tails[1.0]
-    assert uploaded[Sums, 1.0] * tails[0.1] == uploaded[Sums, 0.1] * tails[1.0]
-    assert uploaded[SecureSums, 1.0] == uploaded[SecureSums, 0.1]
+    assert uploaded[Aggregator, 1.0] * tails[0.1] == uploaded[Aggregator, 0.1] * tails[1.0]
+    assert uploaded[SecureAggregator, 1.0] == uploaded[SecureAggregator, 0.1]
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_the_means_of_three_gaussians_are_served_as_the_theory_says(
 
 
 def test_full_batches_decrease_the_smoothed_superquantile_in_each_round(ragged_data, fit):
-    data = ragged_data(num_clients=6, val_fraction=0.0, judge_train=True)
+    data = ragged_data(num_clients=6, val_fraction=0.0, eval_train=True)
     method = DeltaFL(
         0.5,
         "dual",

@@ -118,15 +118,15 @@ def test_every_model_keeps_the_density_of_each_tensor_and_is_zero_elsewhere(regr
     method = built(DisPFL, ragged_data(), density=0.3, regrow=regrow, momentum=0.9)
     start = rows(method)
     fit(method, data := ragged_data(), 3)
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    after, judged = rows(method), dict(method.judge(train, (0,)))
-    assert set(judged) == {"refitted", "stored"}
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    after, evaluated = rows(method), dict(method.evaluate(train, (0,)))
+    assert set(evaluated) == {"finetuned", "stored"}
     for name in method.engine.trainable:
         mask = after[f"mask.{name}"]
         assert torch.equal(mask.flatten(1).sum(1), start[f"mask.{name}"].flatten(1).sum(1))
         for model in (start[name] * start[f"mask.{name}"] - start[name], after[name] * ~mask):
             assert not model.any()
-        assert not any((params.tree[name] * ~mask[train.ids]).any() for params in judged.values())
+        assert not any((params.tree[name] * ~mask[train.ids]).any() for params in evaluated.values())
     total = sum(after[f"mask.{name}"].sum() for name in method.engine.trainable)
     size = 6 * sum(tensor.numel() for tensor in method.network.parameters())
     assert 0.3 * size - 6 * len(start) <= total <= 0.3 * size

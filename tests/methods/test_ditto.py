@@ -79,13 +79,13 @@ class CallOnRoundStart(pl.Callback):
         self.call()
 
 
-def test_clients_are_judged_by_their_personal_model_and_by_the_common_one(ragged_data, fit):
+def test_clients_are_evaluated_by_their_personal_model_and_by_the_common_one(ragged_data, fit):
     data = ragged_data()
     method = built(Ditto, data)
     fit(method, data, 1)
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    (first, personal), (second, common) = method.judge(train, (0,))
-    assert (first, second) == method.judged_models == ("personal", "global")
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    (first, personal), (second, common) = method.evaluate(train, (0,))
+    assert (first, second) == method.eval_models == ("personal", "global")
     for name, tensor in method.network.state_dict().items():
         assert torch.equal(personal.own[name], method.clients.stack(f"personal.{name}")[train.ids])
         assert torch.equal(common.shared[name], tensor)

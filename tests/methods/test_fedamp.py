@@ -25,7 +25,7 @@ def test_three_models_are_mixed_as_by_hand():
     method = stepping(three_clients(1.0, 0.5))
     models = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     method.clients.stack("fc.weight").copy_(models[:, None])
-    method.server_step({}, None)
+    method.server_update({}, None)
     weights = torch.tensor(
         [
             [0.8126913059, 0.1839397206, 0.0033689735],

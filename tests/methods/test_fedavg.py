@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from fakes.loops import of_each, trained
+from fakes.loops import map_clients, trained
 from fakes.methods import assert_weighted_mean, built
 
 from pfl_lightning.methods import FedAvg
@@ -30,7 +30,7 @@ def test_a_round_and_its_loss_are_means_over_plain_loops(options, rule, ragged_d
     start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
     trainer = fit(method, data, 1)
     examples, key = data.make_round(0).examples, (1, "train", 0, "all")
-    clients, losses = of_each(examples, lambda own: trained(method.network, start, start, own, key, lr=0.1, **rule))
+    clients, losses = map_clients(examples, lambda own: trained(method.network, start, start, own, key, lr=0.1, **rule))
     weights = torch.ones(len(examples)) if "weighting" in options else examples.counts
     assert_weighted_mean(method, start, clients, weights)
     expected = np.average(losses, weights=weights)

@@ -33,16 +33,16 @@ def test_one_full_batch_moves_the_body_as_fedavg_does(ragged_data, fit):
     assert not torch.equal(states[0]["fc3.weight"], states[1]["fc3.weight"])
 
 
-def test_clients_are_judged_by_the_head_that_they_find_under_the_common_body(ragged_data, fit):
+def test_clients_are_evaluated_by_the_head_that_they_find_under_the_common_body(ragged_data, fit):
     data = ragged_data()
     method = built(FedBABU, data)
     trainer = fit(method, data, 1)
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    (first, refitted), (second, common) = method.judge(train, (0,))
-    assert (first, second) == ("refitted", "global")
-    assert set(refitted.own) == method.parts["head"]
-    assert all((refitted.own[n] != common.shared[n]).flatten(1).any(1).all() for n in refitted.own)
-    assert "val/refitted/accuracy/mean" in trainer.callback_metrics
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    (first, finetuned), (second, common) = method.evaluate(train, (0,))
+    assert (first, second) == ("finetuned", "global")
+    assert set(finetuned.own) == method.parts["head"]
+    assert all((finetuned.own[n] != common.shared[n]).flatten(1).any(1).all() for n in finetuned.own)
+    assert "val/finetuned/accuracy/mean" in trainer.callback_metrics
 
 
 def test_a_network_without_a_body_is_refused(ragged_data):

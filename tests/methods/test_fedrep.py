@@ -3,7 +3,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fakes.loops import of_each, trained
+from fakes.loops import map_clients, trained
 from fakes.methods import assert_weighted_mean, built
 
 from pfl_lightning.methods import FedRep
@@ -40,7 +40,7 @@ def test_a_round_is_a_plain_loop_over_heads_and_bodies_in_turn(options, rule, ra
     start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
     trainer = fit(method, data, 1)
     examples = data.make_round(0).examples
-    clients, losses = of_each(examples, lambda own: by_hand(method, start, own, **rule))
+    clients, losses = map_clients(examples, lambda own: by_hand(method, start, own, **rule))
     for name in method.parts["head"]:
         heads = torch.stack([client[name] for client in clients])
         torch.testing.assert_close(method.clients.stack(name)[examples.ids], heads, atol=1e-11, rtol=0)

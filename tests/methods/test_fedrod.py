@@ -56,7 +56,7 @@ def test_two_classes_with_one_output_follow_the_gradient_of_the_balanced_loss():
     method = FedRoD(network=LogisticRegression, batch_size=10, lr=0.1, epochs=2, weight_decay=0.0)
     method.build((4,), 2, 2)
     examples = holding([0, 1, 1, 1], [1, 1])
-    trained, _ = method.local(examples, method.received(examples.ids), (0,))
+    trained, _ = method.local_update(examples, method.received(examples.ids), (0,))
     start = {name: tensor.detach() for name, tensor in method.network.named_parameters()}
     for client, (negative, positive) in enumerate([(1, 3), (0, 2)]):
         x, y = examples.gather(examples.positions)[client], examples.targets(examples.positions)[client]
@@ -75,7 +75,7 @@ def test_with_as_many_samples_of_each_class_clients_train_what_they_do_in_fedavg
     for make in (FedAvg, FedRoD):
         method = make(network=partial(MLP, hidden=(8, 5)), batch_size=4, lr=0.1, momentum=0.5, epochs=3)
         method.build((4,), 3, 3)
-        trained.append(method.local(examples, method.received(examples.ids), (0,))[0].own)
+        trained.append(method.local_update(examples, method.received(examples.ids), (0,))[0].own)
     for name, tensor in trained[0].items():
         torch.testing.assert_close(trained[1][name], tensor, atol=1e-12, rtol=0)
 
@@ -99,7 +99,7 @@ def test_rounds_are_a_plain_loop(smoothed, ragged_data, fit):
         clients, heads = [client for client, _ in every], [head for _, head in every]
         shared = weighted_mean(clients, examples.counts)
     assert_weighted_mean(method, start, clients, examples.counts)
-    personal = dict(method.judge(examples, (0,)))["personal"]
+    personal = dict(method.evaluate(examples, (0,)))["personal"]
     for row, head in enumerate(heads):
         for name, tensor in head.items():
             assert (personal.own[name][row] - (shared[name] + tensor)).abs().max() < 1e-10 * tensor.abs().max()
@@ -142,7 +142,7 @@ def test_the_personal_model_of_a_new_client_is_the_global_one(fit):
     trainer = fit(method, Digits(num_clients=5), 2)
     assert all(stack.any() for stack in method.clients.stacks(method.clients.names).values())
     trainer.test(method, data := Digits(num_clients=5, new_clients=4, new_head_epochs=0))
-    personal, common = dict(method.judge(data.make_judgement(data.evaluation_order[:4]).train, (0,))).values()
+    personal, common = dict(method.evaluate(data.make_eval_batch(data.evaluation_order[:4]).train, (0,))).values()
     for name, tensor in common.shared.items():
         assert torch.equal(personal.tree[name], tensor if name in personal.shared else tensor.expand(4, *tensor.shape))
 

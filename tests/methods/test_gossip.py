@@ -147,7 +147,7 @@ def test_participants_mix_over_the_links_among_themselves(ragged_data, fit):
     for name in method.clients.names:
         method.clients.stack(name).normal_()
     before = rows_of(method, method.clients.names)
-    method.server_step({}, data.make_round(0))
+    method.server_update({}, data.make_round(0))
     path = torch.tensor([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3
     for name, rows in rows_of(method, method.clients.names).items():
         torch.testing.assert_close(rows[:3], torch.einsum("ij,j...->i...", path.to(rows), before[name][:3]))
@@ -225,7 +225,7 @@ def test_statistics_of_batch_norm_are_mixed_unless_they_are_local(batch_norm, ra
         method.clients.stack(name).normal_()
     method.clients.stack("norm.num_batches_tracked").copy_(torch.arange(6))
     before = rows_of(method, method.clients.names)
-    stepping(method).server_step({}, data.make_round(0))
+    stepping(method).server_update({}, data.make_round(0))
     changed = {name for name, rows in rows_of(method, before).items() if not rows.allclose(before[name])}
     assert changed == {"fc.weight"} | ({"norm.running_mean"} if batch_norm == "average" else set())
 
@@ -248,7 +248,7 @@ def test_the_variance_of_the_mean_falls_like_one_over_the_number_of_clients():
         random, means = torch.Generator().manual_seed(clients), []
         for step in range(6000):
             rows -= 0.1 * (rows + torch.randn(rows.shape, generator=random))
-            method.server_step({}, batch)
+            method.server_update({}, batch)
             means += [method.network.fc.weight.item()] if step >= 200 else []
         variances[clients] = np.var(means)
         assert variances[clients] == pytest.approx(0.1 / 1.9 / clients, rel=0.15)

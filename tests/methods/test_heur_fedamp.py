@@ -23,7 +23,7 @@ def test_three_models_are_mixed_as_by_hand():
     method.build((2,), 1, 3)
     stepping(method)
     method.clients.stack("fc.weight").copy_(torch.tensor([[[1.0, 0.0]], [[1.0, 1.0]], [[0.0, 2.0]]]))
-    method.server_step({}, None)
+    method.server_update({}, None)
     mixed = torch.tensor([[0.8826578095, 0.7173421905], [0.7, 1.0], [0.6, 1.2826578095]])
     torch.testing.assert_close(method.clients.stack("cloud.fc.weight")[:, 0], mixed, atol=1e-10, rtol=0)
     torch.testing.assert_close(method.network.fc.weight.data, torch.tensor([[2 / 3, 1.0]]))

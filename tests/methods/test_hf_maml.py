@@ -77,13 +77,13 @@ def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
     assert_weighted_mean(method, start, clients, examples.counts, share=1e-6)
 
 
-def test_clients_are_judged_after_one_step_on_one_batch(ragged_data, fit):
+def test_clients_are_evaluated_after_one_step_on_one_batch(ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     others = {"lr": 0.05, "lr_decay": 0.5, "weight_decay": 0.1, "clip_norm": 0.01, "epochs": 3}
     method = built(partial(HFMAML, inner_lr=0.3), data, **others)
     fit(method, data, 1)
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    (first, adapted), (second, common) = method.judge(train, (1, "refit", 1))
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    (first, adapted), (second, common) = method.evaluate(train, (1, "refit", 1))
     assert (first, second) == ("adapted", "global")
     shared = method.network.state_dict()
     assert all(torch.equal(common.shared[name], tensor) for name, tensor in shared.items())

@@ -30,8 +30,8 @@ def test_the_first_round_shares_the_head_that_fedavg_finds(ragged_data, fit):
 
 def test_refitting_moves_the_body_alone(ragged_data, fit):
     method, data = trained(LGFedAvg, ragged_data, fit, "run")
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    (_, refitted), (_, stored) = method.judge(train, (0,))
-    assert refitted.own.keys() == stored.own.keys() == set(method.clients.names)
-    assert all((refitted.own[name] != stored.own[name]).flatten(1).any(1).all() for name in method.clients.names)
-    assert all(torch.equal(refitted.shared[name], stored.shared[name]) for name in method.shared)
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    (_, finetuned), (_, stored) = method.evaluate(train, (0,))
+    assert finetuned.own.keys() == stored.own.keys() == set(method.clients.names)
+    assert all((finetuned.own[name] != stored.own[name]).flatten(1).any(1).all() for name in method.clients.names)
+    assert all(torch.equal(finetuned.shared[name], stored.shared[name]) for name in method.shared)

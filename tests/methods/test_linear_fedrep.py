@@ -115,18 +115,18 @@ def test_second_moment_weighs_clients_equally_whatever_they_hold():
     torch.testing.assert_close(second_moment(inputs, targets, torch.tensor([3, 1])), (one + other) / 2)
 
 
-def test_clients_are_judged_by_a_head_that_fits_the_received_representation_and_by_their_own():
+def test_clients_are_evaluated_by_a_head_that_fits_the_received_representation_and_by_their_own():
     method, data = make(), problem(fresh=False, noise=0.3)
     data.setup()
     method.build(data.input_shape, data.num_classes, data.num_clients)
-    train = data.make_judgement(data.evaluation_order).train
-    judged = dict(method.judge(train, (1,)))
+    train = data.make_eval_batch(data.evaluation_order).train
+    evaluated = dict(method.evaluate(train, (1,)))
     every = torch.arange(train.longest).expand(len(train), -1)
     features, targets = train.gather(every) @ method.representation, train.targets(every)
-    errors = torch.einsum("csr,cr->cs", features, judged["refitted"].own["head.weight"][:, 0]) - targets
+    errors = torch.einsum("csr,cr->cs", features, evaluated["finetuned"].own["head.weight"][:, 0]) - targets
     assert errors.abs().max() > 0.1
     assert torch.einsum("cs,csr->cr", errors, features).abs().max() < 1e-12, "the normal equations"
-    assert torch.equal(judged["stored"].own["head.weight"], method.clients.stack("head.weight")[train.ids])
+    assert torch.equal(evaluated["stored"].own["head.weight"], method.clients.stack("head.weight")[train.ids])
 
 
 @pytest.mark.parametrize("backend", ["sequential", "batched"])
@@ -137,7 +137,7 @@ def test_clients_of_any_size_solve_for_the_head_and_step_along_the_gradient_at_i
     index = torch.stack([torch.arange(6), torch.arange(6, 12), torch.arange(10, 16) % 12])
     ids = torch.tensor([2, 0, 1])
     cohort = Examples(Samples(inputs, targets, Plain()), ids, index, counts, ids)
-    trained, losses = method.local(cohort, method.received(cohort.ids), (1,))
+    trained, losses = method.local_update(cohort, method.received(cohort.ids), (1,))
     for row, count in enumerate(counts):
         x, y = inputs[index[row, :count]], targets[index[row, :count]]
         body = method.representation.T.clone().requires_grad_()
@@ -158,11 +158,11 @@ def test_distance_contracts_and_heads_become_those_of_the_data(fit):
     torch.testing.assert_close(method.representation.T @ method.representation, torch.eye(2))
     users = data.tables["train"].flat[data.tables["train"].starts] // data.samples
     truth = torch.tensor(data.heads @ data.representation.T)[users]  # B w_i of each client
-    train = data.make_judgement(data.evaluation_order).train
-    judged = dict(method.judge(train, (1,)))
+    train = data.make_eval_batch(data.evaluation_order).train
+    evaluated = dict(method.evaluate(train, (1,)))
     for params, ids, rows in (
-        (judged["refitted"], train.ids, slice(None)),
-        (judged["stored"], data.make_round(39).examples.ids, data.make_round(39).examples.ids),
+        (evaluated["finetuned"], train.ids, slice(None)),
+        (evaluated["stored"], data.make_round(39).examples.ids, data.make_round(39).examples.ids),
     ):
         found = params.own["head.weight"][rows, 0] @ params.shared["body.weight"]
         torch.testing.assert_close(found, truth[ids])
@@ -242,10 +242,10 @@ def test_clients_that_do_not_take_part_keep_their_heads(fit):
     assert set(moved.nonzero().flatten().tolist()) == set(data.make_round(0).examples.ids.tolist())
 
 
-def test_without_refitting_only_the_stored_heads_are_judged(fit):
+def test_without_refitting_only_the_stored_heads_are_evaluated(fit):
     trainer = fit(make(eval_epochs=0), problem(), 1)
     assert "test/stored/loss/mean" in trainer.callback_metrics
-    assert "test/refitted/loss/mean" not in trainer.callback_metrics
+    assert "test/finetuned/loss/mean" not in trainer.callback_metrics
 
 
 @pytest.mark.parametrize(

@@ -123,19 +123,19 @@ def test_statistics_of_batch_norm_are_mixed_but_not_compared():
     names = [name for name, _ in method.network.named_parameters()]
     models = torch.cat([method.clients.stack(name).flatten(1) for name in names], dim=1)
     weights = method.attention(models @ models.T)
-    stepping(method).server_step({}, None)
+    stepping(method).server_update({}, None)
     for name in ("norm.running_mean", "norm.running_var", "head.weight"):
         mixed = torch.einsum("ij,j...->i...", weights, method.clients.stack(name))
         torch.testing.assert_close(method.clients.stack(f"cloud.{name}"), mixed)
 
 
-def test_clients_are_judged_by_what_they_trained_last(ragged_data, fit):
+def test_clients_are_evaluated_by_what_they_trained_last(ragged_data, fit):
     data = ragged_data()
     method = built(HeurFedAMP, data)
     fit(method, data, 1)
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    ((name, personal),) = method.judge(train, (0,))
-    assert (name,) == method.judged_models == ("personal",)
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    ((name, personal),) = method.evaluate(train, (0,))
+    assert (name,) == method.eval_models == ("personal",)
     for name in method.parts["all"]:
         assert torch.equal(personal.own[name], method.clients.stack(name)[train.ids])
         assert not torch.equal(personal.own[name], method.clients.stack(f"cloud.{name}")[train.ids])

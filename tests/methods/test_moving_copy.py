@@ -26,7 +26,7 @@ def trained(make, **options):
     data = Quadratics([[2.0]])
     method = built_at(make(network=network, batch_size=1, **options), data, [1.0])
     examples = data.make_round(0).examples
-    after, _ = method.local(examples, method.received(examples.ids), (0,))
+    after, _ = method.local_update(examples, method.received(examples.ids), (0,))
     return after.under("personal").own["fc.weight"].item(), after.own["fc.weight"].item()
 
 
@@ -170,12 +170,12 @@ def copy_by_hand(net, start, examples, client, smoothed):
 
 
 @pytest.mark.parametrize("make", [PFedMe, FedMac])
-def test_all_clients_are_judged_by_a_personal_model_trained_from_the_current_global_one(make, ragged_data, fit):
+def test_all_clients_are_evaluated_by_a_personal_model_trained_from_the_current_global_one(make, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(make, data, lr=0.05, epochs=3)
     fit(method, data, 1)
-    train = data.make_judgement(data.evaluation_order[:6]).train
-    models = dict(method.judge(train, (0,)))
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    models = dict(method.evaluate(train, (0,)))
     assert tuple(models) == ("personal", "global")
     assert models["personal"].tree.keys() == models["global"].tree.keys()
     network = method.network.state_dict()
@@ -232,6 +232,6 @@ def test_clients_of_fedmac_in_two_dimensions_have_their_closed_form(centre, thet
     method = FedMac(network=network, correlation=0.5, copy_lr=0.4, lr=0.2, epochs=2, batch_size=2)
     built_at(method, data, [1.0, -1.0])
     examples = data.make_round(0).examples
-    after, _ = method.local(examples, method.received(examples.ids), (0,))
+    after, _ = method.local_update(examples, method.received(examples.ids), (0,))
     assert after.under("personal").own["fc.weight"].flatten().tolist() == pytest.approx(theta, abs=1e-12)
     assert after.own["fc.weight"].flatten().tolist() == pytest.approx(w, abs=1e-12)

@@ -72,7 +72,7 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
 
 
 @pytest.mark.parametrize(
-    ("make", "models"), [(FedAvg, ("refitted", "global")), (Ditto, ("refitted", "global")), (DePRL, ("refitted",))]
+    ("make", "models"), [(FedAvg, ("finetuned", "global")), (Ditto, ("finetuned", "global")), (DePRL, ("finetuned",))]
 )
 def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, models, ragged_data, fit):
     torch.set_default_dtype(torch.float64)
@@ -80,7 +80,7 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, models, ragged_
     method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
     trainer = fit(method, ragged_data(), 2)
     body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
-    method.measures["refitted/models"] = judged = Models()
+    method.measures["finetuned/models"] = evaluated = Models()
     trainer.test(method, data, verbose=False)
     assert method.evaluated_models == models
     fresh = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})
@@ -96,7 +96,7 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, models, ragged_
             F.cross_entropy(model(own.gather(own.positions)[0]), own.targets(own.positions)[0]).backward()
             optimizer.step()
         for name, tensor in model.state_dict().items():
-            torch.testing.assert_close(judged.found[client][name], tensor, atol=1e-12, rtol=0)
+            torch.testing.assert_close(evaluated.found[client][name], tensor, atol=1e-12, rtol=0)
 
 
 def test_the_network_of_gossip_has_no_part_that_is_not_mixed(ragged_data, fit):

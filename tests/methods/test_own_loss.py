@@ -127,11 +127,11 @@ def test_a_method_may_have_a_loss_which_the_users_own_goes_into(ragged_data, fit
 
 def test_a_method_that_trains_without_the_engine_is_told_that_its_loss_is_for_scores_alone(ragged_data, fit):
     class Resting(Smoothed):
-        def local(self, cohort, received, key):
+        def local_update(self, cohort, received, key):
             names = received.shared
             return received.owned(names, len(cohort)), torch.zeros(len(cohort))
 
-    with pytest.warns(UserWarning, match=r"Resting\.local trains without the engine: Resting\.sample_losses is"):
+    with pytest.warns(UserWarning, match=r"Resting\.local_update trains without the engine: Resting\.sample_losses is"):
         fit(built(Resting, ragged_data()), ragged_data(), 1)
 
 

@@ -55,7 +55,7 @@ def write_run(tmp_path):
 
 
 @pytest.fixture
-def judge():
+def evaluate():
     """Adds losses of clients on another split to a run folder, ``[evaluations][clients]``, at every tenth round."""
 
     def add(folder, split, losses, model="global", samples=None, first=0):

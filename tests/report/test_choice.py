@@ -7,12 +7,12 @@ CLIENTS = 20
 
 
 @pytest.fixture
-def offer(write_run, judge):
+def offer(write_run, evaluate):
     """Makes a run with test errors and losses on samples for choosing, one per client."""
 
     def make(name, errors, losses, seed=1, **settings):
         folder = write_run(name, {"global": [[1 - error for error in errors]]}, seed=seed, **settings)
-        return read_run(judge(folder, "choice", [losses]))
+        return read_run(evaluate(folder, "choice", [losses]))
 
     return make
 
@@ -84,11 +84,11 @@ def test_runs_are_paired_by_seed(offer):
     assert choice_markdown(choice).endswith("Seeds that not all curves have are left out: 3, 4\n")
 
 
-def test_clients_without_samples_for_choosing_are_left_out(write_run, judge):
+def test_clients_without_samples_for_choosing_are_left_out(write_run, evaluate):
     runs = []
     for name, errors in (("FedAvg", [0.9, 0.1, 0.2]), ("DeltaFL", [0.9, 0.3, 0.1])):
         folder = write_run(name, {"global": [[1 - error for error in errors]]}, name)
-        runs.append(read_run(judge(folder, "choice", [[1.0, 1.0]], first=1)))
+        runs.append(read_run(evaluate(folder, "choice", [[1.0, 1.0]], first=1)))
     assert choice_of(curves_of(runs)).errors[:, 0] == pytest.approx(np.array([[0.1, 0.2], [0.3, 0.1]]))
 
 

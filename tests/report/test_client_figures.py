@@ -16,12 +16,12 @@ def curves(write_run):
 
 
 @pytest.fixture
-def judged(write_run, judge):
+def evaluated(write_run, evaluate):
     """Delta-FL with two seeds, and training losses of two other clients with 10 and 1000 samples."""
     losses = {1: [[3.0, 4.0], [1.0, 2.0]], 2: [[3.0, 4.0], [2.0, 4.0]]}
     runs = [write_run(str(seed), {"global": [[0.2, 0.2], [0.4, 0.8]]}, "DeltaFL", seed=seed) for seed in losses]
     for run, seed in zip(runs, losses, strict=True):
-        judge(run, "train", losses[seed], samples=[10, 1000], first=2)
+        evaluate(run, "train", losses[seed], samples=[10, 1000], first=2)
     return curves_of(list(map(read_run, runs)))
 
 
@@ -37,8 +37,8 @@ def test_histograms_are_of_each_clients_mean_error_over_the_seeds(curves):
     assert [sum(bar.get_height() for bar in axes.patches) for axes in rows] == [2, 2]
 
 
-def test_training_losses_are_a_second_column_of_histograms(judged):
-    test, train = clients_figure(judged).axes
+def test_training_losses_are_a_second_column_of_histograms(evaluated):
+    test, train = clients_figure(evaluated).axes
     assert test.get_title(loc="left") == "Delta-FL: mean 40 (dashed), p90 56 (dotted)"
     # the means over the seeds are 1.5 and 3
     assert train.get_title(loc="left") == "mean 2.25 (dashed), p90 2.85 (dotted)"
@@ -59,8 +59,8 @@ def test_histograms_show_clients_without_any_error(write_run):
     assert bar.get_width() > 0
 
 
-def test_each_client_is_a_point_at_its_samples_and_its_mean_error(judged):
-    test, train = samples_figure(judged).axes
+def test_each_client_is_a_point_at_its_samples_and_its_mean_error(evaluated):
+    test, train = samples_figure(evaluated).axes
     assert test.collections[0].get_offsets().tolist() == [[100, pytest.approx(60)], [100, pytest.approx(20)]]
     assert train.collections[0].get_offsets().tolist() == [[10, 1.5], [1000, 3]]
     assert (test.get_ylabel(), train.get_ylabel()) == ("test error (%)", "training loss")

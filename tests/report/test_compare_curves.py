@@ -5,7 +5,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report import curves_of, read_run
 from pfl_lightning.report.compare_curves import without_doubling
 
-ONE = {"refitted": [[0.5]], "stored": [[0.5]]}
+ONE = {"finetuned": [[0.5]], "stored": [[0.5]]}
 
 
 def curves(*folders, models=()):
@@ -13,8 +13,8 @@ def curves(*folders, models=()):
 
 
 def test_seeds_are_one_curve_up_to_their_last_common_evaluation(write_run):
-    first = write_run("first", {"refitted": [[0.1], [0.5], [0.7]]}, compute=[0, 1, 2], seed=2)
-    second = write_run("second", {"refitted": [[0.3], [0.4]]}, compute=[0, 3], seed=1)
+    first = write_run("first", {"finetuned": [[0.1], [0.5], [0.7]]}, compute=[0, 1, 2], seed=2)
+    second = write_run("second", {"finetuned": [[0.3], [0.4]]}, compute=[0, 3], seed=1)
     (curve,) = curves(first, second)
     assert [run.seed for run in curve.runs] == [1, 2]
     assert curve.rounds.tolist() == [0, 10]
@@ -49,10 +49,10 @@ def test_a_loss_is_reached_from_above(write_run):
 @pytest.mark.parametrize(
     ("method", "models", "plain", "doubled"),
     [
-        ("FedRep", ["refitted", "stored"], ["FedRep"], ["FedRep-SRPFL"]),
-        ("LGFedAvg", ["refitted", "stored"], ["LG-FedAvg"], ["LG-SRPFL"]),
-        ("FedAvg", ["global", "refitted"], ["FedAvg", "FedAvg-FT"], ["FLANP", "FLANP-FT"]),
-        ("HFMAML", ["refitted", "global"], ["HF-MAML"], ["HF-MAML + doubling"]),
+        ("FedRep", ["finetuned", "stored"], ["FedRep"], ["FedRep-SRPFL"]),
+        ("LGFedAvg", ["finetuned", "stored"], ["LG-FedAvg"], ["LG-SRPFL"]),
+        ("FedAvg", ["global", "finetuned"], ["FedAvg", "FedAvg-FT"], ["FLANP", "FLANP-FT"]),
+        ("HFMAML", ["finetuned", "global"], ["HF-MAML"], ["HF-MAML + doubling"]),
         ("Local", ["stored"], ["Local"], ["Local + doubling"]),
     ],
 )
@@ -81,8 +81,8 @@ def test_another_callback_makes_no_variant(write_run):
     assert curve.label == "FedRep"
 
 
-def test_another_judged_model_is_named(write_run):
-    folders = write_run("one", ONE), write_run("two", {"global": [[0.5]], "refitted": [[0.5]]}, "FedAvg")
+def test_another_evaluated_model_is_named(write_run):
+    folders = write_run("one", ONE), write_run("two", {"global": [[0.5]], "finetuned": [[0.5]]}, "FedAvg")
     assert [curve.label for curve in curves(*folders, models=["stored", "global"])] == ["FedRep (stored)", "FedAvg"]
 
 
@@ -107,5 +107,5 @@ def test_runs_that_make_no_curves_are_refused(write_run):
     one, same = write_run("one", ONE), write_run("same", ONE)
     with pytest.raises(PflError, match=f"seed_everything: 1 in '{one}' and '{same}' with the same settings"):
         curves(one, same)
-    with pytest.raises(PflError, match=f"models: '{one}' has none of global; allowed: refitted, stored"):
+    with pytest.raises(PflError, match=f"models: '{one}' has none of global; allowed: finetuned, stored"):
         curves(one, models=["global"])

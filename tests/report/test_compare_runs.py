@@ -6,22 +6,22 @@ from pfl_lightning.report import check_same_data, read_run
 
 
 def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
-    run = read_run(write_run("run", {"refitted": [[0.25, 0.5], [0.5, 0.75]], "stored": [[0, 0], [0, 1]]}, seed=7))
+    run = read_run(write_run("run", {"finetuned": [[0.25, 0.5], [0.5, 0.75]], "stored": [[0, 0], [0, 1]]}, seed=7))
     assert run.rounds.tolist() == [0, 10]
     assert run.compute.tolist() == [0, 5]
     assert {model: means.tolist() for model, means in run.means.items()} == {
-        "refitted": [0.375, 0.625],
+        "finetuned": [0.375, 0.625],
         "stored": [0, 0.5],
     }
     # in the order of the clients' ids, which is not that of the file
-    assert run.client_scores("refitted", 10).tolist() == [0.5, 0.75]
+    assert run.client_scores("finetuned", 10).tolist() == [0.5, 0.75]
     assert (run.method, run.seed, run.quantity.name) == ("FedRep", 7, "accuracy")
 
 
 def test_clients_of_a_regression_are_scored_by_their_loss(write_run):
-    run = read_run(write_run("run", {"refitted": [[2.5, 1.5]]}, quantity="loss"))
-    assert run.means["refitted"].tolist() == [2.0]
-    assert run.client_scores("refitted", 0).tolist() == [2.5, 1.5]
+    run = read_run(write_run("run", {"finetuned": [[2.5, 1.5]]}, quantity="loss"))
+    assert run.means["finetuned"].tolist() == [2.0]
+    assert run.client_scores("finetuned", 0).tolist() == [2.5, 1.5]
 
 
 def test_an_evaluation_whose_clients_are_not_written_yet_is_left_out(write_run, log):

@@ -81,11 +81,11 @@ def test_the_usual_targets_are_shares_of_the_best_method_without_doubling(write_
 @pytest.fixture
 def raced(write_run, doubling):
     """FedRep reaches 60 % after 40 s and 20 rounds, FedRep-SRPFL after 10 s; one of its seeds has 70 %."""
-    rising = {"refitted": [[0.1], [0.3], [0.6]]}
+    rising = {"finetuned": [[0.1], [0.3], [0.6]]}
     return curves(
         write_run("plain", rising, compute=[0, 20, 40]),
         write_run("doubled", rising, compute=[0, 2, 10], callbacks=[doubling]),
-        write_run("other", {"refitted": [[0.1], [0.6], [0.7]]}, compute=[0, 10, 30], callbacks=[doubling], seed=2),
+        write_run("other", {"finetuned": [[0.1], [0.6], [0.7]]}, compute=[0, 10, 30], callbacks=[doubling], seed=2),
     )
 
 

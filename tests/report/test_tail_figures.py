@@ -43,9 +43,9 @@ def test_a_line_of_the_tail_goes_through_the_percentiles_of_the_clients(folders)
     assert [right.lines[-2].get_xdata()[0], right.lines[-1].get_ydata()[0]] == pytest.approx([80 / 3, 44])
 
 
-def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(folders, judge, log):
+def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(folders, evaluate, log):
     for folder in folders:
-        judge(folder, "train", [[5.0, 6.0], [1.0, 3.0]], samples=[30, 10], first=3)
+        evaluate(folder, "train", [[5.0, 6.0], [1.0, 3.0]], samples=[30, 10], first=3)
     assert error_rounds_figure(curves(folders)).axes[-1].get_xlabel() == "communication rounds"
     log(folders[2], "sums/calls", {5: 20, 10: 40})
     panels = error_rounds_figure(curves(folders)).axes
@@ -58,13 +58,13 @@ def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(fol
     assert panels[0].get_ylim()[1] == pytest.approx(1.1 * 44)
 
 
-def test_without_judged_training_samples_there_are_only_test_errors(folders):
+def test_without_evaluated_training_samples_there_are_only_test_errors(folders):
     assert len(error_rounds_figure(curves(folders)).axes) == 2
 
 
-def test_bars_show_who_picks_which_model(folders, judge):
+def test_bars_show_who_picks_which_model(folders, evaluate):
     for folder, losses in zip(folders, ([1.0, 3.0, 1.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0]), strict=True):
-        judge(folder, "choice", [losses, losses])
+        evaluate(folder, "choice", [losses, losses])
     choice = choice_of(curves(folders))
     worth, served = choice_figure(choice).axes
     assert [label.get_text() for label in worth.get_yticklabels()][:3] == ["FedAvg", "Delta-FL", "clients' own choice"]

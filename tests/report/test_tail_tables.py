@@ -65,9 +65,9 @@ def test_curves_without_a_common_seed_have_no_difference(delta_fl):
     assert isnan(tail["mean difference"])
 
 
-def test_training_losses_are_weighted_by_samples(delta_fl, judge):
+def test_training_losses_are_weighted_by_samples(delta_fl, evaluate):
     folders = [
-        judge(folder, "train", [[1.0, 2.0, 9.0]], samples=samples, first=4)
+        evaluate(folder, "train", [[1.0, 2.0, 9.0]], samples=samples, first=4)
         for folder, samples in zip(delta_fl(1.0, ERRORS), ([50, 40, 10], [10, 10, 20]), strict=True)
     ]
     (row,) = rows(folders)

@@ -45,12 +45,14 @@ def test_the_largest_possible_sum_does_not_wrap(limit, sign):
 def test_a_value_beyond_the_limit_is_refused_in_one_line(value, found):
     with pytest.raises(PflError) as error:
         FixedPoint(100.0).encode(torch.full((2,), 0.5).double(), torch.tensor([3.0, value]))
-    assert str(error.value).startswith(f"model.sums.limit: 100 is not possible with an upload of {found}; allowed: ")
+    assert str(error.value).startswith(
+        f"model.aggregator.limit: 100 is not possible with an upload of {found}; allowed: "
+    )
     assert "a smaller model.lr if the run diverges" in str(error.value)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("limit", [0.5, 2.0**41, float("inf"), float("nan")])
 def test_a_limit_without_enough_places_is_refused(limit):
-    with pytest.raises(PflError, match=r"^model.sums.limit: \S+ is not possible; allowed: 1 to 1.09951e\+12$"):
+    with pytest.raises(PflError, match=r"^model.aggregator.limit: \S+ is not possible; allowed: 1 to 1.09951e\+12$"):
         FixedPoint(limit)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_lightning.metrics.functional import weighted_quantile
-from pfl_lightning.server import SecureSums, client_weights, quantile_from_sums
+from pfl_lightning.server import SecureAggregator, client_weights, quantile_from_sums
 from pfl_lightning.server.quantile import step
 
 
@@ -92,15 +92,15 @@ def test_a_step_never_increases_the_smoothed_pinball_loss(clients, share, start,
 
 @pytest.mark.parametrize("masks", [True, False])
 def test_secure_sums_find_the_same_quantile_in_one_call_per_step(masks):
-    sums, ids = SecureSums(masks=masks), torch.arange(40)
+    sums, ids = SecureAggregator(masks=masks), torch.arange(40)
     source = torch.Generator().manual_seed(1)
     values = 1000 * torch.rand(40, generator=source)
     weights = client_weights(torch.randint(1, 99, (40,), generator=source), "samples")
 
     def add_up(contributions):
         total = sums.start(ids, ("quantile", sums.calls))
-        total.add(ids, total.encode(ids, weights, {"sums": contributions}))
-        return total.result()["sums"]
+        total.add(ids, total.encode(ids, weights, {"sum": contributions}))
+        return total.result()["sum"]
 
     found = quantile_from_sums(values, 0.7, add_up, steps=20)
     assert found == pytest.approx(quantile_from_sums(values, 0.7, adder(weights), steps=20), abs=1e-6)

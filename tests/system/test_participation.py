@@ -113,22 +113,22 @@ def test_doubling_samples_of_equal_clients_is_doubling_clients():
 
 def test_uploads_are_lost_at_the_given_rate_whatever_the_cohort():
     ids, times = torch.arange(50), np.ones(50)
-    lost = np.array([Participation(dropout=0.2).losses(1, index, ids, times)[0].numpy() for index in range(400)])
+    dropped = np.array([Participation(dropout=0.2).drops(1, index, ids, times)[0].numpy() for index in range(400)])
     # binomial(20,000, 1/5): mean 4,000, standard deviation 57; of one client binomial(400, 1/5): 80, 8
-    assert lost.sum() == pytest.approx(4000, abs=230)
-    np.testing.assert_allclose(lost.sum(0), 80, atol=32)
+    assert dropped.sum() == pytest.approx(4000, abs=230)
+    np.testing.assert_allclose(dropped.sum(0), 80, atol=32)
     some = torch.tensor([31, 4, 15])
-    assert Participation(dropout=0.2).losses(1, 7, some, np.ones(3))[0].tolist() == lost[7, some.numpy()].tolist()
+    assert Participation(dropout=0.2).drops(1, 7, some, np.ones(3))[0].tolist() == dropped[7, some.numpy()].tolist()
 
 
 @pytest.mark.parametrize(("dropout", "share"), [(0.0, 0.0), (1.0, 1.0)])
 def test_nobody_and_everybody_drops_out_at_the_ends(dropout, share):
-    lost, times = Participation(dropout=dropout).losses(1, 0, torch.arange(1000), np.ones(1000))
-    assert lost.double().mean() == share
+    dropped, times = Participation(dropout=dropout).drops(1, 0, torch.arange(1000), np.ones(1000))
+    assert dropped.double().mean() == share
     assert times.tolist() == [1.0] * 1000
 
 
 def test_uploads_after_the_deadline_are_lost_and_waited_for_until_then():
-    lost, times = Participation(deadline=2.0).losses(1, 0, torch.arange(4), np.array([0.5, 2.0, 2.1, 9.0]))
-    assert lost.tolist() == [False, False, True, True]
+    dropped, times = Participation(deadline=2.0).drops(1, 0, torch.arange(4), np.array([0.5, 2.0, 2.1, 9.0]))
+    assert dropped.tolist() == [False, False, True, True]
     assert times.tolist() == [0.5, 2.0, 2.0, 2.0]

@@ -141,13 +141,13 @@ def test_a_backend_that_does_other_work_is_not_timed(tiny, monkeypatch, lr, comp
 
 def test_a_client_that_does_not_train_is_noticed(tiny, monkeypatch):
     def lazy(self, cohort, received, key):
-        trained, losses = local(self, cohort, received, key)
+        trained, losses = local_update(self, cohort, received, key)
         for name, rows in trained.own.items():
             rows[1:2] = received.own[name][1:2] if name in received.own else received.shared[name]
         return trained, losses
 
-    local = FedRep.local
-    monkeypatch.setattr(FedRep, "local", lazy)
+    local_update = FedRep.local_update
+    monkeypatch.setattr(FedRep, "local_update", lazy)
     with pytest.raises(RuntimeError, match="sequential moves a client by 0"):
         training.check_same_work(tiny, ["sequential"])
 
@@ -165,7 +165,7 @@ def test_the_tail_of_the_plain_loop_holds_more_than_its_share_and_without_its_be
 def test_a_backend_that_trains_another_tail_is_not_timed(tiny, monkeypatch):
     workload = replace(tiny, head_epochs=0, conformity=0.5)
     training.check_same_work(workload, ["sequential"])
-    monkeypatch.setattr(DeltaFL, "choose", Method.choose)
+    monkeypatch.setattr(DeltaFL, "select_clients", Method.select_clients)
     with pytest.raises(RuntimeError, match="trains clients that the other does not"):
         training.check_same_work(workload, ["sequential"])
 

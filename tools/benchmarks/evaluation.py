@@ -17,7 +17,7 @@ Scores = tuple[Tensor, Tensor]  # correct predictions and summed losses, [client
 
 
 class OurScores(Ours):
-    """FedRep's clients with heads of their own, judged by the engine."""
+    """FedRep's clients with heads of their own, evaluated by the engine."""
 
     def __init__(self, workload: Workload, data: RandomClients, backend: BackendName) -> None:
         super().__init__(workload, data, backend)
@@ -28,7 +28,7 @@ class OurScores(Ours):
         self.method.clients.scatter(every, heads)
 
     def scores(self) -> Scores:
-        """Judge all clients."""
+        """Evaluate all clients."""
         method, examples = self.method, self.data.make_round(0).examples
 
         def work(_: int, chunk: Examples) -> Scores:
@@ -49,7 +49,7 @@ class PlainScores(PlainLoop):
 
     @torch.no_grad()
     def scores(self) -> Scores:
-        """Judge all clients."""
+        """Evaluate all clients."""
         self.network.eval()
         correct, losses = [], []
         for client in sorted(self.data):
@@ -80,7 +80,7 @@ def contest(workload: Workload, backends: Sequence[BackendName], device: torch.d
 
 
 def check_same_scores(workload: Workload, backends: Sequence[BackendName], device: torch.device = CPU) -> None:
-    """Let each judge the clients in float64.
+    """Let each evaluate the clients in float64.
 
     Raises:
         RuntimeError: If a backend counts other correct predictions at any client, or other losses.

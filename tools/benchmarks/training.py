@@ -73,7 +73,7 @@ class PlainLoop:
         total, state = sum(len(self.data[client][1]) for client in clients), self.network.state_dict()
         mean = {name: torch.zeros_like(state[name], dtype=torch.get_default_dtype()) for name in self.shared}
         for client in clients:
-            trained = self.local(client)
+            trained = self.local_update(client)
             self.kept[client] = {name: trained[name] for name in self.kept[client]}
             for name in self.shared:
                 mean[name] += trained[name] * (len(self.data[client][1]) / total)
@@ -119,7 +119,7 @@ class PlainLoop:
         self.network.train()
         return float(loss)
 
-    def local(self, client: int) -> dict[str, Tensor]:
+    def local_update(self, client: int) -> dict[str, Tensor]:
         """The tensors of one client after its local training."""
         received, workload = self.received(client), self.workload
         model = copy.deepcopy(received)
@@ -187,15 +187,15 @@ class PlainLoop:
     def watch(self) -> dict[int, float]:
         """Note from now on how far each client moves; what is noted is in the result."""
         travelled: dict[int, float] = defaultdict(float)
-        usual = self.local
+        usual = self.local_update
 
-        def local(client: int) -> dict[str, Tensor]:
+        def local_update(client: int) -> dict[str, Tensor]:
             start = {**self.network.state_dict(), **self.kept[client]}
             trained = usual(client)
             travelled[client] += float(flat(trained[name] - start[name] for name in start).norm())
             return trained
 
-        self.local = local  # type: ignore[method-assign]
+        self.local_update = local_update  # type: ignore[method-assign]
         return travelled
 
 
@@ -226,9 +226,9 @@ class Ours:
     def watch(self) -> dict[int, float]:
         """Note from now on how far each client moves; what is noted is in the result."""
         travelled: dict[int, float] = defaultdict(float)
-        usual = self.method.local
+        usual = self.method.local_update
 
-        def local(cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        def local_update(cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
             trained, losses = usual(cohort, received, key)
             start = {**received.shared, **received.own}
             for row, client in enumerate(cohort.host_ids.tolist()):
@@ -236,7 +236,7 @@ class Ours:
                 travelled[client] += float(flat(trained.own[n][row] - before[n] for n in before).norm())
             return trained, losses
 
-        self.method.local = local  # type: ignore[method-assign]
+        self.method.local_update = local_update  # type: ignore[method-assign]
         return travelled
 
 

@@ -1,7 +1,7 @@
 """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
 Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``), and the
-phase has no ``direction``, ``tolerance`` or ``clip_norm``, and there is no mixed precision.
+phase has no ``gradient_transform``, ``grad_tolerance`` or ``clip_norm``, and there is no mixed precision.
 """
 
 import torch
@@ -31,6 +31,8 @@ class LinearStack(Batched):
         """The steps of a phase; by autograd if they need each client's full gradient or mixed precision."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-        if mixed_precision or any(rule is not None for rule in (phase.direction, phase.tolerance, phase.clip_norm)):
+        if mixed_precision or any(
+            rule is not None for rule in (phase.gradient_transform, phase.grad_tolerance, phase.clip_norm)
+        ):
             return super().steps(network, start, rows, phase, loss, samples)
         return LinearSteps(network, start, rows, phase, loss, samples)

@@ -87,9 +87,9 @@ class LinearLayer:
 
     def move(self, grad: Tensor, penalty: Mapping[str, Slope]) -> None:
         """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before the ReLU."""
-        if self.weight_name in self.phase.moves:
+        if self.weight_name in self.phase.trainable:
             self.move_weight(grad, penalty.get(self.weight_name, NO_SLOPE))
-        if self.bias is not None and self.bias_name in self.phase.moves:
+        if self.bias is not None and self.bias_name in self.phase.trainable:
             self._move_bias(self.bias, grad.sum(1), penalty.get(self.bias_name, NO_SLOPE))
 
     def move_weight(self, grad: Tensor, penalty: Slope) -> None:

@@ -84,9 +84,9 @@ class LinearSteps(Steps):
 def tie_of(weight: str, start: Params, phase: Phase) -> Tie | None:
     """The tie between a weight and an anchor that begins as the weight; None if the phase has other rules for it."""
     penalty, follow = phase.penalty, phase.after_step
-    if phase.repeats > 1 or not isinstance(follow, Follow | None):
+    if phase.inner_steps > 1 or not isinstance(follow, Follow | None):
         return None
-    if follow and (not follow.rate or f"{follow.prefix}.{weight}" not in phase.moves):
+    if follow and (not follow.rate or f"{follow.prefix}.{weight}" not in phase.trainable):
         return None
     if penalty is None and follow is None:
         return Tie()

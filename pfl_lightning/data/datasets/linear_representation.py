@@ -28,7 +28,7 @@ class LinearRepresentation(FederatedDataModule):
     ``num_clients`` users. Numbers are stored in torch's default float type.
 
     With ``fresh``, every participant of a round trains on newly drawn samples, as many as it has training samples (in
-    float64 under ``64-true``), as in SRPFL's analysis. The samples for evaluation and for refitting do not change.
+    float64 under ``64-true``), as in SRPFL's analysis. The samples for evaluation and for fine-tuning do not change.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078;
     docs/derivations.md, Linear case.

@@ -31,7 +31,7 @@ class OwnData(FederatedDataModule):
 
     Attributes:
         class_names: Name of each class, ``[num_classes]``; empty for a regression; after ``setup``.
-        client_names: The data's own name of each client, ``[judged_clients]``; empty unless clients are those of the
+        client_names: The data's own name of each client, ``[eval_clients]``; empty unless clients are those of the
             data; after ``setup``.
     """
 

@@ -70,7 +70,7 @@ def test_dual_form_is_what_the_sequential_backend_does(make, settings, own, dual
     assert not dual_steps
     found, found_losses = Engine(network).train(cohort, params, phase, (1,))
     assert len(dual_steps) == phase.epochs * min(-(-max(COUNTS) // phase.batch_size), phase.steps or max(COUNTS))
-    update = max((expected.own[name] - params.tree[name]).abs().max() for name in phase.moves)
+    update = max((expected.own[name] - params.tree[name]).abs().max() for name in phase.trainable)
     assert update > 1e-2
     for name, tensor in expected.own.items():
         assert (found.own[name] - tensor).abs().max() < 1e-10 * update, name
@@ -101,7 +101,7 @@ def test_there_is_no_tie_to_an_anchor_that_follows_but_may_not_move():
     params = Params({name: tensor.detach() for name, tensor in MLP((20,), 16).state_dict().items()}, {})
     phase, start = phase_of(params.shared, correlation=0.5, follow=0.3), params.beside("anchor", params)
     assert tie_of("fc1.weight", start, phase) == Tie(0.0, -0.5, 0.3)
-    assert tie_of("fc1.weight", start, replace(phase, moves=phase.moves - {"anchor.fc1.weight"})) is None
+    assert tie_of("fc1.weight", start, replace(phase, trainable=phase.trainable - {"anchor.fc1.weight"})) is None
 
 
 @pytest.mark.parametrize(

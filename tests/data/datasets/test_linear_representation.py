@@ -120,12 +120,12 @@ def test_new_samples_are_a_function_of_seed_round_and_client():
     assert not torch.isclose(inputs[0], inputs[1]).any(), "clients draw different samples"
 
 
-def test_new_samples_leave_what_is_judged_and_cost_as_much_as_the_cohort():
+def test_new_samples_leave_what_is_evaluated_and_cost_as_much_as_the_cohort():
     data = renewed(participation=Participation(pool_size=2))[0]
     fixed = LinearRepresentation(num_clients=6, samples=16, test_fraction=0.25, val_fraction=0.0)
     fixed.setup()
     assert torch.equal(data.tables["test"].samples.inputs, fixed.tables["test"].samples.inputs)
-    assert data.make_judgement(data.evaluation_order).train.samples is data.tables["train"].samples
+    assert data.make_eval_batch(data.evaluation_order).train.samples is data.tables["train"].samples
     assert len(data.make_round(0).examples.samples.targets) == 2 * 12
     assert len(fixed.make_round(0).examples.samples.targets) == 6 * 16
 

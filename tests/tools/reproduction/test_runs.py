@@ -10,7 +10,7 @@ DIGITS = f"--config={CONFIGS}/data/digits.yaml"
 
 
 def test_runs_are_found_where_the_sweep_puts_them(planned, tmp_path):
-    vary = {"model.lr": (0.1, 1e-5), "data.judge_train": (True,), "model.network.hidden": ([8, 16], [4])}
+    vary = {"model.lr": (0.1, 1e-5), "data.eval_train": (True,), "model.network.hidden": ([8, 16], [4])}
     sweep = Sweep(("fedavg", "fedrep"), vary)
     runs.start(Experiment(tmp_path, [DIGITS], [3, 1]), sweep)
     assert len(planned) == 16

@@ -1,4 +1,4 @@
-"""Learning rates for FedAvg, judged on validation devices that never train, as the paper chooses its own."""
+"""Learning rates for FedAvg, evaluated on validation devices that never train, as the paper chooses its own."""
 
 from collections.abc import Sequence
 

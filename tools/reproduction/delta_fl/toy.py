@@ -51,7 +51,7 @@ class Model(NamedTuple):
 
 
 def models(triangle: Tensor = OBTUSE) -> dict[str, Model]:
-    """FedAvg's and Delta-FL's model, judged on the same test devices of conformity 2/3.
+    """FedAvg's and Delta-FL's model, evaluated on the same test devices of conformity 2/3.
 
     Args:
         triangle: Means of the training devices' data, ``[3, 2]``.

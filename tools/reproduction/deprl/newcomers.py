@@ -12,7 +12,7 @@ from pfl_lightning.report.client_table import Floats
 
 CLIENTS = {"small": 16, "full": 64}
 FILE = "new_clients.json"
-MEAN = "test/refitted/accuracy/mean"  # of those that trained a new head on the body
+MEAN = "test/finetuned/accuracy/mean"  # of those that trained a new head on the body
 
 
 def new_accuracy(curve: Curve, clients: int) -> Floats:

@@ -109,11 +109,11 @@ def curves(place: Place, sweeps: Sequence[Sweep]) -> dict[str, Curve]:
         SystemExit: If a run fails.
     """
     found = trained(experiment(place), sweeps)
-    return {name: Curve(runs, judged(name)) for name, runs in found.items()}
+    return {name: Curve(runs, evaluated(name)) for name, runs in found.items()}
 
 
-def judged(name: str) -> str:
-    """The model that a folder's clients are judged by."""
+def evaluated(name: str) -> str:
+    """The model that a folder's clients are evaluated by."""
     return JUDGED.get(name.partition(",")[0], "stored")
 
 

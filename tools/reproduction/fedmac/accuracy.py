@@ -65,7 +65,7 @@ Found = Mapping[tuple[str, str], Accuracy]
 
 
 def accuracy(found: Sequence[Run], model: str) -> Accuracy:
-    """The accuracy of a judged model in the runs of a method, one per seed."""
+    """The accuracy of an evaluated model in the runs of a method, one per seed."""
     micro = np.array([over_all_samples(run, "test", model) for run in found])
     macro = np.array(
         [[run.clients["test", model, int(at)].scores(run.quantity).mean() for at in run.rounds] for run in found]

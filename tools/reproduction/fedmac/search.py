@@ -1,4 +1,4 @@
-"""Learning rates of every method on images, judged on validation samples; test samples are not looked at."""
+"""Learning rates of every method on images, evaluated on validation samples; test samples are not looked at."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain

@@ -18,7 +18,7 @@ from reproduction.runs import Place, Sweep, compare, publish
 
 Floats = NDArray[np.float64]
 
-METHODS = {"fedprox": "global", "per-fedavg": "adapted", "pfedme": "personal", "fedmac": "personal"}  # judged model
+METHODS = {"fedprox": "global", "per-fedavg": "adapted", "pfedme": "personal", "fedmac": "personal"}  # evaluated model
 WEIGHT = 1e-3  # the paper's is lost
 WEIGHTS = (1e-4, 3e-4, WEIGHT)
 SMOOTHINGS = (1e-1, 1e-3)  # beside the default of 1e-2

@@ -1,4 +1,4 @@
-"""What SRPFL's code trains under the name of HF-MAML, and FedAvg judged as HF-MAML is; experiments, not methods."""
+"""What SRPFL's code trains under the name of HF-MAML, and FedAvg evaluated as HF-MAML is; experiments, not methods."""
 
 from dataclasses import replace
 
@@ -25,11 +25,11 @@ class AliasedHFMAML(HFMAML):
     Differs: that code's last step is on the last batch of the last epoch; here it is on a batch drawn after it.
     """
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Steps of ``inner_lr``, and one meta-step at the end."""
         steps = self.phase("all", self.epochs, self.inner_lr)
         params, _ = self.engine.train(cohort, received, steps, (*key, "all"))
-        last = replace(steps, epochs=1, steps=1, direction=self.last_direction)
+        last = replace(steps, epochs=1, steps=1, gradient_transform=self.last_direction)
         return self.engine.train(cohort, params, last, (*key, "last"))
 
     def last_direction(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
@@ -51,8 +51,8 @@ class AliasedHFMAML(HFMAML):
 
 
 class AdaptedFedAvg(PerFedAvg):
-    """FedAvg, judged like HF-MAML: after one step of ``inner_lr`` on a training batch, and without."""
+    """FedAvg, evaluated like HF-MAML: after one step of ``inner_lr`` on a training batch, and without."""
 
-    def local(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """FedAvg's local training."""
-        return FedAvg.local(self, cohort, received, key)
+        return FedAvg.local_update(self, cohort, received, key)

@@ -1,4 +1,4 @@
-"""SRPFL's claims about one panel of its figures, judged on the mean over the seeds.
+"""SRPFL's claims about one panel of its figures, evaluated on the mean over the seeds.
 
 A seed that never reaches an accuracy has no time, and a mean with such a seed fulfils no claim.
 """
@@ -98,11 +98,11 @@ def above(better: str, worse: str) -> Check:
 
 
 def common_models_are_worst(curves: Curves) -> list[Claim]:
-    """FLANP and FedAvg without refitting end below all others."""
+    """FLANP and FedAvg without fine-tuning end below all others."""
     order = sorted(curves, key=lambda name: float(finals(curves[name]).mean()))
     measured = ", ".join(f"{name} {spread(100 * finals(curves[name]), 1)}" for name in order[:3])
     passed = set(order[:2]) == {"FLANP", "FedAvg"}
-    return [Claim("FLANP and FedAvg without refitting end as the worst (%)", measured, "FLANP, FedAvg first", passed)]
+    return [Claim("FLANP and FedAvg without fine-tuning end as the worst (%)", measured, "FLANP, FedAvg first", passed)]
 
 
 def pairs_of(curves: Curves) -> list[tuple[str, str]]:

@@ -73,10 +73,10 @@ def scores(place: Place, where: str, sweep: Sweep, split: str) -> dict[str, Floa
         place: CIFAR-10.
         where: Name of the folder around the runs.
         sweep: The runs.
-        split: Samples on which the clients are judged.
+        split: Samples on which the clients are evaluated.
 
     Returns:
-        The accuracies by judged model.
+        The accuracies by evaluated model.
     """
     trials = experiment(place, where)
     start(trials, sweep)

@@ -15,13 +15,13 @@ from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import spread
 from reproduction.runs import Experiment, Place, Sweep, found_runs, is_finished, publish, start
-from reproduction.srpfl.figures import FIGURES, SMALL_REFITTING, fit_options
+from reproduction.srpfl.figures import FIGURES, SMALL_FINETUNING, fit_options
 
 RATES = (0.01, 0.03, 0.1)
 PAPERS = 0.1
 ROUNDS = {"cifar10": 20, "femnist": 20, "fashion_mnist": 10}
-# with doubling only the participants differ, so these stand for all methods but HF-MAML; FedAvg refitted is FedAvg-FT
-ROWS = (("fedrep", "refitted"), ("lg-fedavg", "refitted"), ("fedavg", "global"), ("fedavg", "refitted"))
+# with doubling only the participants differ, so these stand for all methods but HF-MAML; FedAvg finetuned is FedAvg-FT
+ROWS = (("fedrep", "finetuned"), ("lg-fedavg", "finetuned"), ("fedavg", "global"), ("fedavg", "finetuned"))
 TIED = 1.0  # points of accuracy within which the larger rate is chosen
 CHANCE = log(10)  # loss of a model that gives each of the 10 classes the same probability
 
@@ -66,7 +66,7 @@ def search_rates(places: Sequence[Place]) -> None:
         for variant, sweep in sweeps(place.pair):
             start(experiment(place, variant), sweep)  # a rate at which runs are stopped is an answer, too
         searched = {row: [result(place, *row, rate) for rate in RATES] for row in ROWS}
-        varied = {name: result(place, "fedrep", "refitted", PAPERS, name) for name in VARIANTS}
+        varied = {name: result(place, "fedrep", "finetuned", PAPERS, name) for name in VARIANTS}
         publish(place, "rates", f"{rates_table(place.pair, searched)}\n{variants_table(place.pair, varied)}")
 
 
@@ -74,7 +74,7 @@ def sweeps(data: str) -> list[tuple[str, Sweep]]:
     """All runs of a data set, with their variants: a few rounds, a fifth of the training samples for validation."""
     rounds, methods = ROUNDS[data], tuple(dict.fromkeys(method for method, _ in ROWS))
     short = f"--data.val_fraction=0.2 --trainer.max_steps={rounds} --trainer.val_check_interval={rounds}"
-    options = shlex.split(f"{short} {SMALL_REFITTING.get(data, '')}")
+    options = shlex.split(f"{short} {SMALL_FINETUNING.get(data, '')}")
     searched = (USUAL, Sweep(methods, {"model.lr": RATES}, options))
     others = {name: shlex.split(own) for name, own in VARIANTS.items() if name != USUAL}
     return [
@@ -96,7 +96,7 @@ def result(place: Place, method: str, model: str, rate: float, variant: str = US
     Args:
         place: The data set.
         method: The method.
-        model: The model that its clients are judged by.
+        model: The model that its clients are evaluated by.
         rate: The rate.
         variant: One of ``VARIANTS``.
     """

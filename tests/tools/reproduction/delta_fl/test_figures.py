@@ -23,7 +23,7 @@ def test_every_pair_is_a_run_at_both_scales(pair, planned, tmp_path):
     small, full = (run.settings for run in planned)
     for settings in (small, full):
         data = settings["data"]["init_args"]
-        assert (data["test_clients"], data["judge_train"], data["val_fraction"]) == (0.5, True, 0.0)
+        assert (data["test_clients"], data["eval_train"], data["val_fraction"]) == (0.5, True, 0.0)
         assert settings["percentile_errors"]["errors"] is True
     assert small["data"]["init_args"]["num_clients"] <= 100 < full["data"]["init_args"]["num_clients"]
     assert small["trainer"]["max_steps"] < full["trainer"]["max_steps"]
@@ -51,7 +51,7 @@ def test_fedavg_has_its_own_weight_decay(planned, tmp_path):
     assert [model["init_args"].get("conformity") for model in models] == [None, 0.8, 0.5, 0.1]
 
 
-def test_learning_rates_are_judged_on_half_of_the_training_devices(planned, tmp_path):
+def test_learning_rates_are_evaluated_on_half_of_the_training_devices(planned, tmp_path):
     train(place(tmp_path), search.trials(search.learning_rates(place(tmp_path))))
     assert [run.settings["model"]["init_args"]["lr"] for run in planned] == [0.1, 0.3, 1.0, 3.0, 10.0]
     assert {run.settings["data"]["init_args"]["val_clients"] for run in planned} == {0.5}

@@ -26,7 +26,7 @@ def test_claims_hold_or_fail_by_what_was_measured(check, wrong):
     assert not any(passed(check(wrong)))
 
 
-def test_claims_are_judged_on_the_mean_over_the_seeds():
+def test_claims_are_evaluated_on_the_mean_over_the_seeds():
     slow = of_seeds(SLOW, SLOW, SLOW)
     mixed = of_seeds(NEVER, FAST, FAST)
     some = panel(of_seeds(FAST, FAST, FAST), slow)

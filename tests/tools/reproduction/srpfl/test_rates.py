@@ -25,14 +25,14 @@ def write_run(place):
         folder.mkdir(parents=True)
         settings = {"seed_everything": seed, "model": {"class_path": "FedRep"}, "data": {"class_path": "FEMNIST"}}
         (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"trainer": {"max_steps": ROUNDS}}))
-        judged = ["0.5", *[""] * (len(losses) - 1), "0.5" if len(losses) == ROUNDS else ""]
-        logged = zip(range(len(losses) + 1), ["", *losses], judged, strict=True)
+        evaluated = ["0.5", *[""] * (len(losses) - 1), "0.5" if len(losses) == ROUNDS else ""]
+        logged = zip(range(len(losses) + 1), ["", *losses], evaluated, strict=True)
         with (folder / "metrics.csv").open("w", newline="") as file:
-            header = ["round", "time/compute", "train/loss", "test/refitted/accuracy/mean"]
+            header = ["round", "time/compute", "train/loss", "test/finetuned/accuracy/mean"]
             csv.writer(file).writerows([header, *([at, 1.0, loss, mean] for at, loss, mean in logged)])
         with (folder / "clients.csv").open("w", newline="") as file:
             ends = [(0, 50), *([(ROUNDS, correct)] if len(losses) == ROUNDS else [])]
-            rows = [(at, split, "refitted", 0, 100, hits, 1.0) for at, hits in ends for split in ("val", "test")]
+            rows = [(at, split, "finetuned", 0, 100, hits, 1.0) for at, hits in ends for split in ("val", "test")]
             header = ("round", "split", "model", "client", "samples", "correct", "loss")
             csv.writer(file).writerows([header, *rows])
 
@@ -59,7 +59,7 @@ def test_each_variant_changes_fedrep_at_the_papers_rate_and_leaves_validation_sa
 def test_a_result_is_the_validation_accuracy_and_the_first_round_that_is_worse_than_guessing(write_run, place):
     write_run(0.1, 1, [1.0] * 3 + [2.4] + [1.0] * (ROUNDS - 4), 80)
     write_run(0.1, 2, [1.0] * ROUNDS, 70)
-    found = rates.result(place, "fedrep", "refitted", 0.1)
+    found = rates.result(place, "fedrep", "finetuned", 0.1)
     assert found.accuracy.tolist() == [80, 70]
     assert found.diverged.tolist() == [4, inf]
     assert found.cells == ("75.00 ± 7.07", "4")
@@ -67,7 +67,7 @@ def test_a_result_is_the_validation_accuracy_and_the_first_round_that_is_worse_t
 
 def test_a_run_that_was_stopped_has_no_accuracy_and_diverged_in_the_round_after_its_last(write_run, place):
     write_run(0.1, 1, [1.0, 1.1], 80)
-    found = rates.result(place, "fedrep", "refitted", 0.1)
+    found = rates.result(place, "fedrep", "finetuned", 0.1)
     assert all(map(isnan, found.accuracy))  # of the second seed there is nothing at all
     assert found.diverged.tolist() == [3, 1]
     assert found.cells == ("-", "1")
@@ -84,7 +84,7 @@ def test_the_largest_rate_is_chosen_that_is_not_worse_than_the_best(accuracies, 
 
 def test_the_table_shows_each_rate_and_the_choice():
     results = [rates.Result(np.array([value]), np.array([inf])) for value in (80.0, 85.0, 84.5)]
-    assert "| fedrep | refitted | 80.00 | 85.00 | 84.50 | 0.1 " in rates.rates_table(
-        "femnist", {("fedrep", "refitted"): results}
+    assert "| fedrep | finetuned | 80.00 | 85.00 | 84.50 | 0.1 " in rates.rates_table(
+        "femnist", {("fedrep", "finetuned"): results}
     )
     assert "| momentum 0 | 85.00 " in rates.variants_table("femnist", {"momentum 0": results[1]})

@@ -6,8 +6,8 @@ import torch
 
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.progress import Progress
 from pfl_lightning.memory import LARGEST
-from pfl_lightning.methods.progress import Progress
 
 CPU_BYTES = LARGEST  # largest stacked tensor of a chunk on a CPU: the allocator keeps and reuses blocks up to this size
 DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning import processes
-from pfl_lightning.methods.checkpoint import CLIENTS, check_ids, check_tensors
-from pfl_lightning.methods.rows import Rows
-from pfl_lightning.methods.senders import Senders, everyone
+from pfl_lightning.federation.checkpoints import CLIENTS, check_ids, check_tensors
+from pfl_lightning.federation.rows import Rows
+from pfl_lightning.federation.senders import Senders, everyone
 from pfl_lightning.tree import Tree
 
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
 CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
 
 
-class ClientBank(nn.Module):
+class ClientStates(nn.Module):
     """The tensors that every client keeps: one row for each client, under the network's own names.
 
     Among several processes, each has the rows of some clients, see ``Rows``; in a round, rows are ``lent`` to the
@@ -39,7 +39,7 @@ class ClientBank(nn.Module):
         """Several of these, in the order of their names."""
         return {name: self.stack(name) for name in sorted(names)}
 
-    def anyones(self) -> Tree:
+    def example_row(self) -> Tree:
         """The rows of some client, ``[1, ...]``; zeros if this process has none."""
         ids, known = self.rows.ids()[:1], self.rows.own or self.rows.start
         if len(ids):
@@ -105,15 +105,15 @@ class ClientBank(nn.Module):
     def mix(self, matrix: Tensor, names: Iterable[str], into: str | None = None, ids: Tensor | None = None) -> None:
         """Replace clients' rows by weighted combinations of their rows, as in gossip or attention.
 
-        Call it between rounds, for example in ``server_step``. Within a round, clients that have not trained yet would
-        start from mixed rows, and the result would depend on the chunk size. Integers, such as BatchNorm's counters,
-        stay as they are.
+        Call it between rounds, for example in ``server_update``. Within a round, clients that have not trained yet
+        would start from mixed rows, and the result would depend on the chunk size. Integers, such as BatchNorm's
+        counters, stay as they are.
 
         Args:
             matrix: Weights, ``[receivers, senders]``; both axes are the clients ``ids``.
             names: Tensors to mix.
             into: Prefix of the tensors that receive the result, such as ``cloud``. By default the rows are
-                overwritten, block by block, so that no second bank is needed.
+                overwritten, block by block, so that no second copy is needed.
             ids: The clients that mix, rising, on the CPU, ``[clients]``; by default all of them.
         """
         senders = Senders(matrix, ids)
@@ -225,7 +225,7 @@ class ClientBank(nn.Module):
 
     # Lightning's side: moving, saving, loading
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ClientBank":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ClientStates":
         self.rows.apply(fn)
         return self
 

@@ -7,15 +7,15 @@ from pfl_lightning import processes
 from pfl_lightning.bounds import NonNegativeFloat, OpenUnitInterval, PositiveFloat
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.server.secure_sums import SecureSums
-from pfl_lightning.server.sums import Sums, Upload, WeightedSum
+from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
+from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.tree import Tree
 
 SENSITIVITY = 2  # of the sum, in clipping norms: another client in the place of one
 
 
-class PrivateSums(Sums):
-    """Sums with differential privacy for each client: updates are clipped, and the server adds noise to their sum.
+class DPAggregator(Aggregator):
+    """Sums uploads with differential privacy for each client: updates are clipped, their sum gets noise.
 
     Rule of a sum over n uploads with equal weights; x is what clients received, and the norm is that of all tensors:
 
@@ -29,7 +29,7 @@ class PrivateSums(Sums):
 
     The protection is for what the server releases, the shared model; what clients keep never leaves them, and their
     models are their own. What a simulation logs and evaluates is not protected, such as ``train/loss``, nor is what
-    clients are judged by. Seeds follow from that of the run, so this simulates the noise, and hides nothing.
+    clients are evaluated by. Seeds follow from that of the run, so this simulates the noise, and hides nothing.
 
     Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018,
     arXiv:1710.06963, Algorithm 1 with flat clipping. Accountant: Wang, Balle, Kasiviswanathan, "Subsampled Renyi
@@ -41,7 +41,7 @@ class PrivateSums(Sums):
         clip_norm: Largest norm of a client's update, over all tensors that it shares.
         noise_multiplier: Standard deviation of the noise on the sum, in clipping norms; 0 for no noise and no privacy.
         delta: Probability that the guarantee may fail; well below one over the number of clients.
-        secure: Whether the sum is a secure one, so that the server sees it alone (``SecureSums``).
+        secure: Whether the sum is a secure one, so that the server sees it alone (``SecureAggregator``).
     """
 
     def __init__(
@@ -53,15 +53,18 @@ class PrivateSums(Sums):
     ) -> None:
         super().__init__()
         self.clip_norm, self.noise_multiplier, self.delta = clip_norm, noise_multiplier, delta
-        self.inner = SecureSums() if secure else Sums()
+        self.inner = SecureAggregator() if secure else Aggregator()
         self.fewest = self.inner.fewest
 
     def start(
         self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
     ) -> "PrivateWeightedSum":
-        """Start a sum; see ``Sums.start``. Clipped uploads are never packed."""
+        """Start a sum; see ``Aggregator.start``. Clipped uploads are never packed."""
         if received is None:
-            raise PflError("model.sums: PrivateSums is not possible for other sums than of models; allowed: SecureSums")
+            raise PflError(
+                "model.aggregator: DPAggregator is not possible for other sums than of models; allowed: "
+                "SecureAggregator"
+            )
         return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
@@ -81,15 +84,15 @@ class PrivateWeightedSum(WeightedSum):
     """One private sum in progress.
 
     Args:
-        sums: Where to count the sum, and how to clip.
+        aggregator: Where to count the sum, and how to clip.
         inner: Adds up the clipped uploads.
         received: What clients received, ``[...]`` each; nothing else is clipped, nor gets noise.
         key: Key of the noise.
     """
 
-    def __init__(self, sums: PrivateSums, inner: WeightedSum, received: Tree, key: Key) -> None:
-        super().__init__(sums)
-        self.private, self.inner, self.received, self.key = sums, inner, received, key
+    def __init__(self, aggregator: DPAggregator, inner: WeightedSum, received: Tree, key: Key) -> None:
+        super().__init__(aggregator)
+        self.private, self.inner, self.received, self.key = aggregator, inner, received, key
         self.heard = 0
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
@@ -99,7 +102,7 @@ class PrivateWeightedSum(WeightedSum):
             PflError: If the weights are not equal, so that one client could move the sum more than another.
         """
         if not torch.equal(weights, weights[:1].expand_as(weights)):
-            raise PflError("model.weighting: samples is not possible with PrivateSums; allowed: uniform")
+            raise PflError("model.weighting: samples is not possible with DPAggregator; allowed: uniform")
         return self.inner.encode(ids, weights, {**tree, **clipped(tree, self.received, self.private.clip_norm)})
 
     def add(self, ids: Tensor, upload: Upload) -> None:
@@ -111,9 +114,9 @@ class PrivateWeightedSum(WeightedSum):
         """Note that these participants, ``[clients]``, have nothing to add."""
         self.inner.abstain(ids)
 
-    def lose(self, ids: Tensor) -> None:
+    def drop(self, ids: Tensor) -> None:
         """Note that the uploads of these participants, ``[clients]``, will not arrive."""
-        self.inner.lose(ids)
+        self.inner.drop(ids)
 
     def join(self, some_lack: bool) -> None:
         """Add up what all processes have received; see ``WeightedSum.join``."""
@@ -123,7 +126,7 @@ class PrivateWeightedSum(WeightedSum):
     def result(self) -> Tree:
         """End the sum, add noise to the models in it, and count it."""
         total = self.inner.result()
-        self.sums.count(self.inner.uploaded)
+        self.aggregator.count(self.inner.uploaded)
         deviation = self.private.noise_multiplier * self.private.clip_norm / self.heard
         if deviation:
             for name in sorted(self.received.keys() & total.keys()):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.chunks import CPU_BYTES, DEVICE_BYTES, Chunks
 from pfl_lightning.methods import FedRep
-from pfl_lightning.methods.chunks import CPU_BYTES, DEVICE_BYTES, Chunks
 from pfl_lightning.models import MLP
 
 
@@ -50,7 +50,7 @@ def test_work_on_small_tensors_takes_more_clients_at_once():
     assert chunks.size(cpu, [1]) == 2
 
 
-def test_clients_are_judged_with_many_at_once_where_only_heads_differ(ragged_data, fit, monkeypatch):
+def test_clients_are_evaluated_with_many_at_once_where_only_heads_differ(ragged_data, fit, monkeypatch):
     sizes, map_chunks = [], Chunks.map
 
     def noted(chunks, work, examples, differing=()):
@@ -63,7 +63,7 @@ def test_clients_are_judged_with_many_at_once_where_only_heads_differ(ragged_dat
         [4 * 5 * 3, 4 * 3],
         4 * 16 * 16 * 32,
     )  # of 3 classes; 32 of the 36 samples of the largest client train
-    assert sizes[0] == [*head, *head, inputs], "refitted, stored"
+    assert sizes[0] == [*head, *head, inputs], "finetuned, stored"
     assert sizes[1] == [], "the round"
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.server import Complete, ErdosRenyi, Exponential, Links, Ring, Star, Torus
+from pfl_lightning.server import Complete, ErdosRenyi, Exponential, MixingMatrix, Ring, Star, Torus
 
 KITE = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])  # degrees 1, 3, 2, 2
 IRREGULAR = [(Star(), 7), (ErdosRenyi(0.4), 11)]
@@ -13,7 +13,7 @@ graphs = st.builds(lambda clients, seed: ErdosRenyi(0.4).graph(clients, seed), s
 
 
 def links_of(graph, mixing="metropolis"):
-    return Links.between(graph, list(range(len(graph))), mixing)
+    return MixingMatrix.between(graph, list(range(len(graph))), mixing)
 
 
 def weighted(graph, weight):
@@ -51,7 +51,7 @@ def test_mixing_keeps_the_mean_and_contracts_by_the_spectral_gap(graph, seed):
 def test_participants_mix_among_themselves_by_the_links_that_are_left(graph, seed):
     chosen = np.sort(np.random.default_rng(seed).permutation(len(graph))[: len(graph) // 2 + 1]).tolist()
     alone = nx.convert_node_labels_to_integers(graph.subgraph(chosen), ordering="sorted")
-    matrix = Links.between(graph, chosen, "metropolis").matrix
+    matrix = MixingMatrix.between(graph, chosen, "metropolis").matrix
     assert matrix == pytest.approx(links_of(alone).matrix)
     assert matrix.sum(0) == pytest.approx(1)
 
@@ -122,7 +122,7 @@ def test_a_complete_graph_agrees_at_once(clients):
 
 
 def test_participants_without_a_common_link_keep_what_they_have():
-    links = Links.between(Ring().graph(6, 0), [0, 2, 4], "metropolis")
+    links = MixingMatrix.between(Ring().graph(6, 0), [0, 2, 4], "metropolis")
     assert np.array_equal(links.matrix, np.eye(3))
     assert links.spectral_gap == pytest.approx(0, abs=1e-12)
 

@@ -5,10 +5,10 @@ from pfl_lightning import processes
 from pfl_lightning.bounds import Limit
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
+from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.fixed_point import FixedPoint
 from pfl_lightning.server.masks import Masks
 from pfl_lightning.server.messages import nbytes
-from pfl_lightning.server.sums import Sums, Upload, WeightedSum
 from pfl_lightning.tree import Tree
 
 WEIGHT = "sums/weight"  # entry of every sum: the weights are summed, too
@@ -16,8 +16,8 @@ WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
 TOLERANCE = 2.0**-7  # weights in bfloat16 can sum to a little more than 1; a word can hold twice as much
 
 
-class SecureSums(Sums):
-    """Sums by secure aggregation: the server sees only masked uploads, which look random, and learns their sum.
+class SecureAggregator(Aggregator):
+    """Sums uploads by secure aggregation: the server sees only masked uploads, which look random, and learns their sum.
 
     Rule of a sum; ``f`` binary places keep every sum within 64 bits, and ``mask_i`` are random words that cancel:
 
@@ -26,7 +26,7 @@ class SecureSums(Sums):
 
     Results are exact sums of rounded values, so they do not depend on the order of the clients, the chunks or the
     masks. The sum of the weights is computed in the same way, and checked. A sum needs at least two uploads; a
-    participant with nothing to add uploads masked zeros. If an upload is lost, the server asks the others for their
+    participant with nothing to add uploads masked zeros. If an upload is dropped, the server asks the others for their
     shares of that client's seeds and removes its masks from theirs, so the result is the sum over those that uploaded;
     the bytes of these shares, which do not grow with the model, are not counted.
 
@@ -51,10 +51,11 @@ class SecureSums(Sums):
     def start(
         self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
     ) -> "SecureWeightedSum":
-        """Start a sum; see ``Sums.start``. Masked uploads are never packed."""
+        """Start a sum; see ``Aggregator.start``. Masked uploads are never packed."""
         if len(ids) < self.fewest:
             raise PflError(
-                f"model.sums: {len(ids)} participant in a round is not possible with SecureSums, the sum would be its "
+                f"model.aggregator: {len(ids)} participant in a round is not possible with SecureAggregator, the "
+                f"sum would be its "
                 "upload; allowed: 2 or more, see data.participation.pool_size and StageDoubling.n0"
             )
         code = self.code if limit is None else FixedPoint(limit)
@@ -65,17 +66,17 @@ class SecureWeightedSum(WeightedSum):
     """One secure sum in progress; its parts are words that ``result`` turns into numbers.
 
     Args:
-        sums: Where to count the sum.
+        aggregator: Where to count the sum.
         ids: Participants, ``[participants]``.
         code: How numbers become words.
         masks: The participants' masks; None for none.
     """
 
-    def __init__(self, sums: Sums, ids: Tensor, code: FixedPoint, masks: Masks | None) -> None:
-        super().__init__(sums)
+    def __init__(self, aggregator: Aggregator, ids: Tensor, code: FixedPoint, masks: Masks | None) -> None:
+        super().__init__(aggregator)
         self.code, self.masks = code, masks
         self.awaited = set(ids.tolist())
-        self.silent, self.lost = ids[:0], ids[:0]
+        self.silent, self.dropped = ids[:0], ids[:0]
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
         """Masked words of some clients; see ``WeightedSum.encode``.
@@ -86,7 +87,9 @@ class SecureWeightedSum(WeightedSum):
         weights = weights.double()
         if not ((weights >= 0) & (weights <= 1)).all():
             lowest, highest = weights.aminmax()
-            raise PflError(f"model.sums: weights from {lowest:g} to {highest:g} are not possible; allowed: 0 to 1")
+            raise PflError(
+                f"model.aggregator: weights from {lowest:g} to {highest:g} are not possible; allowed: 0 to 1"
+            )
         words = {name: self.code.encode(weights, stack) for name, stack in tree.items()}
         return self._hidden(ids, {**words, WEIGHT: WEIGHTS.encode(weights, torch.ones_like(weights))})
 
@@ -108,14 +111,14 @@ class SecureWeightedSum(WeightedSum):
         self._receive(ids)
         self.silent = torch.cat([self.silent, ids])
 
-    def lose(self, ids: Tensor) -> None:
+    def drop(self, ids: Tensor) -> None:
         """Recover the masks of these participants, ``[clients]``, whose uploads will not arrive.
 
         Raises:
             PflError: As in ``add``.
         """
         self._receive(ids)
-        self.lost = torch.cat([self.lost, ids])
+        self.dropped = torch.cat([self.dropped, ids])
 
     def join(self, some_lack: bool) -> None:
         """Add up the words of all processes; see ``WeightedSum.join``."""
@@ -126,24 +129,29 @@ class SecureWeightedSum(WeightedSum):
         """End the sum and count it; see ``WeightedSum.result``."""
         if self.awaited:
             raise PflError(
-                f"model.sums: {len(self.awaited)} participants without an upload are not possible, such as client "
-                f"{min(self.awaited)}; allowed: each of them adds, abstains or is lost"
+                f"model.aggregator: {len(self.awaited)} participants without an upload are not possible, such as "
+                f"client "
+                f"{min(self.awaited)}; allowed: each of them adds, abstains or is dropped"
             )
         zeros = {name: torch.zeros_like(words) for name, words in self.total.items()}
         super().add(self.silent, self._hidden(self.silent, zeros))
-        recovered = self._hidden(self.lost, zeros).tree  # what their masks leave in the others' uploads, but negative
-        super().add(self.lost, Upload(recovered, 0))
+        recovered = self._hidden(
+            self.dropped, zeros
+        ).tree  # what their masks leave in the others' uploads, but negative
+        super().add(self.dropped, Upload(recovered, 0))
         total = super().result()
         weight = float(WEIGHTS.decode(total.pop(WEIGHT)))
         if weight > 1 + TOLERANCE:
-            raise PflError(f"model.sums: weights with a sum of {weight:g} are not possible; allowed: at most 1")
+            raise PflError(f"model.aggregator: weights with a sum of {weight:g} are not possible; allowed: at most 1")
         return {name: self.code.decode(words) for name, words in total.items()}
 
     def _receive(self, ids: Tensor) -> None:
         some = set(ids.tolist())
         if not some <= self.awaited:
             wrong = min(some - self.awaited)
-            raise PflError(f"model.sums: an upload of client {wrong} is not possible; allowed: one of each participant")
+            raise PflError(
+                f"model.aggregator: an upload of client {wrong} is not possible; allowed: one of each participant"
+            )
         self.awaited -= some
 
     def _hidden(self, ids: Tensor, words: Tree) -> Upload:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method, rows
-from pfl_lightning.methods.bank import ClientBank
-from pfl_lightning.methods.rows import Rows
+from pfl_lightning.federation import rows
+from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.federation.rows import Rows
+from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method
 from pfl_lightning.models import MLP
 from pfl_lightning.system import Participation
 
@@ -127,7 +128,7 @@ def saved(clients):
 
 
 def test_a_checkpoint_has_the_rows_that_have_changed(unset):
-    clients = ClientBank({"w": START.expand(6, 3)})
+    clients = ClientStates({"w": START.expand(6, 3)})
     clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
     checkpoint = saved(clients)
     assert checkpoint["state_dict"]["clients.w"].tolist() == [[0, 1, 0], [1, 0, 0]]
@@ -138,10 +139,10 @@ def test_a_checkpoint_has_the_rows_that_have_changed(unset):
 @pytest.mark.parametrize("limits", [(0, 0), (0, 1 << 30), (1 << 30, 0)], ids=["growing", "to whole", "from whole"])
 def test_a_checkpoint_is_read_with_growing_rows_and_without(limits, monkeypatch):
     monkeypatch.setattr(rows, "LARGEST_AT_ONCE", limits[0])
-    clients = ClientBank({"w": START.expand(6, 3)})
+    clients = ClientStates({"w": START.expand(6, 3)})
     clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
     monkeypatch.setattr(rows, "LARGEST_AT_ONCE", limits[1])
-    other = ClientBank({"w": torch.zeros(3).expand(6, 3)})
+    other = ClientStates({"w": torch.zeros(3).expand(6, 3)})
     checkpoint = saved(clients)
     other.load(checkpoint)
     assert not checkpoint["state_dict"]

@@ -18,8 +18,8 @@ from torch.optim.lr_scheduler import (
 )
 
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.schedule import Schedule
 from pfl_lightning.methods import FedAvg, FedRep, PFedMe, load_method
-from pfl_lightning.methods.schedule import Schedule
 
 
 def warm_up_then_fall(optimizer):
@@ -55,7 +55,7 @@ def test_every_rate_of_a_method_follows_the_scheduler(make, ragged_data):
     for done, factor in enumerate(factors):
         method.clock.rounds = done
         assert (method.phase("body", 1).lr, method.phase("head", 1, 0.4).lr) == (0.1 * factor, 0.4 * factor)
-        assert method.refitting.lr == 0.1, "refitting is as good late as early"
+        assert method.finetuning.lr == 0.1, "fine-tuning is as good late as early"
 
 
 def test_a_cosine_of_the_methods_rate_is_that_of_torch_on_it():

@@ -12,7 +12,7 @@ from pfl_lightning.tree import Tree, add_to, mix
 UPLOADED = "sums/bytes"  # beside the tensors that processes add up
 
 
-class Sums(Recorded):
+class Aggregator(Recorded):
     """Weighted sums of what clients upload: all that the server of a round learns about them.
 
     Participants may upload in any order and in any chunks:
@@ -21,7 +21,7 @@ class Sums(Recorded):
         for some, weights, tree in chunks:
             total.add(some, total.encode(some, weights, tree))
         total.abstain(others)
-        total.lose(lost)
+        total.drop(dropped)
         total.join(...)  # among several processes, if each has heard of other participants
         mean = total.result()
 
@@ -61,7 +61,7 @@ class Sums(Recorded):
         self.bytes += uploaded
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
-        """The privacy budget that some rounds take; these sums have none. See ``PrivateSums.spent``."""
+        """The privacy budget that some rounds take; these sums have none. See ``DPAggregator.spent``."""
         return {}
 
     def scalars(self) -> dict[str, float]:
@@ -85,12 +85,12 @@ class WeightedSum:
     """One sum in progress; this one adds up what clients upload in the clear.
 
     Args:
-        sums: Where to count the sum.
+        aggregator: Where to count the sum.
         packed: Whether each client packs its tensors; the server adds up what it unpacks.
     """
 
-    def __init__(self, sums: Sums, packed: bool = False) -> None:
-        self.sums, self.packed = sums, packed
+    def __init__(self, aggregator: Aggregator, packed: bool = False) -> None:
+        self.aggregator, self.packed = aggregator, packed
         self.total: Tree = {}
         self.uploaded = 0
 
@@ -106,14 +106,14 @@ class WeightedSum:
         return Upload(mix(weights, arrived), sent)
 
     def add(self, ids: Tensor, upload: Upload) -> None:
-        """Receive what these clients upload, ``[clients]``; each client adds, abstains or is lost once."""
+        """Receive what these clients upload, ``[clients]``; each client adds, abstains or is dropped once."""
         add_to(self.total, upload.tree)
         self.uploaded += upload.nbytes
 
     def abstain(self, ids: Tensor) -> None:
         """Note that these participants, ``[clients]``, have nothing to add."""
 
-    def lose(self, ids: Tensor) -> None:
+    def drop(self, ids: Tensor) -> None:
         """Note that the uploads of these participants, ``[clients]``, will not arrive."""
 
     def join(self, some_lack: bool) -> None:
@@ -136,5 +136,5 @@ class WeightedSum:
         Raises:
             PflError: If a secure sum has not heard from all participants, or their weights sum to more than 1.
         """
-        self.sums.count(self.uploaded)
+        self.aggregator.count(self.uploaded)
         return self.total

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.files import is_intact
-from pfl_lightning.methods.checkpoint_entries import (
+from pfl_lightning.federation.checkpoint_entries import (
     ANYTHING,
     CHANGED_ROWS,
     COUNT,
@@ -26,6 +25,7 @@ from pfl_lightning.methods.checkpoint_entries import (
     Key,
     Kind,
 )
+from pfl_lightning.files import is_intact
 
 Content = dict[str, Any]
 CLIENTS = "clients"  # entry that says whose rows are there, if these are not all

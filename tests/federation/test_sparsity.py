@@ -92,7 +92,7 @@ def test_the_gate_looks_at_what_is_shared(ragged_data):
 def test_the_gate_closes_in_rounds_that_start_from_a_sparse_model(min_density, ragged_data, fit):
     sparsity = Sparsity(weight=0.3, smoothing=0.1, threshold=0.01, min_density=min_density)
     method = built(FedAvg, ragged_data(), eval_epochs=0, sparsity=sparsity)
-    densities, open_rounds, local = [], [], method.local
+    densities, open_rounds, local = [], [], method.local_update
 
     def watched(*args):
         shared = torch.cat([tensor.flatten() for tensor in method.shared_parameters.values()])
@@ -100,7 +100,7 @@ def test_the_gate_closes_in_rounds_that_start_from_a_sparse_model(min_density, r
         open_rounds.append(method.phase("all", 1).penalty is not None)
         return local(*args)
 
-    method.local = watched
+    method.local_update = watched
     fit(method, ragged_data(), 8)
     assert open_rounds == [density > min_density for density in densities]
     assert len(set(open_rounds)) == 2
@@ -186,8 +186,8 @@ def test_clients_are_pruned_one_by_one_and_not_by_the_chunk(floor, ragged_data, 
 @pytest.mark.parametrize("num_clients", [1, 6])
 def test_uploads_and_the_shared_model_are_pruned_and_this_is_what_clients_receive_next(num_clients, ragged_data, fit):
     method = built(FedAvg, ragged_data(), eval_epochs=0, sparsity=Sparsity(prune=True, threshold=0.05))
-    uploads, received, step, receive = [], [], method.server_step, method.received
-    method.server_step = lambda mean, batch: uploads.append(mean) or step(mean, batch)
+    uploads, received, step, receive = [], [], method.server_update, method.received
+    method.server_update = lambda mean, batch: uploads.append(mean) or step(mean, batch)
     method.received = lambda ids: received.append((method.clock.rounds, copied(receive(ids).shared))) or receive(ids)
     fit(method, ragged_data(num_clients=num_clients), 2, val_check_interval=1)
     final = dict(method.network.named_parameters())
@@ -240,8 +240,8 @@ def test_every_method_becomes_sparser_with_more_weight(make, ragged_data, fit):
     for weight in (0.0, 0.05, 0.2):
         method = built(make, data := ragged_data(), sparsity=Sparsity(weight=weight, floor="off"), **STEPS)
         fit(method, data, 4, str(weight))
-        judged = dict(method.judge(data.make_judgement(data.evaluation_order[:6]).train, (0,)))
-        params = judged[method.judged_models[0]].tree
+        evaluated = dict(method.evaluate(data.make_eval_batch(data.evaluation_order[:6]).train, (0,)))
+        params = evaluated[method.eval_models[0]].tree
         sizes.append(sum(params[name].abs().sum().item() for name in method.engine.trainable))
     assert sizes[0] > sizes[1] > sizes[2]
 
@@ -266,7 +266,7 @@ def local_work(make, data, **options):
         inputs, targets = own.gather(own.positions)[0, :count], own.targets(own.positions)[0, :count]
         return grad(lambda tensors: F.cross_entropy(functional_call(method.network, tensors, inputs), targets))
 
-    trained, _ = method.local(examples, method.received(examples.ids), (1, "train", 0))
+    trained, _ = method.local_update(examples, method.received(examples.ids), (1, "train", 0))
     return start, [gradient_of(client) for client in (0, 1)], trained
 
 

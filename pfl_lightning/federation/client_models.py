@@ -50,8 +50,8 @@ def examples_of(client: int, data: FederatedDataModule | None, num_clients: int,
     ids = torch.tensor([client], device=device)
     if data is None:
         return cast(Examples, WithoutSamples(ids))
-    if data.judged_clients != num_clients or data.new_clients:
-        raise PflError(f"data: {data.judged_clients} clients are not possible; allowed: the {num_clients} of the run")
+    if data.eval_clients != num_clients or data.new_clients:
+        raise PflError(f"data: {data.eval_clients} clients are not possible; allowed: the {num_clients} of the run")
     data.setup()
     return data.tables["train"].examples(ids.cpu()).to(device)
 

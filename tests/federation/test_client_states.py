@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_lightning.methods import bank
-from pfl_lightning.methods.bank import ClientBank
+from pfl_lightning.federation import client_states
+from pfl_lightning.federation.client_states import ClientStates
 
 
 def filled():
     shapes = {"fc.weight": (2, 3), "scale": (), "cloud.fc.weight": (2, 3)}
-    clients = ClientBank({name: torch.zeros(5, *shape) for name, shape in shapes.items()})
+    clients = ClientStates({name: torch.zeros(5, *shape) for name, shape in shapes.items()})
     torch.manual_seed(0)
     for name in clients.names:
         clients.stack(name).copy_(torch.randn_like(clients.stack(name)))
@@ -16,7 +16,7 @@ def filled():
 
 
 def test_mixing_is_a_product_on_the_client_axis(monkeypatch):
-    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
     clients, matrix = filled(), torch.rand(5, 5)
     before = {name: clients.stack(name).clone() for name in clients.names}
     clients.mix(matrix, ["fc.weight", "scale"])
@@ -35,7 +35,7 @@ def test_a_mix_can_go_into_other_tensors():
 
 def test_a_ring_of_five_smooths_its_numbers():
     # thirds of oneself and both neighbours: (5 + 1 + 2) / 3, 2, 3, 4, (4 + 5 + 1) / 3
-    clients, eye = ClientBank({"x": torch.zeros(5)}), torch.eye(5)
+    clients, eye = ClientStates({"x": torch.zeros(5)}), torch.eye(5)
     clients.stack("x").copy_(torch.tensor([1.0, 2, 3, 4, 5]))
     clients.mix((eye + eye.roll(1, 0) + eye.roll(-1, 0)) / 3, ["x"])
     torch.testing.assert_close(clients.stack("x"), torch.tensor([8 / 3, 2, 3, 4, 10 / 3]))
@@ -49,7 +49,7 @@ def test_the_mean_is_over_all_clients():
 
 @pytest.mark.parametrize("ids", [None, [3, 0, 1]])
 def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, monkeypatch):
-    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
     clients, rows = filled(), slice(None) if ids is None else ids
     models = torch.cat([clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1)[rows]
     expected = np.mean([torch.dist(model, models.mean(0)).item() ** 2 for model in models])
@@ -62,7 +62,7 @@ def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, monkeypatch):
 
 
 def test_the_mean_can_be_over_some_clients(monkeypatch):
-    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 2)
+    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)
     clients, ids = filled(), torch.tensor([4, 1])
     for name, mean in clients.mean(clients.names, ids).items():
         torch.testing.assert_close(mean, (clients.stack(name)[4] + clients.stack(name)[1]) / 2)
@@ -77,7 +77,7 @@ def test_mixed_precision_does_not_apply_to_mixes():
 
 
 def test_inner_products_are_those_of_all_entries_in_float64(monkeypatch):
-    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
+    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
     clients = filled()
     clients.stack("fc.weight").add_(1e4)  # squares of which float32 would lose the last digits
     rows = torch.cat([clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1).double()
@@ -94,20 +94,20 @@ def test_some_clients_can_mix_among_themselves():
 
 
 def test_counters_are_not_mixed_and_have_a_mean_in_floats():
-    clients = ClientBank({"steps": torch.tensor([4, 7])})
+    clients = ClientStates({"steps": torch.tensor([4, 7])})
     clients.mix(torch.full((2, 2), 0.5), ["steps"])
     assert clients.stack("steps").tolist() == [4, 7]
     assert clients.mean(["steps"])["steps"].item() == 5.5
 
 
 def test_rows_are_stored_one_behind_another():
-    stack = ClientBank({"w": torch.ones(3).expand(4, 3)}).stack("w")
+    stack = ClientStates({"w": torch.ones(3).expand(4, 3)}).stack("w")
     stack[0] = 0
     assert stack.sum() == 9
 
 
 def held(rows, masks):
-    clients = ClientBank({"w": torch.zeros(len(rows), 4), "mask.w": torch.zeros(len(rows), 4, dtype=torch.bool)})
+    clients = ClientStates({"w": torch.zeros(len(rows), 4), "mask.w": torch.zeros(len(rows), 4, dtype=torch.bool)})
     for name, values in (("w", rows), ("mask.w", masks)):
         clients.stack(name).copy_(torch.tensor(values))
     return clients
@@ -115,7 +115,7 @@ def held(rows, masks):
 
 @pytest.mark.parametrize("width", [1, 3, 4])
 def test_entries_are_mixed_among_those_that_hold_them(width, monkeypatch):
-    monkeypatch.setattr(bank, "CPU_BLOCK_BYTES", 3 * 4 * width)
+    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 3 * 4 * width)
     clients = held([[1, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]], [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])
     clients.mix_held(torch.full((3, 3), 1 / 3), ["w"], "mask")
     # (1 + 3 + 5) / 3, (2 + 4) / 2, 5 and 0, and of these what a client holds

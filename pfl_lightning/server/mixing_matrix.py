@@ -17,7 +17,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Links:
+class MixingMatrix:
     """The links between some clients, and how they mix their models.
 
     Attributes:
@@ -34,7 +34,7 @@ class Links:
     mixing: Mixing
 
     @classmethod
-    def between(cls, graph: nx.Graph, clients: list[int], mixing: Mixing) -> "Links":
+    def between(cls, graph: nx.Graph, clients: list[int], mixing: Mixing) -> "MixingMatrix":
         """The links of a graph among some of its clients.
 
         Raises:
@@ -70,11 +70,11 @@ class Links:
 
         Examples:
             >>> path = nx.Graph([(0, 1), (1, 2)])
-            >>> Links.between(path, [0, 1, 2], "metropolis").matrix.round(2)
+            >>> MixingMatrix.between(path, [0, 1, 2], "metropolis").matrix.round(2)
             array([[0.67, 0.33, 0.  ],
                    [0.33, 0.33, 0.33],
                    [0.  , 0.33, 0.67]])
-            >>> Links.between(path, [0, 1, 2], "uniform").matrix.round(2)
+            >>> MixingMatrix.between(path, [0, 1, 2], "uniform").matrix.round(2)
             array([[0.5 , 0.5 , 0.  ],
                    [0.33, 0.33, 0.33],
                    [0.  , 0.5 , 0.5 ]])
@@ -91,7 +91,7 @@ class Links:
         """1 minus the second largest absolute eigenvalue of the matrix: near 0 if mixing is slow, 1 if it is at once.
 
         Examples:
-            >>> round(Links.between(nx.cycle_graph(8), list(range(8)), "metropolis").spectral_gap, 10)
+            >>> round(MixingMatrix.between(nx.cycle_graph(8), list(range(8)), "metropolis").spectral_gap, 10)
             0.1952621459
         """
         scale = np.sqrt(1.0 + self.degrees)  # makes uniform weights symmetric, without a change of eigenvalues

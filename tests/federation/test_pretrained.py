@@ -11,8 +11,8 @@ from torch import nn
 from pfl_lightning import Experiment
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, FedRoD, HeurFedAMP, load_method
-from pfl_lightning.methods.sparsity import Sparsity
 from pfl_lightning.models import MLP
 
 SHAPE, CLASSES, CLIENTS = (1, 16, 16), 3, 6
@@ -110,7 +110,7 @@ def test_the_file_beats_what_the_data_set_has(ragged_data, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [FedRep, DePRL])
-def test_a_run_goes_on_and_is_judged_and_loaded_without_the_file(make):
+def test_a_run_goes_on_and_is_evaluated_and_loaded_without_the_file(make):
     torch.save(state(Plain, 10, (1, 8, 8)), "weights.pt")
     method = make(network=Plain, pretrained="weights.pt", eval_epochs=0)
     data = Digits(num_clients=4, val_fraction=0.0, max_samples=20)

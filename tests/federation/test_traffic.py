@@ -6,10 +6,10 @@ import pytest
 import torch
 from fakes.methods import built
 
+from pfl_lightning.federation.traffic import Traffic
 from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity, load_method
-from pfl_lightning.methods.traffic import Traffic
 from pfl_lightning.models import MLP, ResNet18
-from pfl_lightning.server import SecureSums, restored
+from pfl_lightning.server import SecureAggregator, restored
 from pfl_lightning.system import Participation
 from pfl_lightning.system.ledger import dense_bits, sparse_bits
 
@@ -19,7 +19,7 @@ CLIENTS, WIDTH = 6, 32  # of the ragged data; bits of a number
 class LargestTwo(Method):
     """Only the two largest clients train."""
 
-    def choose(self, batch):
+    def select_clients(self, batch):
         return batch.take(torch.arange(len(batch.examples)) < 2)
 
 
@@ -28,14 +28,14 @@ class Ring(Method):
 
     keeps = "all"
 
-    def messages(self, batch, up, down):
+    def count_traffic(self, batch, up, down):
         up.add(self.clients.stacks(self.parts["all"]), dict.fromkeys(batch.participants.tolist(), 2))
 
 
 class LinearPull(Method):
     """Clients compute one gradient over all of their samples."""
 
-    def local(self, cohort, received, key):
+    def local_update(self, cohort, received, key):
         gradient = self.engine.gradient(cohort, received, self.parts["all"])
         return received.with_own(gradient), torch.zeros(len(cohort))
 
@@ -75,7 +75,7 @@ def test_clients_that_sit_out_send_and_receive_nothing(ragged_data, fit):
 
 
 def test_a_masked_upload_is_a_word_for_each_number_even_if_it_is_pruned(ragged_data, fit):
-    method = built(FedAvg, ragged_data(), sums=SecureSums(), sparsity=Sparsity(prune=True, threshold=1e9))
+    method = built(FedAvg, ragged_data(), aggregator=SecureAggregator(), sparsity=Sparsity(prune=True, threshold=1e9))
     fit(method, ragged_data(), 1)
     size = parameters(method)
     assert method.ledger.up == 64 * CLIENTS * (size + 2), "with the loss and the weight"

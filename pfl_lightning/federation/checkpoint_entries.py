@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from pfl_lightning.methods.sparsity import Sparsity
+from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.models import InputKind
 from pfl_lightning.system import Clock, Ledger
 
@@ -135,7 +135,7 @@ YOUNGER: dict[Key, Kind] = {  # older checkpoints have none
     ("ledger", "total"): COUNT,
     ("ledger", "paper"): AMOUNT,
     ("ledger", "samples"): COUNT,
-    ("sums",): Kind("two whole numbers from 0", lambda value: _is_shape(value) and len(value) == 2),
+    ("aggregator",): Kind("two whole numbers from 0", lambda value: _is_shape(value) and len(value) == 2),
     ("monitor",): TEXT,
     ("tables",): Kind(
         "rounds, or null, by table",

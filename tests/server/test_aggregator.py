@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pfl_lightning.server import Sums, client_weights
+from pfl_lightning.server import Aggregator, client_weights
 from pfl_lightning.tree import mix
 
 IDS = torch.tensor([7, 2, 9])
@@ -10,14 +10,14 @@ WEIGHTS = client_weights(torch.tensor([1, 3, 4]), "samples")
 
 def test_a_sum_in_one_chunk_is_the_weighted_mean_bit_for_bit():
     tree = {"w": torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0)).double()}
-    total = Sums().start(IDS, (1,))
+    total = Aggregator().start(IDS, (1,))
     total.add(IDS, total.encode(IDS, WEIGHTS, tree))
     assert torch.equal(total.result()["w"], mix(WEIGHTS, tree)["w"])
 
 
 def test_chunks_add_up_and_those_who_abstain_change_nothing():
     # (1 * 8 + 3 * 16) / 8 = 7; the last client's 4 / 8 are missing
-    total = Sums().start(IDS, (1,))
+    total = Aggregator().start(IDS, (1,))
     for chunk, value in ((slice(0, 1), 8.0), (slice(1, 2), 16.0)):
         total.add(IDS[chunk], total.encode(IDS[chunk], WEIGHTS[chunk], {"w": torch.tensor([value])}))
     total.abstain(IDS[2:])
@@ -25,7 +25,7 @@ def test_chunks_add_up_and_those_who_abstain_change_nothing():
 
 
 def test_calls_and_uploaded_bytes_are_counted():
-    sums = Sums()
+    sums = Aggregator()
     for number in range(2):
         total = sums.start(IDS, (number,))
         tree = {"w": torch.zeros(2, 5), "loss": torch.zeros(2)}

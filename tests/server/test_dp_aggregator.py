@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.server import PrivateSums, SecureSums, Sums
+from pfl_lightning.server import Aggregator, DPAggregator, SecureAggregator
 
 SIZE = 8
 IDS = torch.arange(SIZE)
@@ -43,9 +43,9 @@ def distance(one, other):
 
 
 def test_without_clipping_and_noise_the_sum_is_the_plain_one_bit_for_bit():
-    plain = Sums().start(IDS, (1,))
+    plain = Aggregator().start(IDS, (1,))
     plain.add(IDS, plain.encode(IDS, WEIGHTS, tree_of(0)))
-    expected, sums = plain.result(), PrivateSums(LOOSE, 0.0)
+    expected, sums = plain.result(), DPAggregator(LOOSE, 0.0)
     private = summed(sums, tree_of(0))
     assert all(torch.equal(private[name], tensor) for name, tensor in expected.items())
     # 5 * 3 + 7 numbers and the loss, 8 bytes each
@@ -57,7 +57,7 @@ def test_another_client_in_the_place_of_one_moves_the_sum_by_at_most_twice_the_n
     one, other = tree_of(seed, size), tree_of(seed, size)
     for name, stack in tree_of(seed + 1, 10 * size).items():
         other[name][place] = stack[place]
-    moved = distance(summed(PrivateSums(norm), one), summed(PrivateSums(norm), other))
+    moved = distance(summed(DPAggregator(norm), one), summed(DPAggregator(norm), other))
     assert 0 < moved <= 2 * norm / SIZE * (1 + 1e-9)
 
 
@@ -65,13 +65,13 @@ def test_opposite_updates_reach_the_sensitivity():
     one, other = ({name: sign * stack.abs() * 1e6 for name, stack in tree_of(0).items()} for sign in (1, -1))
     for name in one:
         other[name][1:] = one[name][1:]
-    moved = distance(summed(PrivateSums(3.0, 0.0), one), summed(PrivateSums(3.0, 0.0), other))
+    moved = distance(summed(DPAggregator(3.0, 0.0), one), summed(DPAggregator(3.0, 0.0), other))
     assert moved == pytest.approx(2 * 3 / SIZE, rel=1e-2)
 
 
 def test_the_noise_has_the_standard_deviation_of_the_rule_and_spares_the_loss():
     tree = tree_of(0, entries=5000)
-    clear, noisy = (summed(PrivateSums(0.5, multiplier), tree) for multiplier in (0.0, 4.0))
+    clear, noisy = (summed(DPAggregator(0.5, multiplier), tree) for multiplier in (0.0, 4.0))
     noise = (noisy["w"] - clear["w"]).flatten()
     # 4 * 0.5 / 8; the sample deviation of 15,000 numbers is off by 0.6 % (one standard deviation)
     assert stats.kstest(noise.numpy() / 0.25, "norm").pvalue > 0.01
@@ -81,36 +81,40 @@ def test_the_noise_has_the_standard_deviation_of_the_rule_and_spares_the_loss():
 
 
 def test_noise_is_a_function_of_the_key_and_not_of_the_chunks():
-    whole, again, other = (summed(PrivateSums(), tree_of(0), *case) for case in ((), ((3,),), ((), (2, "round"))))
+    whole, again, other = (summed(DPAggregator(), tree_of(0), *case) for case in ((), ((3,),), ((), (2, "round"))))
     assert distance(whole, again) < 1e-12
     assert distance(whole, other) > 0.1
 
 
 def test_a_secure_sum_inside_gives_the_same_up_to_rounding():
-    plain, secure = (summed(PrivateSums(secure=secure), tree_of(0)) for secure in (False, True))
+    plain, secure = (summed(DPAggregator(secure=secure), tree_of(0)) for secure in (False, True))
     assert 0 < distance(plain, secure) < 1e-10
-    assert PrivateSums(secure=True).fewest == SecureSums.fewest
+    assert DPAggregator(secure=True).fewest == SecureAggregator.fewest
 
 
 def test_the_mean_is_that_of_the_updates_that_arrive():
-    sums, tree = PrivateSums(LOOSE, 0.0), tree_of(0)
+    sums, tree = DPAggregator(LOOSE, 0.0), tree_of(0)
     total = sums.start(IDS, (1,), received=received())
     rows = {name: stack[:6] for name, stack in tree.items()}
     total.add(IDS[:6], total.encode(IDS[:6], torch.full((6,), 1 / 6, dtype=torch.float64), rows))
-    total.lose(IDS[6:])
+    total.drop(IDS[6:])
     torch.testing.assert_close(total.result()["w"], tree["w"][:6].mean(0))
 
 
 def test_unequal_weights_and_other_sums_are_refused():
-    total = PrivateSums().start(IDS, (1,), received=received())
-    with pytest.raises(PflError, match=r"^model.weighting: samples is not possible with PrivateSums; allowed: uniform"):
+    total = DPAggregator().start(IDS, (1,), received=received())
+    with pytest.raises(
+        PflError, match=r"^model.weighting: samples is not possible with DPAggregator; allowed: uniform"
+    ):
         total.encode(IDS, WEIGHTS * torch.arange(SIZE), tree_of(0))
-    with pytest.raises(PflError, match=r"^model.sums: PrivateSums is not possible for other sums than of models"):
-        PrivateSums().start(IDS, (1,))
+    with pytest.raises(
+        PflError, match=r"^model.aggregator: DPAggregator is not possible for other sums than of models"
+    ):
+        DPAggregator().start(IDS, (1,))
 
 
 def spent(multiplier, rounds, sample, clients, delta=1e-5):
-    return PrivateSums(1.0, multiplier, delta).spent(rounds, sample, clients).get("privacy/epsilon")
+    return DPAggregator(1.0, multiplier, delta).spent(rounds, sample, clients).get("privacy/epsilon")
 
 
 @pytest.mark.parametrize(("multiplier", "rounds"), [(1.0, 1), (4.0, 10), (20.0, 100)])
@@ -143,4 +147,4 @@ def test_sampling_is_counted_as_the_library_counts_it_and_amplifies():
 def test_no_round_takes_nothing_and_no_noise_has_no_budget():
     assert spent(1.0, 0, 5, 50) == 0
     assert spent(0.0, 3, 5, 50) is None
-    assert Sums().spent(3, 5, 50) == {}
+    assert Aggregator().spent(3, 5, 50) == {}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.server import SecureSums, Sums, client_weights
-from pfl_lightning.server.secure_sums import WEIGHT
+from pfl_lightning.server import Aggregator, SecureAggregator, client_weights
+from pfl_lightning.server.secure_aggregator import WEIGHT
 
 SIZE = 12
 IDS = torch.tensor([31, 4, 15, 9, 2, 6, 5, 35, 8, 97, 93, 23])
@@ -43,7 +43,7 @@ def same(one, other):
 
 def test_the_sum_is_the_plain_one_up_to_rounding():
     tree = tree_of()
-    secure, plain = summed(SecureSums(), tree), summed(Sums(), tree)
+    secure, plain = summed(SecureAggregator(), tree), summed(Aggregator(), tree)
     for name, tensor in plain.items():
         torch.testing.assert_close(secure[name], tensor, atol=SIZE * RESOLUTION, rtol=0)
     assert not same(secure, plain), "or nothing was rounded"
@@ -53,30 +53,30 @@ def test_the_sum_is_the_plain_one_up_to_rounding():
 def test_chunks_order_and_masks_do_not_change_a_bit(order, cuts, masks):
     edges = [0, *sorted(cuts), SIZE]
     chunks = [list(order[start:stop]) for start, stop in pairwise(edges)]
-    assert same(summed(SecureSums(masks=masks), tree_of(), chunks), summed(SecureSums(), tree_of()))
+    assert same(summed(SecureAggregator(masks=masks), tree_of(), chunks), summed(SecureAggregator(), tree_of()))
 
 
 def test_sums_are_linear_in_the_values():
     one, other = tree_of(1), tree_of(2)
-    both = summed(SecureSums(), {name: 3 * one[name] - other[name] for name in one})
-    parts = [summed(SecureSums(), tree) for tree in (one, other)]
+    both = summed(SecureAggregator(), {name: 3 * one[name] - other[name] for name in one})
+    parts = [summed(SecureAggregator(), tree) for tree in (one, other)]
     for name, tensor in both.items():
         torch.testing.assert_close(tensor, 3 * parts[0][name] - parts[1][name], atol=5 * SIZE * RESOLUTION, rtol=0)
 
 
 def test_encoding_can_be_repeated():
-    total = SecureSums().start(IDS, (1,))
+    total = SecureAggregator().start(IDS, (1,))
     first, again = (total.encode(IDS, WEIGHTS, tree_of()) for _ in range(2))
     assert same(first.tree, again.tree)
     total.add(IDS, again)
-    assert same(total.result(), summed(SecureSums(), tree_of()))
+    assert same(total.result(), summed(SecureAggregator(), tree_of()))
 
 
 def test_clients_that_abstain_change_nothing_but_the_bytes():
     silent, zeros = (0, 5, 7), tree_of()
     for stack in zeros.values():
         stack[list(silent)] = 0.0
-    quiet, loud = SecureSums(), SecureSums()
+    quiet, loud = SecureAggregator(), SecureAggregator()
     assert same(summed(quiet, tree_of(), silent=silent), summed(loud, zeros))
     # every participant uploads 5 * 3 + 7 + 1 numbers and its weight, 8 bytes each
     assert quiet.scalars() == loud.scalars() == {"sums/calls": 1.0, "sums/bytes": SIZE * 24 * 8}
@@ -95,8 +95,8 @@ def test_the_server_sees_uniform_words_whatever_the_value(value):
         digits = torch.bincount(uploads(sums, value, range(500)).view(torch.uint8).int(), minlength=256)
         return stats.chisquare(digits.numpy()).pvalue
 
-    assert p_value(SecureSums()) > 0.01
-    assert p_value(SecureSums(masks=False)) < 1e-100, "the test must be able to fail"
+    assert p_value(SecureAggregator()) > 0.01
+    assert p_value(SecureAggregator(masks=False)) < 1e-100, "the test must be able to fail"
 
 
 def test_two_values_cannot_be_told_apart():
@@ -105,34 +105,38 @@ def test_two_values_cannot_be_told_apart():
             *(uploads(sums, *case).numpy() for case in ((5.0, range(500)), (-5.0, range(500, 1000))))
         ).pvalue
 
-    assert p_value(SecureSums()) > 0.01
-    assert p_value(SecureSums(masks=False)) < 1e-100, "the test must be able to fail"
+    assert p_value(SecureAggregator()) > 0.01
+    assert p_value(SecureAggregator(masks=False)) < 1e-100, "the test must be able to fail"
 
 
 def test_weights_beyond_one_are_refused_alone_and_in_sum():
-    total = SecureSums().start(IDS, (1,))
+    total = SecureAggregator().start(IDS, (1,))
     for weight in (1.5, -0.25, float("nan")):
-        with pytest.raises(PflError, match=r"^model.sums: weights from \S+ to \S+ are not possible; allowed: 0 to 1$"):
+        with pytest.raises(
+            PflError, match=r"^model.aggregator: weights from \S+ to \S+ are not possible; allowed: 0 to 1$"
+        ):
             total.encode(IDS[:2], torch.tensor([0.5, weight]), {"w": torch.ones(2, 1)})
     for place in range(SIZE):
         total.add(
             IDS[place : place + 1], total.encode(IDS[place : place + 1], torch.tensor([0.5]), {"w": torch.ones(1)})
         )
-    with pytest.raises(PflError, match=r"^model.sums: weights with a sum of 6 are not possible; allowed: at most 1$"):
+    with pytest.raises(
+        PflError, match=r"^model.aggregator: weights with a sum of 6 are not possible; allowed: at most 1$"
+    ):
         total.result()
 
 
 def test_weights_in_half_precision_may_miss_one_by_rounding():
     ids, weights = torch.arange(3), torch.full((3,), 1 / 3, dtype=torch.bfloat16)
-    total = SecureSums().start(ids, (1,))
+    total = SecureAggregator().start(ids, (1,))
     total.add(ids, total.encode(ids, weights, {"w": torch.ones(3)}))
     assert total.result()["w"] == weights.double().sum() > 1
 
 
 def test_one_sum_may_have_a_limit_of_its_own():
-    sums, weights = SecureSums(limit=10.0), torch.full((2,), 0.5)
+    sums, weights = SecureAggregator(limit=10.0), torch.full((2,), 0.5)
     tree = {"w": torch.full((2,), 1e6)}
-    with pytest.raises(PflError, match=r"^model.sums.limit: 10 is not possible with an upload of 1e\+06"):
+    with pytest.raises(PflError, match=r"^model.aggregator.limit: 10 is not possible with an upload of 1e\+06"):
         sums.start(IDS[:2], (1,)).encode(IDS[:2], weights, tree)
     total = sums.start(IDS[:2], (1,), limit=1e9)
     total.add(IDS[:2], total.encode(IDS[:2], weights, tree))
@@ -140,34 +144,40 @@ def test_one_sum_may_have_a_limit_of_its_own():
 
 
 def test_a_sum_of_one_participant_is_refused():
-    with pytest.raises(PflError, match=r"^model.sums: 1 participant in a round is not possible .* allowed: 2 or more"):
-        SecureSums().start(IDS[:1], (1,))
+    with pytest.raises(
+        PflError, match=r"^model.aggregator: 1 participant in a round is not possible .* allowed: 2 or more"
+    ):
+        SecureAggregator().start(IDS[:1], (1,))
 
 
 def test_a_participant_that_is_not_heard_is_missed():
-    total = SecureSums().start(IDS, (1,))
+    total = SecureAggregator().start(IDS, (1,))
     total.add(IDS[2:], total.encode(IDS[2:], WEIGHTS[2:], rows(tree_of(), slice(2, None))))
-    with pytest.raises(PflError, match=r"^model.sums: 2 participants without an upload .* such as client 4; allowed"):
+    with pytest.raises(
+        PflError, match=r"^model.aggregator: 2 participants without an upload .* such as client 4; allowed"
+    ):
         total.result()
 
 
 @pytest.mark.parametrize("client", [1234, 31])
 def test_only_participants_are_heard_and_only_once(client):
-    total = SecureSums().start(IDS, (1,))
+    total = SecureAggregator().start(IDS, (1,))
     total.abstain(IDS[:1])
-    with pytest.raises(PflError, match=f"^model.sums: an upload of client {client} is not possible; allowed: one of"):
+    with pytest.raises(
+        PflError, match=f"^model.aggregator: an upload of client {client} is not possible; allowed: one of"
+    ):
         total.abstain(torch.tensor([client]))
 
 
 @given(st.lists(st.integers(0, SIZE - 1), unique=True, min_size=1, max_size=SIZE - 2), st.booleans())
-def test_the_masks_of_lost_clients_are_recovered(lost, masks):
-    heard = [place for place in range(SIZE) if place not in lost]
-    sums = SecureSums(masks=masks)
+def test_the_masks_of_lost_clients_are_recovered(dropped, masks):
+    heard = [place for place in range(SIZE) if place not in dropped]
+    sums = SecureAggregator(masks=masks)
     total = sums.start(IDS, (1, "round"))
     total.add(IDS[heard], total.encode(IDS[heard], WEIGHTS[heard], rows(tree_of(), heard)))
-    total.lose(IDS[lost])
-    quiet = SecureSums()
-    assert same(total.result(), summed(quiet, tree_of(), silent=lost))
+    total.drop(IDS[dropped])
+    quiet = SecureAggregator()
+    assert same(total.result(), summed(quiet, tree_of(), silent=dropped))
     # 5 * 3 + 7 + 1 numbers and the weight, 8 bytes each, of those that uploaded
     assert sums.bytes == len(heard) * 24 * 8
     assert quiet.bytes == SIZE * 24 * 8
