@@ -84,12 +84,21 @@ def ragged_data() -> type[RaggedData]:
 
 @pytest.fixture
 def fit(tmp_path) -> Callable[..., pl.Trainer]:
-    """Trains a method for some rounds in a folder, with checkpoints, and returns the trainer."""
+    """Trains a method for some rounds in a folder and returns the trainer; ``bare``: nothing is evaluated or saved."""
 
     def run(
-        method, data, rounds: int, folder: str = "run", ckpt_path: Path | None = None, callbacks=(), **options: Any
+        method,
+        data,
+        rounds: int,
+        folder: str = "run",
+        ckpt_path: Path | None = None,
+        callbacks=(),
+        bare: bool = False,
+        **options: Any,
     ) -> pl.Trainer:
-        default = [] if any(isinstance(callback, RoundCheckpoint) for callback in callbacks) else [RoundCheckpoint()]
+        own = any(isinstance(callback, RoundCheckpoint) for callback in callbacks)
+        usual = [] if bare else [EvaluateStartAndEnd(), *([] if own else [RoundCheckpoint()])]
+        options |= {"limit_val_batches": 0, "enable_checkpointing": False} if bare else {}
         trainer = pl.Trainer(
             accelerator="cpu",
             max_steps=rounds,
@@ -99,7 +108,7 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
             log_every_n_steps=1,
             enable_model_summary=False,
             default_root_dir=tmp_path / folder,
-            callbacks=[*callbacks, EvaluateStartAndEnd(), *default],
+            callbacks=[*callbacks, *usual],
             **{"logger": False, "val_check_interval": 2, "enable_progress_bar": False, **options},
         )
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)

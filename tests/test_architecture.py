@@ -70,8 +70,45 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def test_no_modules_import_each_other():
-    assert "pfl_lightning.methods.training" in imported_modules(PACKAGE / "methods/evaluation.py"), (
+    assert "pfl_lightning.federation.cohort" in imported_modules(PACKAGE / "methods/method.py"), (
         "there is what to look at"
     )
     order = TopologicalSorter({module_of(path): imported_modules(path) for path in MODULES}).static_order()
     assert len(list(order)) == len(MODULES)
+
+
+def lines_of_code(node: ast.ClassDef, source: list[str]) -> int:
+    docs = {
+        number
+        for each in ast.walk(node)
+        if isinstance(each, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(each)
+        for number in range(each.body[0].lineno, each.body[0].end_lineno + 1)
+    }
+    lines = range(node.lineno, node.end_lineno + 1)
+    return sum(bool(source[number - 1].strip()) for number in lines if number not in docs)
+
+
+def test_a_class_stays_small_with_the_classes_that_it_inherits_from():
+    own, bases = {}, {}
+    for path in MODULES:
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                own[node.name] = lines_of_code(node, text.splitlines())
+                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+
+    def family(name: str) -> set[str]:
+        return {name}.union(*(family(base) for base in bases[name] if base in own and base != name))
+
+    whole = {name: sum(own[each] for each in family(name)) for name in own}
+    assert {name: lines for name, lines in whole.items() if lines > 480} == {}
+    assert whole["DePRL"] > own["Method"] > 200, "bases count"
+
+
+def test_a_method_has_one_base_and_at_most_a_family_between():
+    from pfl_lightning import methods
+
+    kinds = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, methods.Method)]
+    for kind in kinds:
+        ours = [base for base in kind.__mro__ if base.__module__.startswith("pfl_lightning.methods")]
+        assert len(ours) <= 4, kind

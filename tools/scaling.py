@@ -83,13 +83,13 @@ def use_of_a_bank(clients: int, cohort: int) -> tuple[float, float, float]:
     memory, ids = _resident() - before, torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
     shares = [ids[places] for places in processes.shares(torch.ones(cohort))]
 
-    def lend() -> None:
-        with held.lent(shares, changes=True):
+    def place() -> None:
+        with held.placed(shares, changes=True):
             held.gather(shares[processes.rank()])
 
-    lend()
+    place()
     sent = _sent()
-    seconds = _timed(lend)
+    seconds = _timed(place)
     return memory, seconds, _sent() - sent
 
 

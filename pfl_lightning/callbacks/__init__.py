@@ -3,7 +3,6 @@ from pfl_lightning.callbacks.client_histograms import ClientHistograms
 from pfl_lightning.callbacks.client_metrics import ClientMetrics
 from pfl_lightning.callbacks.client_scatter import ClientScatter
 from pfl_lightning.callbacks.cosine_maps import CosineMaps
-from pfl_lightning.callbacks.cost_note import CostNote
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
 from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.gradient_doubling import GradientDoubling
@@ -23,7 +22,6 @@ __all__ = [
     "ClientMetrics",
     "ClientScatter",
     "CosineMaps",
-    "CostNote",
     "EvaluateStartAndEnd",
     "EvaluationTable",
     "GradientDoubling",

@@ -19,7 +19,8 @@ from pfl_lightning.callbacks.monitors import check_monitor, mean_score
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DamagedError, check_state, check_training, method_of, read_checkpoint
+from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
+from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import ClientMetric
 from pfl_lightning.quantity import ACCURACY, LOSS
 
@@ -84,16 +85,6 @@ class RoundCheckpoint(Checkpoint):
         self.best_score, self.best_round = -torch.inf, 0
         if trainer.ckpt_path is not None:
             self._continue_best()
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Refuse to continue training from what does not fit this trainer."""
-        if trainer.state.fn == TrainerFn.FITTING:
-            check_training(checkpoint)
-            for callback in trainer.callbacks:  # type: ignore[attr-defined]
-                if callback.state_key in checkpoint["callbacks"]:
-                    check_state(checkpoint, callback.state_key, callback.state_dict())
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Install signal handlers, after Lightning has installed its own."""
@@ -162,7 +153,9 @@ class RoundCheckpoint(Checkpoint):
         if self.monitor is not None and monitor not in logged:
             known = ", ".join(name for name in logged if name.startswith("val/"))
             raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        others = [cast(ClientMetric, metric) for metric in method_of(trainer.lightning_module).others.values()]
+        others = [
+            cast(ClientMetric, metric) for metric in method_of(trainer.lightning_module).evaluator.others.values()
+        ]
         falling = {metric.quantity.name for metric in others if not metric.quantity.higher_is_better}
         sign = -1 if (LOWER_IS_BETTER | falling) & set(monitor.split("/")) else 1
         score = sign * float(logged.get(monitor, -sign * torch.inf))
@@ -180,12 +173,12 @@ class RoundCheckpoint(Checkpoint):
         except DamagedError as error:
             warnings.warn(f"{error}; it will be replaced by the best round from now on", stacklevel=2)
             return
-        check_state(best, self.state_key, self.state_dict())
-        if (before := best.get("monitor", self.monitored)) != self.monitored:  # older checkpoints do not say
-            now = f"{self.monitored} now; keep the old value, or start a new run"
-            raise PflError(f"checkpoint.monitor: {before} in '{path}', {now}")
-        state = best["callbacks"][self.state_key]
-        self.best_score, self.best_round = state["best_score"], state["best_round"]
+        with refusing(best):
+            if (before := best["monitor"]) != self.monitored:
+                now = f"{self.monitored} now; keep the old value, or start a new run"
+                raise PflError(f"checkpoint.monitor: {before} in '{path}', {now}")
+            state = best["callbacks"][self.state_key]
+            self.best_score, self.best_round = state["best_score"], state["best_round"]
 
     # Saving
 

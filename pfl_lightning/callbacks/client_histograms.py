@@ -23,4 +23,4 @@ class ClientHistograms(pl.Callback):
             bins = EDGES if metric.quantity == ACCURACY else "auto"
             for writer in writers(trainer) if len(values) else ():
                 tag, errors = f"{name}/{metric.quantity.error_name}", metric.quantity.errors(values)
-                writer.add_histogram(tag, errors, method.clock.rounds, bins)
+                writer.add_histogram(tag, errors, method.accounting.clock.rounds, bins)

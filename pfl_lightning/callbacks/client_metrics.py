@@ -62,7 +62,7 @@ class ClientMetrics(Recorded, pl.Callback):
         for split in data.eval_splits:
             for model in method.evaluated_models:
                 metric = ClientMetric(data.eval_clients, made_for(self.metric, data.num_classes), name)
-                method.others[f"{split}/{model}/{name}"] = metric.to(method.device)
+                method.evaluator.others[f"{split}/{model}/{name}"] = metric.to(method.device)
 
     on_test_epoch_start = on_validation_epoch_start
 

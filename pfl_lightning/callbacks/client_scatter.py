@@ -33,7 +33,7 @@ class ClientScatter(pl.Callback):
     def _draw(self, trainer: pl.Trainer, method: Method) -> None:
         for name, (samples, values) in self.scores.items() if painters(trainer) else ():
             if len(samples):
-                quantity = method.metrics[name].quantity
+                quantity = method.evaluator.scores[name].quantity
                 figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, name.partition("/")[0])
                 tag = f"{name}/{quantity.error_name}_by_samples"
-                show_figure(trainer, tag, figure, method.clock.rounds, dpi=DPI)
+                show_figure(trainer, tag, figure, method.accounting.clock.rounds, dpi=DPI)

@@ -62,7 +62,7 @@ class CosineMaps(Recorded, pl.Callback):
         method = method_of(pl_module)
         maps = {name: entries.numpy() for name, entries in self.maps.items()}
         figure = cosine_figure(maps, class_counts(trainer, method).numpy())
-        show_figure(trainer, "cosines/maps", figure, method.clock.rounds)
+        show_figure(trainer, "cosines/maps", figure, method.accounting.clock.rounds)
 
 
 def kept(method: Method, part: Part) -> list[str]:

@@ -36,7 +36,7 @@ class EvaluationTable(pl.Callback):
         """Take the clients' results before the module resets its metrics."""
         validates, method = trainer.state.fn == "validate", method_of(pl_module)
         self.rows = []
-        for name, metric in method.metrics.items():
+        for name, metric in method.evaluator.scores.items():
             with metric.sync_context():
                 scores = metric.scores()
             if name.startswith("val/") == validates:
@@ -59,7 +59,7 @@ class EvaluationTable(pl.Callback):
         path, temporary = self.folder / name, self.folder / f".{name}.tmp"
         try:
             temporary.unlink(missing_ok=True)
-            RoundCsv(temporary).write(method_of(pl_module).clock.rounds, self.rows)
+            RoundCsv(temporary).write(method_of(pl_module).accounting.clock.rounds, self.rows)
             files.replace(temporary, path)
             self.path = path
         except OSError as error:  # such as in the folder of a colleague; the results are printed all the same

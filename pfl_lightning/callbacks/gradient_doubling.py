@@ -81,9 +81,8 @@ def squared_gradient_norm(method: Method, batch: Round) -> float:
         return mix(weights[places[start : start + len(cohort)]].to(next(iter(gradient.values())).dtype), gradient)
 
     mean: Tree = {}
-    with method.share_of(batch.examples) as (places, mine):
-        chunks = method.chunks.map(work, mine)
-        for share in method.progress.over("measuring", mine.counts, chunks):
+    with method.cohort.share(method.clients, batch.examples) as (places, mine):
+        for share in method.cohort.run("measuring", work, mine):
             add_to(mean, share)
     mean = processes.total(mean, some_lack=len(batch.examples) < processes.count())
     return float(sum(gradient.square().sum() for gradient in mean.values()))

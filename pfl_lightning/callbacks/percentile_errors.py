@@ -65,7 +65,7 @@ class PercentileErrors(pl.Callback):
         """Log the percentiles and write the table, before the module resets its metrics."""
         method = method_of(pl_module)
         rows: list[dict[str, Any]] = []
-        for name, metric in method.metrics.items():
+        for name, metric in method.evaluator.scores.items():
             with metric.sync_context():
                 scores = metric.scores()
             values, quantity = metric.values(scores), metric.quantity
@@ -77,13 +77,13 @@ class PercentileErrors(pl.Callback):
                 _log(method, f"{name}/{quantity.error_name}", summary)
             rows += client_rows(name, scores)
         add_columns(method, rows)
-        for tag, other in method.others.items():
+        for tag, other in method.evaluator.others.items():
             assert isinstance(other, ClientMetric)
             with other.sync_context():
                 _, samples, values = other.scores()
             _log(method, tag, self._summary(values, samples, other.quantity.higher_is_better))
         if self.csv is not None:
-            self.csv.write(method.clock.rounds, rows)
+            self.csv.write(method.accounting.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end
 
@@ -111,10 +111,10 @@ def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
 
 def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
     """Add the clients' values of other metrics to their rows; other splits than theirs are left out."""
-    if not method.others:
+    if not method.evaluator.others:
         return
     places = {(row["split"], row["model"], row["client"]): row for row in rows}
-    for tag, metric in method.others.items():
+    for tag, metric in method.evaluator.others.items():
         assert isinstance(metric, ClientMetric)
         with metric.sync_context():
             ids, _, values = metric.scores()

@@ -106,7 +106,7 @@ class View:
     """
 
     def __init__(self, method: Method, rounds: int = 0) -> None:
-        self.method, self.rounds, self.first = method, rounds, method.clock.rounds
+        self.method, self.rounds, self.first = method, rounds, method.accounting.clock.rounds
         self.begun, self.trained = monotonic(), 0.0
         self.values: list[str] = []  # of the last round, the first ones the last to go from a narrow line
         self._taken = 0.0
@@ -128,7 +128,7 @@ class View:
     def done(self) -> float:
         """Rounds done; a part of a round counts."""
         progress = self.method.progress
-        return self.method.clock.rounds + (progress.share if progress.doing == "training" else 0.0)
+        return self.method.accounting.clock.rounds + (progress.share if progress.doing == "training" else 0.0)
 
     @property
     def seconds_left(self) -> float | None:
@@ -153,7 +153,7 @@ class View:
         if self.rounds:
             elapsed = clock(monotonic() - self.begun)
             words = [*(left(self.seconds_left) or [elapsed]), *self.values]
-            title = f"Round {self.method.clock.rounds}/{self.rounds}"
+            title = f"Round {self.method.accounting.clock.rounds}/{self.rounds}"
             yield row(title, Bar(self.rounds, self.done), fitting(words, width - len(title)))
         if work := self.work:
             title = self.method.progress.doing.capitalize()
@@ -161,7 +161,11 @@ class View:
 
     def __str__(self) -> str:
         """The same in words, for a log."""
-        rounds = [f"round {self.method.clock.rounds} of {self.rounds}", *left(self.seconds_left)] if self.rounds else []
+        rounds = (
+            [f"round {self.method.accounting.clock.rounds} of {self.rounds}", *left(self.seconds_left)]
+            if self.rounds
+            else []
+        )
         work = f"{self.method.progress.doing}: {', '.join(self.work)}" if self.work else ""
         return "; ".join(filter(None, [", ".join(rounds), work]))
 

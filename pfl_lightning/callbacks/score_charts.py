@@ -47,7 +47,7 @@ def layout_for(method: Method, has_quartiles: bool) -> Layout:
         has_quartiles: Whether quartiles are logged.
     """
     models = method.eval_models
-    quantity = method.metrics[f"test/{models[0]}"].quantity
+    quantity = method.evaluator.scores[f"test/{models[0]}"].quantity
     charts = [_lines(f"{headline('test', quantity)} of every method", f"^{headline('test', quantity)}$")]
     if has_quartiles:
         charts += [_band(model, quantity) for model in models]

@@ -58,13 +58,13 @@ class SparsityTracker(Recorded, pl.Callback):
         method = method_of(pl_module)
         for model in method.eval_models:
             if model != SHARED:
-                method.measures[key_of(model)] = metric_for(method)
+                method.evaluator.measures[key_of(model)] = metric_for(method)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the densities, and remember what the heat maps show."""
         method = method_of(pl_module)
         for model in method.eval_models:
-            metric = method.measures.pop(key_of(model)) if model != SHARED else measured_once(method)
+            metric = method.evaluator.measures.pop(key_of(model)) if model != SHARED else measured_once(method)
             assert isinstance(metric, ClientDensity)
             densities = metric.compute()
             self._log(trainer, method, model, metric, densities)
@@ -77,7 +77,7 @@ class SparsityTracker(Recorded, pl.Callback):
         for model, history in self.history.items():
             title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
             figure = density_figure(history["rounds"], rows, np.array(history["densities"]), title)
-            show_figure(trainer, f"density/{model}", figure, method.clock.rounds)
+            show_figure(trainer, f"density/{model}", figure, method.accounting.clock.rounds)
 
     def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
         """Log the last of the densities ``[layers + 1, thresholds]``, and show those of the layers in TensorBoard."""
@@ -90,16 +90,16 @@ class SparsityTracker(Recorded, pl.Callback):
             for name, value in zip(names, values.tolist(), strict=True)
         }
         for board in tensorboards(trainer):
-            board.log_metrics(shown, method.clock.rounds)
+            board.log_metrics(shown, method.accounting.clock.rounds)
 
     def _remember(self, method: Method, model: str, densities: Tensor) -> None:
         history = self.history.setdefault(model, {"rounds": [], "densities": []})
-        history["rounds"].append(method.clock.rounds)
+        history["rounds"].append(method.accounting.clock.rounds)
         history["densities"].append(densities.tolist())
 
 
 def key_of(model: str) -> str:
-    """Key of the metric of a model among ``method.measures``."""
+    """Key of the metric of a model among ``method.evaluator.measures``."""
     return f"{model}/density"
 
 

@@ -45,10 +45,10 @@ class RunSummary(pl.Callback):
         for layers, choice in method.engine.choices.items() if self.verbose else ():
             console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
         if processes.count() > 1:
-            rows, size = len(method.clients.rows.ids()), method.clients.nbytes / 1e6
+            rows, size = len(method.clients.shard.ids()), method.clients.nbytes / 1e6
             here = f"the first one has the rows of {rows:,} clients, {size:,.1f} MB"
             console.print(f"Processes:      {processes.count()}; {here}")
-        clock = method.clock
+        clock = method.accounting.clock
         console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
         if (
             isinstance(method.aggregator, DPAggregator)
@@ -89,13 +89,15 @@ class RunSummary(pl.Callback):
         """Print one table for the score and one for each other metric."""
         method = method_of(pl_module)
         name = f"{split}/{method.evaluated_models[0]}"
-        others = [cast(ClientMetric, metric) for key, metric in method.others.items() if key.startswith(f"{name}/")]
-        for quantity in (method.metrics[name].quantity, *(metric.quantity for metric in others)):
+        others = [
+            cast(ClientMetric, metric) for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")
+        ]
+        for quantity in (method.evaluator.scores[name].quantity, *(metric.quantity for metric in others)):
             console.print(self._table(trainer, method, split, quantity))
 
     def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"
-        title = f"{evaluated}' {split} {quantity.name}{quantity.unit} after round {method.clock.rounds}"
+        title = f"{evaluated}' {split} {quantity.name}{quantity.unit} after round {method.accounting.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in method.evaluated_models:
             values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity.name}/{column}") for column in COLUMNS]

@@ -21,7 +21,7 @@ def writers(trainer: pl.Trainer) -> list[SummaryWriter]:
 
 def shown_metrics(method: Method) -> dict[str, ClientScore]:
     """The scores on test samples, and on training samples where they are evaluated, by ``split/model``."""
-    return {name: metric for name, metric in method.metrics.items() if name.startswith(("test/", "train/"))}
+    return {name: metric for name, metric in method.evaluator.scores.items() if name.startswith(("test/", "train/"))}
 
 
 def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:

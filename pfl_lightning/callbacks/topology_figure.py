@@ -5,7 +5,7 @@ from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.figures import painters, show_figure
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.methods.gossip import Gossip
+from pfl_lightning.methods.families.gossip import Gossip
 from pfl_lightning.report import neighbours_figure, topology_figure
 from pfl_lightning.server import MixingMatrix
 

@@ -11,7 +11,6 @@ from lightning.pytorch import callbacks as theirs
 from pfl_lightning.callbacks import (
     ClientHistograms,
     ClientScatter,
-    CostNote,
     EvaluateStartAndEnd,
     MetricsTable,
     PartitionFigure,
@@ -37,7 +36,7 @@ BESIDE = (  # in every run
 OPTIONS: dict[type[pl.Callback], str] = {  # callbacks of every run, and where their options are
     RoundCheckpoint: "its options below checkpoint",
     PercentileErrors: "its options below percentile_errors",
-    **dict.fromkeys((*BESIDE, CostNote, RunSummary, MetricsTable, Monitors, RunFolder), "other callbacks"),
+    **dict.fromkeys((*BESIDE, RunSummary, MetricsTable, Monitors, RunFolder), "other callbacks"),
 }
 INSTEAD: dict[type[pl.Callback], tuple[str, str]] = {  # why a callback cannot work with rounds, and what does
     theirs.BaseFinetuning: ("the method says what clients train", "such a method, e.g. --model FedBABU"),

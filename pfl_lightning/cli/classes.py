@@ -37,7 +37,6 @@ KINDS = {
         leaves_out=(
             "ClientHistograms",
             "ClientScatter",
-            "CostNote",
             "EvaluateStartAndEnd",
             "EvaluationTable",
             "MetricsTable",

@@ -16,7 +16,6 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 import pfl_lightning
 from pfl_lightning import processes
 from pfl_lightning.callbacks import (
-    CostNote,
     EvaluationTable,
     MetricsTable,
     PercentileErrors,
@@ -267,7 +266,7 @@ class PflCLI(LightningCLI):
             callbacks += [EvaluationTable(self.resume.run), OrderlyEnd()]
         has_bar = given.enable_progress_bar is False or any(isinstance(each, ProgressBar) for each in callbacks)
         callbacks += [*self.added, *(kind() for kind in BESIDE)]
-        callbacks += [CostNote(), RunSummary(self.verbose)] if self.speaks else []
+        callbacks += [RunSummary(self.verbose)] if self.speaks else []
         callbacks += [] if has_bar else [RoundProgressBar()]
         kwargs["callbacks"] = callbacks
         trainer = super().instantiate_trainer(**kwargs)

@@ -13,7 +13,7 @@ from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DamagedError, check_run, check_training, read_checkpoint
+from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
 from pfl_lightning.recipes import is_word
 from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
 
@@ -74,11 +74,7 @@ def find_resume(ckpt_path: str, parent: Path, training: bool = True) -> Resume:
     Raises:
         PflError: If there is no checkpoint, or it is damaged, or something in it is missing or wrong.
     """
-    resume = _find(ckpt_path, parent)
-    check_run(resume.content)
-    if training:
-        check_training(resume.content)
-    return resume
+    return _find(ckpt_path, parent)
 
 
 def names_run(words: Sequence[str]) -> bool:
@@ -96,8 +92,8 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
     Raises:
         PflError: If it has none, because it was not saved by ``pfl fit``, or they lack an object of a program.
     """
-    check_run(resume.content)
-    config = resume.content["config"]
+    with refusing(resume.content):
+        config = resume.content["config"]
     known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
     for key, value in flat({name: part for name, part in known.items() if name not in parts}):
         if is_word(value):

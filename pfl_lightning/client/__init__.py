@@ -13,14 +13,12 @@ from pfl_lightning.client.losses import (
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, Total, total
 from pfl_lightning.client.phase import Gradient, Phase
 from pfl_lightning.client.predictions import Collected, Predictions
-from pfl_lightning.client.rehearsal import Cost, Rehearsal
 
 __all__ = [
     "STANDARD",
     "BackendName",
     "Collected",
     "Correlation",
-    "Cost",
     "Engine",
     "Examples",
     "Follow",
@@ -33,7 +31,6 @@ __all__ = [
     "Phase",
     "Predictions",
     "Proximity",
-    "Rehearsal",
     "Samples",
     "SmoothL1",
     "Total",

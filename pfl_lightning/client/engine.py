@@ -38,8 +38,8 @@ REQUESTED = "requested by model.backend"
 SAMPLES_AT_ONCE = 1024  # batch size for frozen layers and evaluation; bounds the memory of activations
 
 
-def unheard(samples: float) -> None:
-    """Take a report, and do nothing with it."""
+def no_report(visits: float, gradients: int = 0) -> None:
+    """A no-op progress callback."""
 
 
 class Engine:
@@ -51,8 +51,8 @@ class Engine:
             of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
             and on a CPU except for convolutions and fused recurrent layers, where parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
-        report: Told how many more samples were visited, as the work goes on. A sample counts once each time that its
-            gradient is taken, frozen layers run on it, or it is scored.
+        report: Told as the work goes on how many more samples were visited (in a mini-batch, by frozen layers, or to be
+            scored), and of how many of these a gradient was taken, counting each inner step.
         loss: The loss.
 
     Attributes:
@@ -67,7 +67,7 @@ class Engine:
         network: nn.Sequential,
         backend: BackendName = "auto",
         chunk_size: int | None = None,
-        report: Callable[[float], None] = unheard,
+        report: Callable[..., None] = no_report,
         loss: Loss = STANDARD,
     ) -> None:
         self.network, self.requested, self.chunk_size, self.report = network, backend, chunk_size, report
@@ -167,7 +167,7 @@ class Engine:
             losses = epoch.present.new_zeros(len(examples))
             for clients, batch, samples in batches:
                 losses[:clients] += steps.step(clients, batch)
-                self.report(samples)
+                self.report(samples, samples * phase.inner_steps)
         steps.finish()
         return losses / epoch.counts
 
@@ -216,7 +216,8 @@ class Engine:
                 )
                 for name, grad in grads.items():
                     rows[name][there] += grad
-                self.report(int(some.counts.sum()))
+                samples = int(some.counts.sum())
+                self.report(samples, samples)
         return own
 
     @torch.no_grad()

@@ -1,3 +1,5 @@
+"""What each client keeps between rounds: one row of each tensor for every client, spread over the processes."""
+
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -7,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning import processes
-from pfl_lightning.federation.checkpoints import CLIENTS, check_ids, check_tensors
-from pfl_lightning.federation.rows import Rows
-from pfl_lightning.federation.senders import Senders, everyone
 from pfl_lightning.tree import Tree
 
+CLIENTS = "clients"  # prefix of the rows in a checkpoint, and entry that says whose they are if these are not all
+LARGEST_AT_ONCE = 1 << 30  # bytes of rows in a process that take their memory at once, changed or not
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
 CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
 
@@ -19,8 +20,8 @@ CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
 class ClientStates(nn.Module):
     """The tensors that every client keeps: one row for each client, under the network's own names.
 
-    Among several processes, each has the rows of some clients, see ``Rows``; in a round, rows are ``lent`` to the
-    process that trains their clients. All methods but ``gather`` and ``scatter`` are called by all processes together.
+    With several processes, each stores the rows of some clients (``Shard``); during a round, rows are ``placed`` in the
+    process that trains their clients. All processes call every method together, but for ``gather`` and ``scatter``.
 
     Args:
         start: What clients begin with, ``[clients, ...]``; it is copied.
@@ -28,78 +29,73 @@ class ClientStates(nn.Module):
 
     def __init__(self, start: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.rows, self.names = Rows(start), list(start)
-        self._guests: tuple[Tensor, Tree] | None = None  # ids, rising, and rows of the clients that train here
+        self.shard, self.names = Shard(start), list(start)
+        self._placed: tuple[Tensor, Tree] | None = None  # ids, rising, and rows of the clients that train here
 
     def stack(self, name: str) -> Tensor:
         """The rows of all clients of this process, ``[own clients, ...]``; not a copy."""
-        return self.rows.fill()[name]
+        return self.shard.fill()[name]
 
     def stacks(self, names: Iterable[str]) -> Tree:
         """Several of these, in the order of their names."""
         return {name: self.stack(name) for name in sorted(names)}
 
-    def example_row(self) -> Tree:
-        """The rows of some client, ``[1, ...]``; zeros if this process has none."""
-        ids, known = self.rows.ids()[:1], self.rows.own or self.rows.start
-        if len(ids):
-            return {name: self.rows.read(name, ids) for name in self.names}
-        return {name: stack.new_zeros(1, *stack.shape[1:]) for name, stack in known.items()}
-
     @property
     def nbytes(self) -> int:
         """Bytes of the rows of this process."""
-        known = self.rows.own or self.rows.start
-        return len(self.rows.ids()) * sum(stack.shape[1:].numel() * stack.element_size() for stack in known.values())
+        known = self.shard.own or self.shard.start
+        return len(self.shard.ids()) * sum(stack.shape[1:].numel() * stack.element_size() for stack in known.values())
 
     def gather(self, ids: Tensor) -> Tree:
-        """Copy the rows of some clients: of any that train here while rows are lent, else of this process."""
-        if self._guests is None:
-            return {name: self.rows.read(name, ids) for name in self.names}
-        known, rows = self._guests
+        """Copy the rows of some clients: of any that are placed here, or else of those that this process stores."""
+        if self._placed is None:
+            return {name: self.shard.read(name, ids) for name in self.names}
+        known, rows = self._placed
         places = torch.searchsorted(known, ids)
         return {name: rows[name].index_select(0, places) for name in self.names}
 
     @torch.no_grad()
     def scatter(self, ids: Tensor, rows: Mapping[str, Tensor]) -> None:
         """Store rows of clients that ``gather`` can copy, in place; the cost depends on their number only."""
-        if self._guests is None:
-            self.rows.write(rows, ids)
+        if self._placed is None:
+            self.shard.write(rows, ids)
             return
-        known, guests = self._guests
+        known, placed = self._placed
         for name in self.names:
-            guests[name].index_copy_(0, torch.searchsorted(known, ids), rows[name])
+            placed[name].index_copy_(0, torch.searchsorted(known, ids), rows[name])
 
     @contextmanager
-    def lent(self, clients: Sequence[Tensor], changes: bool) -> Iterator[None]:
-        """Have the rows of clients in the processes that train them.
+    def placed(self, clients: Sequence[Tensor], changes: bool) -> Iterator[None]:
+        """Place the rows of clients in the processes that train them.
 
         Args:
             clients: For each process the clients that it trains, ``[ids]`` each, on the CPU; each client once.
-            changes: Whether their rows may change; these are stored when the block ends.
+            changes: Whether their rows may change; these are stored when the block ends without an error.
         """
         if processes.count() == 1 or not self.names:
             yield
             return
-        here = [ids[ids % processes.count() == processes.rank()] for ids in clients]  # of this process, for each one
+        here = [ids[ids % processes.count() == processes.rank()] for ids in clients]  # stored here, for each process
         owners = clients[processes.rank()] % processes.count()
         arriving = owners.bincount(minlength=processes.count()).tolist()
         known, order = clients[processes.rank()][owners.argsort(stable=True)].sort()
         rows = {}
         for name in self.names:
-            arrived = processes.exchanged([self.rows.read(name, ids) for ids in here], arriving)
+            arrived = processes.exchanged([self.shard.read(name, ids) for ids in here], arriving)
             rows[name] = arrived[order.to(arrived.device)]
             known = known.to(arrived.device)
-        self._guests = known, rows
-        yield
-        self._guests = None
+        self._placed = known, rows
+        try:
+            yield
+        finally:
+            self._placed = None
         if changes:
             back, lengths = order.argsort().split(arriving), list(map(len, here))
             changed = {
                 name: processes.exchanged([stack[places.to(stack.device)] for places in back], lengths)
                 for name, stack in rows.items()
             }
-            self.rows.write(changed, torch.cat(here))
+            self.shard.write(changed, torch.cat(here))
 
     @torch.no_grad()
     def mix(self, matrix: Tensor, names: Iterable[str], into: str | None = None, ids: Tensor | None = None) -> None:
@@ -116,7 +112,7 @@ class ClientStates(nn.Module):
                 overwritten, block by block, so that no second copy is needed.
             ids: The clients that mix, rising, on the CPU, ``[clients]``; by default all of them.
         """
-        senders = Senders(matrix, ids)
+        senders = Exchange(matrix, ids)
         for name in sorted(names):
             source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
             for block in self._blocks(source) if source.is_floating_point() else ():
@@ -137,7 +133,7 @@ class ClientStates(nn.Module):
             masks: Prefix of the masks, booleans, such as ``mask``.
             ids: The clients that mix, rising, on the CPU, ``[clients]``; by default all of them.
         """
-        senders = Senders(matrix, ids)
+        senders = Exchange(matrix, ids)
         for name in sorted(names):
             stack, mask = self._matrix(name), self._matrix(f"{masks}.{name}")
             weights = senders.weights.to(stack, non_blocking=True)
@@ -158,7 +154,7 @@ class ClientStates(nn.Module):
         Returns:
             Float64, ``[clients, clients]``.
         """
-        clients, own = self.rows.clients, slice(processes.rank(), None, processes.count())
+        clients, own = self.shard.clients, slice(processes.rank(), None, processes.count())
         products = torch.zeros(clients, clients, dtype=torch.float64)
         for matrix in map(self._matrix, names):
             products = products.to(matrix.device)
@@ -178,7 +174,7 @@ class ClientStates(nn.Module):
         Returns:
             Float64 scalar.
         """
-        places, clients = self._places(ids), self.rows.clients if ids is None else len(ids)
+        places, clients = self._places(ids), self.shard.clients if ids is None else len(ids)
         distances = []
         for name, mean in self.mean(names, ids).items():
             matrix, center = self._matrix(name), mean.flatten()
@@ -189,7 +185,7 @@ class ClientStates(nn.Module):
     @torch.no_grad()
     def mean(self, names: Iterable[str], ids: Tensor | None = None) -> Tree:
         """Mean over some clients, on the CPU, ``[clients]``, or over all; integers come back as floats."""
-        places, clients = self._places(ids), self.rows.clients if ids is None else len(ids)
+        places, clients = self._places(ids), self.shard.clients if ids is None else len(ids)
         sums = {}
         for name in sorted(names):
             stack, matrix = self.stack(name), self._matrix(name)
@@ -215,7 +211,7 @@ class ClientStates(nn.Module):
     def _blocks(self, matrix: Tensor) -> Iterator[slice]:
         """Parts of the columns of a matrix that are worked on at once, the same in all processes."""
         few = matrix.is_cpu and processes.count() == 1  # larger ones take fewer messages
-        size, rows = CPU_BLOCK_BYTES if few else DEVICE_BLOCK_BYTES, -(-self.rows.clients // processes.count())
+        size, rows = CPU_BLOCK_BYTES if few else DEVICE_BLOCK_BYTES, -(-self.shard.clients // processes.count())
         width = max(1, size // (matrix.element_size() * rows))
         return (slice(start, start + width) for start in range(0, matrix.shape[1], width))
 
@@ -226,13 +222,13 @@ class ClientStates(nn.Module):
     # Lightning's side: moving, saving, loading
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "ClientStates":
-        self.rows.apply(fn)
+        self.shard.apply(fn)
         return self
 
     def _save_to_state_dict(self, destination: Tree, prefix: str, keep_vars: bool) -> None:
-        self.rows.begin()
-        if self.rows.changed is None:
-            destination.update({prefix + name: stack for name, stack in self.rows.own.items()})
+        self.shard.begin()
+        if self.shard.changed is None:
+            destination.update({prefix + name: stack for name, stack in self.shard.own.items()})
 
     def _load_from_state_dict(self, state_dict: Tree, prefix: str, *_: object) -> None:
         for name in self.names:
@@ -247,8 +243,8 @@ class ClientStates(nn.Module):
         """
         if not self.names:
             return
-        self.rows.begin()
-        ids, own = self.rows.changed_rows()
+        self.shard.begin()
+        ids, own = self.shard.changed_rows()
         none, arriving = [ids[:0]] * (processes.count() - 1), processes.gathered(len(ids))
         if processes.rank() > 0:
             arriving = [0] * len(arriving)
@@ -257,31 +253,176 @@ class ClientStates(nn.Module):
         for name, rows in own.items():
             arrived = processes.exchanged([rows, *(rows[:0] for _ in none)], arriving)
             checkpoint["state_dict"][f"{CLIENTS}.{name}"] = arrived[order.to(arrived.device)] if none else arrived
-        if self.rows.changed is not None:
-            start = {name: stack[0].clone() for name, stack in self.rows.start.items()}
+        if self.shard.changed is not None:
+            start = {name: stack[0].clone() for name, stack in self.shard.start.items()}
             checkpoint[CLIENTS] = {"ids": ids[order], "start": start}
 
     def load(self, checkpoint: dict[str, Any]) -> None:
-        """Take from a checkpoint the rows that ``save`` put there; each process those of its clients."""
-        state, rows = checkpoint["state_dict"], {}
-        for name in self.names:
-            rows[name] = state.pop(f"{CLIENTS}.{name}")
-        if CLIENTS not in checkpoint:
-            self.rows = Rows(rows)
-            return
-        ids, start = checkpoint[CLIENTS]["ids"], checkpoint[CLIENTS]["start"]
-        self.rows = Rows({name: start[name].expand(self.rows.clients, *start[name].shape) for name in self.names})
-        mine = ids % processes.count() == processes.rank()
-        self.rows.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
-
-    def forms(self, checkpoint: dict[str, Any]) -> Tree:
-        """Tensors without content, of the names, shapes and types that the rows in a checkpoint have.
+        """Take from a checkpoint the rows that ``save`` put there; each process those of its clients.
 
         Raises:
-            PflError: If the checkpoint says wrongly whose rows it has, or what the others start with.
+            KeyError: If the checkpoint lacks something.
+            ValueError: If it has rows of other shapes or types, or of other clients.
         """
-        known, number = self.rows.own or self.rows.start, check_ids(checkpoint)
-        row = {name: torch.empty(stack.shape[1:], dtype=stack.dtype, device="meta") for name, stack in known.items()}
+        rows = {name: checkpoint["state_dict"].pop(f"{CLIENTS}.{name}") for name in self.names}
         if CLIENTS in checkpoint:
-            check_tensors(checkpoint, row, (CLIENTS, "start"))
-        return {f"{CLIENTS}.{name}": tensor.expand(number, *tensor.shape) for name, tensor in row.items()}
+            ids, start = checkpoint[CLIENTS]["ids"], checkpoint[CLIENTS]["start"]
+            self._check({name: start[name][None] for name in self.names}, torch.zeros(1))
+            self._check(rows, ids)
+            mine = ids % processes.count() == processes.rank()
+            self.shard = Shard({name: start[name].expand(self.shard.clients, *start[name].shape) for name in rows})
+            self.shard.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
+        else:
+            self._check(rows, torch.arange(self.shard.clients))
+            self.shard = Shard(rows)
+
+    def _check(self, rows: Tree, ids: Tensor) -> None:
+        """Refuse rows that are not those of these clients, one row for each."""
+        if len(ids.unique()) != len(ids) or not ((ids >= 0) & (ids < max(self.shard.clients, 1))).all():
+            raise ValueError(f"{CLIENTS}.ids are not those of {self.shard.clients} clients")
+        known = self.shard.own or self.shard.start
+        for name, stack in rows.items():
+            was, now = ((f"{each.dtype}", (len(ids), *each.shape[1:])) for each in (stack, known[name]))
+            if was != now or len(stack) != len(ids):
+                found = f"{stack.dtype} {tuple(stack.shape)}"
+                raise ValueError(f"{CLIENTS}.{name} has {found} instead of {now[0]} {now[1]}")
+
+
+class Shard:
+    """The rows of this process: client ``i`` is stored in process ``i % processes``.
+
+    Clients that begin alike share one row until the first change. Then all rows are allocated and filled; if they are
+    many and on a CPU, they are allocated uninitialised, since the OS commits only pages that are written.
+
+    Args:
+        start: What clients begin with, ``[clients, ...]`` each. Where it is one row for all, that row is copied.
+
+    Attributes:
+        start: The same; empty if all rows have their memory.
+        names: Names of the tensors.
+        clients: Number of clients, those of other processes included.
+        own: The rows of this process, ``[own clients, ...]`` each; empty before the first change.
+        changed: Which of these have changed, ``[own clients]``, on the CPU; None if all have their memory.
+    """
+
+    def __init__(self, start: Mapping[str, Tensor]) -> None:
+        self.start = {name: _along_clients(torch.clone, stack) for name, stack in start.items()}
+        self.names = list(start)
+        self.clients = min(map(len, start.values()), default=0)
+        self.own: Tree = {}
+        self.changed: Tensor | None = None
+
+    def ids(self) -> Tensor:
+        """The clients whose rows this process has, ``[own clients]``, on the CPU."""
+        return torch.arange(self.clients)[processes.rank() :: processes.count()]
+
+    def read(self, name: str, ids: Tensor) -> Tensor:
+        """Copy rows of some clients of this process, ``[ids, ...]``; before the first change, of any clients."""
+        if not self.own:
+            return self.start[name].index_select(0, ids.to(self.start[name].device))
+        places = ids // processes.count()
+        rows = self.own[name].index_select(0, places.to(self.own[name].device))
+        if self.changed is not None:
+            rows[~self.changed[places]] = self.start[name][0]
+        return rows
+
+    def write(self, rows: Mapping[str, Tensor], ids: Tensor) -> None:
+        """Store rows of some clients of this process in place; the cost depends on their number only."""
+        self.begin()
+        places = ids // processes.count()
+        for name in self.names:
+            self.own[name].index_copy_(0, places.to(self.own[name].device), rows[name])
+        if self.changed is not None:
+            self.changed[places] = True
+
+    def begin(self) -> None:
+        """Give the rows their memory, or, if they are many, only a place in memory."""
+        if self.own or not self.names:
+            return
+        own = {name: stack[processes.rank() :: processes.count()] for name, stack in self.start.items()}
+        at_once = sum(stack.nbytes for stack in self.start.values()) // processes.count() <= LARGEST_AT_ONCE
+        if at_once or not all(stack.is_cpu and _is_one_row(stack) for stack in self.start.values()):
+            self.own = {name: stack.clone(memory_format=torch.contiguous_format) for name, stack in own.items()}
+            self.start = {}
+        else:
+            self.own = {name: stack.new_empty(stack.shape) for name, stack in own.items()}
+            self.changed = torch.zeros(len(self.ids()), dtype=torch.bool)
+
+    def fill(self) -> Tree:
+        """Give all rows their memory, and return them."""
+        self.begin()
+        if self.changed is not None:
+            for name, stack in self.own.items():
+                stack[~self.changed] = self.start[name][0]
+            self.start, self.changed = {}, None
+        return self.own
+
+    def changed_rows(self) -> tuple[Tensor, Tree]:
+        """Ids of the clients of this process whose rows may have changed, rising, and these rows; no copies if all."""
+        if self.changed is None:
+            return self.ids(), self.own
+        return self.ids()[self.changed], {name: stack[self.changed] for name, stack in self.own.items()}
+
+    def apply(self, function: Callable[[Tensor], Tensor]) -> None:
+        """Convert all rows, for example to another device."""
+        self.start = {name: _along_clients(function, stack) for name, stack in self.start.items()}
+        if not all(stack.is_cpu for stack in self.start.values()):
+            self.fill()
+        self.own = {name: function(stack) for name, stack in self.own.items()}
+
+
+def _is_one_row(stack: Tensor) -> bool:
+    return len(stack) > 1 and stack.stride(0) == 0
+
+
+def _along_clients(function: Callable[[Tensor], Tensor], stack: Tensor) -> Tensor:
+    """Convert a stack, ``[clients, ...]``, which stays one row if it is."""
+    return function(stack[0]).expand_as(stack) if _is_one_row(stack) else function(stack)
+
+
+class Exchange:
+    """The clients whose rows a process needs to mix those of its own clients: in a graph, their neighbours alone.
+
+    Args:
+        matrix: Weights, ``[receivers, senders]``; both axes are the clients ``ids``.
+        ids: The clients that mix, rising, on the CPU, ``[clients]``; None for all, of which the matrix says how many.
+
+    Attributes:
+        receivers: Where this process has the rows of those of its clients that mix.
+        weights: Their weights, ``[receivers, senders]``.
+    """
+
+    def __init__(self, matrix: Tensor, ids: Tensor | None) -> None:
+        count, rank = processes.count(), processes.rank()
+        self.receivers: slice | Tensor = slice(None) if ids is None else ids
+        self.weights = matrix
+        if count == 1:
+            return
+        ids = torch.arange(len(matrix)) if ids is None else ids
+        owners = ids % count
+        linked = (matrix != 0).cpu()
+        needed = [linked[owners == process].any(0) for process in range(count)]
+        self._here = [ids[columns & (owners == rank)] // count for columns in needed]
+        columns = [(needed[rank] & (owners == process)).nonzero()[:, 0] for process in range(count)]
+        self._arriving: Sequence[int] = list(map(len, columns))
+        self.receivers = ids[owners == rank] // count
+        self.weights = matrix[(owners == rank).to(matrix.device)][:, torch.cat(columns).to(matrix.device)]
+
+    def rows(self, block: Tensor) -> Tensor:
+        """The senders' rows, ``[senders, entries]``, of which each process has its clients' ``block``."""
+        if processes.count() == 1:
+            return block[self.receivers]
+        return processes.exchanged([block[places] for places in self._here], self._arriving)
+
+
+def everyone(rows: Tensor, clients: int) -> Tensor:
+    """The rows of all clients, ``[clients, ...]``, given those of this process, ``[own clients, ...]``."""
+    count = processes.count()
+    if count == 1:
+        return rows
+    arriving = [len(range(process, clients, count)) for process in range(count)]
+    parts = processes.exchanged([rows] * count, arriving).split(arriving)
+    found = rows.new_empty(clients, *rows.shape[1:])
+    for process, part in enumerate(parts):
+        found[process::count] = part
+    return found

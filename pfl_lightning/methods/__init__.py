@@ -1,13 +1,9 @@
 from pfl_lightning.federation.checkpoints import (
     DamagedError,
-    check_run,
-    check_state,
-    check_training,
     read_checkpoint,
 )
 from pfl_lightning.federation.client_models import NeedsSamplesError
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.methods.base import Method
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.dispfl import DisPFL
@@ -26,7 +22,7 @@ from pfl_lightning.methods.lg_fedavg import LGFedAvg
 from pfl_lightning.methods.linear_fedrep import LinearFedRep
 from pfl_lightning.methods.loading import load_method
 from pfl_lightning.methods.local import Local
-from pfl_lightning.methods.narrowing import method_of
+from pfl_lightning.methods.method import Method, method_of
 from pfl_lightning.methods.per_fedavg import PerFedAvg
 from pfl_lightning.methods.pfedme import PFedMe
 
@@ -54,9 +50,6 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Sparsity",
-    "check_run",
-    "check_state",
-    "check_training",
     "load_method",
     "method_of",
     "read_checkpoint",

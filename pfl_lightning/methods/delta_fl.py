@@ -7,7 +7,7 @@ from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quantile
 from pfl_lightning.server import adding, quantile_from_sums
 
@@ -70,9 +70,9 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = self.map_clients("choosing", self._losses, batch.examples)
+        losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples)
         self.check_finite(losses)
-        if self.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
+        if self.accounting.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
             self.threshold.fill_(self._threshold(losses, batch))
         self.log("train/threshold", self.threshold)
         weights = batch.weights * (losses >= self.threshold.cpu())

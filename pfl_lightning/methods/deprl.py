@@ -1,5 +1,5 @@
+from pfl_lightning.methods.families.gossip import Gossip
 from pfl_lightning.methods.fedrep import FedRep
-from pfl_lightning.methods.gossip import Gossip
 
 
 class DePRL(Gossip, FedRep):

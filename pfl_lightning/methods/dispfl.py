@@ -6,8 +6,8 @@ from torch import Tensor
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt, Share
 from pfl_lightning.client import Examples, Masked, Penalty, Phase, sparse_training
 from pfl_lightning.data import Round
-from pfl_lightning.federation.traffic import Traffic
-from pfl_lightning.methods.gossip import Gossip
+from pfl_lightning.federation.accounting import Traffic
+from pfl_lightning.methods.families.gossip import Gossip
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, select
@@ -66,7 +66,7 @@ class DisPFL(Gossip):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Move the masks, then train."""
-        if ratio := sparse_training.drop_ratio(self.drop, self.clock.rounds, self.drop_rounds):
+        if ratio := sparse_training.drop_ratio(self.drop, self.accounting.clock.rounds, self.drop_rounds):
             models, masks = received.own, received.under(MASK).own
             if self.regrow == "gradient":
                 seen = cohort.sample((*key, MASK), self.phase("all", 1).visited(cohort.longest))
@@ -96,4 +96,4 @@ class DisPFL(Gossip):
         model = {name: stack[:1] for name, stack in self.clients.stacks(self.mixed).items()}
         for name in model.keys() & self.engine.trainable:  # ones: a weight that is held may be 0
             model[name] = self.clients.stack(f"{MASK}.{name}")[:1].to(model[name])
-        up.add(model, {0: int(self.links(batch).degrees.sum())})
+        up.add(model, {0: int(self.mixing_matrix(batch).degrees.sum())})

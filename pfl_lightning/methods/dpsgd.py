@@ -1,4 +1,4 @@
-from pfl_lightning.methods.gossip import Gossip
+from pfl_lightning.methods.families.gossip import Gossip
 
 
 class DPSGD(Gossip):

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.message_passing import MessagePassing
+from pfl_lightning.methods.families.message_passing import MessagePassing
 from pfl_lightning.server import distance_attention
 
 

@@ -1,4 +1,4 @@
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 
 
 class FedBABU(Method):

@@ -5,7 +5,7 @@ from warnings import warn
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat
 from pfl_lightning.client import Correlation
 from pfl_lightning.data import federated
-from pfl_lightning.methods.moving_copy import COPY, MovingCopy
+from pfl_lightning.methods.families.moving_copy import COPY, MovingCopy
 
 PRODUCT = "correlation * lr * (local steps) * (rounds)"  # bounds the logarithm of the growth of the models
 STABLE, WARN_ABOVE = 4, 5
@@ -45,11 +45,12 @@ class FedMac(MovingCopy):
 
     def on_fit_start(self) -> None:
         """Warn before a run in which the models may grow without bound."""
-        batches = ceil(federated(self.trainer).training_counts.mean() / self.batch_size)  # of the mean client
-        steps = self.inner_steps * self.epochs * min(self.epoch_steps or batches, batches)
-        rates = sum(self.lr * self.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
+        sgd = self.local_sgd
+        batches = ceil(federated(self.trainer).training_counts.mean() / sgd.batch_size)  # of the mean client
+        steps = self.inner_steps * self.epochs * min(sgd.epoch_steps or batches, batches)
+        rates = sum(sgd.lr * sgd.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
         growth = self.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
-        if growth > WARN_ABOVE and not (self.decay_biases and self.weight_decay > self.strength):
+        if growth > WARN_ABOVE and not (sgd.decay_biases and sgd.weight_decay > self.strength):
             warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}, and best below {STABLE}", stacklevel=2)
 
     @property

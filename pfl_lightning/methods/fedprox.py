@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, select
 

@@ -3,7 +3,7 @@ from typing import Any
 from torch import Tensor
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat
-from pfl_lightning.methods.message_passing import MessagePassing
+from pfl_lightning.methods.families.message_passing import MessagePassing
 from pfl_lightning.server import cosine_attention
 
 

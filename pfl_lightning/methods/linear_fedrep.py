@@ -7,7 +7,7 @@ from pfl_lightning.client import Examples
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import DPAggregator
@@ -77,7 +77,8 @@ class LinearFedRep(Method):
         head = _closed_form_head(tensors, inputs, targets)[HEAD]
         errors = inputs @ body.T @ head[0] - targets
         gradient = torch.outer(head[0], errors @ inputs) / count
-        return {BODY: body - self.rate(self.lr) * gradient, HEAD: head, "loss": errors.square().sum() / (2 * count)}
+        step = self.rate(self.local_sgd.lr) * gradient
+        return {BODY: body - step, HEAD: head, "loss": errors.square().sum() / (2 * count)}
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Take the server's step, then make the representation orthonormal again."""
@@ -135,7 +136,7 @@ class LinearFedRep(Method):
         dimension, rank = self.representation.shape
         if (fewest := int(everyone.counts.min())) < rank:
             raise PflError(f"data: {fewest} training samples on a client; allowed: {rank} (model.network.rank) or more")
-        if self.clock.rounds > 0:
+        if self.accounting.clock.rounds > 0:
             return
         if self.init == "method_of_moments":
             moment = second_moment(*self._regressions(everyone.to(self.device)))

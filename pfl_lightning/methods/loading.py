@@ -7,9 +7,9 @@ from typing import Any
 from jsonargparse import ArgumentError
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.federation.checkpoints import Content, check_run, read_checkpoint, refusal
+from pfl_lightning.federation.checkpoints import Content, read_checkpoint, refusal
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 from pfl_lightning.strict import StrictParser
 
 
@@ -31,13 +31,11 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     checkpoint = read_checkpoint(path)
     method = _from_settings(checkpoint, arguments) if "config" in checkpoint else _from_arguments(checkpoint, arguments)
     method.on_load_checkpoint(checkpoint)
-    method.load_state_dict(checkpoint["state_dict"])
     return method
 
 
 def _from_settings(checkpoint: Content, arguments: dict[str, Any]) -> Method:
     """Make the method as the command line did, but for a network that is given."""
-    check_run(checkpoint)
     model = checkpoint["config"]["model"]
     replaced = {"network"} & arguments.keys()
     options = {name: value for name, value in model["init_args"].items() if name not in replaced}

@@ -2,7 +2,7 @@ from typing import Any
 
 from torch.optim import SGD
 
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 
 
 class Local(Method):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.client import Examples, Gradient, Phase
-from pfl_lightning.methods.base import Method
+from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 

@@ -2,7 +2,7 @@ from typing import Any
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat
 from pfl_lightning.client import Proximity
-from pfl_lightning.methods.moving_copy import COPY, MovingCopy
+from pfl_lightning.methods.families.moving_copy import COPY, MovingCopy
 
 
 class PFedMe(MovingCopy):

@@ -88,7 +88,7 @@ def test_a_narrow_line_leaves_out_words_and_keeps_the_bar(width, rounds, work):
     view, progress = working(rounds=15)
     found = {"train/loss": 0.012345678, "system/cohort": 20, "time/total": 73.3}
     view.take(SimpleNamespace(global_step=15, progress_bar_metrics=found))
-    view.method.clock.rounds = 9
+    view.method.accounting.clock.rounds = 9
     progress.reach(1)
     progress.since = time.monotonic() - 10.0
     lines = drawn(view, width)
@@ -101,7 +101,7 @@ def test_a_narrow_line_leaves_out_words_and_keeps_the_bar(width, rounds, work):
 
 def test_the_longest_lines_fit_80_columns():
     view, work = working("evaluating", seconds=400_000.0, rounds=20_000)
-    view.method.clock.rounds = 19_999
+    view.method.accounting.clock.rounds = 19_999
     found = {"train/loss": 0.012345678, "system/cohort": 100_000, "time/total": 1.23456e12}
     view.take(SimpleNamespace(global_step=20_000, progress_bar_metrics=found))
     work.begin("evaluating", torch.ones(100_000))

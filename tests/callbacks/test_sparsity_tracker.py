@@ -114,7 +114,7 @@ def test_a_tracked_run_trains_and_scores_as_an_untracked_one_and_leaves_no_metri
     make = partial(FedMac, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True))
     runs = [run(make, ragged_data(), fit, str(tracked), tracked=tracked) for tracked in (True, False)]
     for method, _ in runs:
-        assert not len(method.measures)
+        assert not len(method.evaluator.measures)
     states = [method.state_dict() for method, _ in runs]
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())

@@ -188,7 +188,9 @@ def test_uploads_and_the_shared_model_are_pruned_and_this_is_what_clients_receiv
     method = built(FedAvg, ragged_data(), eval_epochs=0, sparsity=Sparsity(prune=True, threshold=0.05))
     uploads, received, step, receive = [], [], method.server_update, method.received
     method.server_update = lambda mean, batch: uploads.append(mean) or step(mean, batch)
-    method.received = lambda ids: received.append((method.clock.rounds, copied(receive(ids).shared))) or receive(ids)
+    method.received = lambda ids: (
+        received.append((method.accounting.clock.rounds, copied(receive(ids).shared))) or receive(ids)
+    )
     fit(method, ragged_data(num_clients=num_clients), 2, val_check_interval=1)
     final = dict(method.network.named_parameters())
     whole_uploads = uploads if num_clients == 1 else []  # the mean of several has small entries

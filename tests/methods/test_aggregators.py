@@ -78,17 +78,6 @@ def test_a_method_that_shares_nothing_needs_no_sum(ragged_data, fit):
     assert method.trainer.callback_metrics["train/loss"] > 0
 
 
-def test_a_checkpoint_without_counts_begins_them_at_zero(ragged_data, fit, tmp_path):
-    fit(built(FedAvg, ragged_data()), ragged_data(), 2)
-    checkpoint = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
-    calls, _ = checkpoint.pop("aggregator")
-    assert calls == 2
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    resumed = built(FedAvg, ragged_data())
-    fit(resumed, ragged_data(), 3, "resumed", tmp_path / "old.ckpt")
-    assert resumed.aggregator.calls == 1
-
-
 def test_two_methods_do_not_share_their_counts():
     assert FedAvg().aggregator is not FedAvg().aggregator
 

@@ -63,7 +63,7 @@ def test_conformity_one_is_fedavg_bit_for_bit(options, ragged_data, fit):
         method = built(make, data)
         fit(method, data, 3, str(number))
         states.append(tensors(method))
-        clocks.append(method.clock)
+        clocks.append(method.accounting.clock)
     assert same(*states)
     assert clocks[0] == clocks[1]
 
@@ -80,11 +80,9 @@ def test_a_round_is_fedavg_over_the_tail_of_the_losses(conformity, weighting, ra
     trainer = fit(method, data, 1)
     reference = built(FedAvg, data)
     share = torch.tensor(counts * tail)
-    expected, _ = reference.train_clients(
-        batch._replace(
-            examples=batch.examples.take(torch.tensor(tail)), weights=share[torch.tensor(tail)] / share.sum()
-        )
-    )
+    chosen = torch.tensor(tail)
+    alone = batch._replace(examples=batch.examples.take(chosen), weights=share[chosen] / share.sum())
+    expected = reference.cohort.train(reference, alone).mean
     for name, tensor in tensors(method).items():
         torch.testing.assert_close(tensor, expected[name], atol=1e-12, rtol=0)
     assert trainer.callback_metrics["system/cohort"] == sum(tail)
@@ -98,7 +96,8 @@ def test_a_dual_tail_counts_the_client_at_the_border_as_far_as_it_is_needed(ragg
     weights = torch.zeros(4)
     weights[worst_first[:3].copy()] = torch.tensor([0.25, 0.25, 0.1]) / 0.6
     fit(method, data, 1)
-    expected, _ = built(FedAvg, data).train_clients(batch._replace(weights=weights))
+    plain = built(FedAvg, data)
+    expected = plain.cohort.train(plain, batch._replace(weights=weights)).mean
     for name, tensor in tensors(method).items():
         torch.testing.assert_close(tensor, expected[name], atol=1e-12, rtol=0)
 
@@ -121,7 +120,7 @@ def test_all_participants_report_before_the_tail_trains(ragged_data, fit):
     losses = losses_by_hand(method, tensors(method), batch.examples)
     fit(method, data, 1)
     # a report takes a third of one of the two epochs
-    assert method.clock.compute == pytest.approx(batch.times.max() / 6 + batch.times[np.argmax(losses)])
+    assert method.accounting.clock.compute == pytest.approx(batch.times.max() / 6 + batch.times[np.argmax(losses)])
 
 
 def test_the_threshold_is_kept_between_its_computations(ragged_data, fit):
@@ -138,7 +137,7 @@ def test_a_threshold_that_nobody_reaches_is_computed_anew(ragged_data):
     method = built(partial(DeltaFL, quantile_every=100), data)
     method.log = lambda *_: None
     method.threshold.fill_(1e6)
-    method.clock.rounds = 1
+    method.accounting.clock.rounds = 1
     batch = data.make_round(1)
     assert 0 < len(method.select_clients(batch).examples) < len(batch.examples)
     assert method.threshold < 1e6

@@ -208,12 +208,12 @@ def test_a_client_sends_the_weights_that_it_holds_and_a_bit_for_each_weight(topo
     for name, parameter in method.network.named_parameters():
         entries, ones = parameter.numel(), int(method.clients.stack(f"mask.{name}")[0].sum())
         bits += min(WIDTH * entries, 8 * ceil(entries / 8) + WIDTH * ones)
-    assert (method.ledger.up, method.ledger.down) == (links * bits, 0)
-    assert method.ledger.total == 2 * links * bits
+    assert (method.accounting.ledger.up, method.accounting.ledger.down) == (links * bits, 0)
+    assert method.accounting.ledger.total == 2 * links * bits
     dense = built(DPSGD, ragged_data(), hidden=(40, 5), topology=topology)
     fit(dense, ragged_data(), 2, "dense")
-    assert 0.5 < method.ledger.up / dense.ledger.up < 0.6
-    assert 0.5 < method.ledger.paper / dense.ledger.paper < 0.6
+    assert 0.5 < method.accounting.ledger.up / dense.accounting.ledger.up < 0.6
+    assert 0.5 < method.accounting.ledger.paper / dense.accounting.ledger.paper < 0.6
 
 
 def test_checkpoints_are_packed(ragged_data, fit, tmp_path):

@@ -102,6 +102,6 @@ def test_new_clients_that_train_no_head_begin_with_the_common_model(fit):
 
 
 def test_the_chunk_counts_what_clients_keep_beside_the_network(ragged_data):
-    sizes = {make: sum(built(make, ragged_data()).chunks.sizes) for make in (FedAvg, Local, Ditto)}
+    sizes = {make: sum(built(make, ragged_data()).cohort.sizes) for make in (FedAvg, Local, Ditto)}
     assert sizes[Local] == sizes[FedAvg]
     assert sizes[Ditto] == 2 * sizes[FedAvg]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -25,7 +26,7 @@ def test_one_full_batch_moves_the_body_as_fedavg_does(ragged_data, fit):
     states = []
     for number, make in enumerate((FedAvg, FedBABU)):
         method = built(partial(make, epochs=1), ragged_data())
-        method.batch_size = 100
+        method.local_sgd = replace(method.local_sgd, batch_size=100)
         fit(method, ragged_data(), 1, str(number))
         states.append(method.network.state_dict())
     for name in method.parts["body"]:

@@ -80,7 +80,7 @@ def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, models, ragged_
     method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
     trainer = fit(method, ragged_data(), 2)
     body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
-    method.measures["finetuned/models"] = evaluated = Models()
+    method.evaluator.measures["finetuned/models"] = evaluated = Models()
     trainer.test(method, data, verbose=False)
     assert method.evaluated_models == models
     fresh = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})

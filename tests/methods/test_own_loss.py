@@ -125,16 +125,6 @@ def test_a_method_may_have_a_loss_which_the_users_own_goes_into(ragged_data, fit
     assert distance(hooked, plain) < 1e-12
 
 
-def test_a_method_that_trains_without_the_engine_is_told_that_its_loss_is_for_scores_alone(ragged_data, fit):
-    class Resting(Smoothed):
-        def local_update(self, cohort, received, key):
-            names = received.shared
-            return received.owned(names, len(cohort)), torch.zeros(len(cohort))
-
-    with pytest.warns(UserWarning, match=r"Resting\.local_update trains without the engine: Resting\.sample_losses is"):
-        fit(built(Resting, ragged_data()), ragged_data(), 1)
-
-
 def test_weights_of_classes_travel_with_the_checkpoint_but_the_loss_must_be_given_again(ragged_data, fit, tmp_path):
     loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
     method = built(FedAvg, ragged_data(), loss=loss)

@@ -36,7 +36,7 @@ def table(folder, name, file):
 
 def assert_equal_runs(one, other, name, dtype):
     straight, shared = (content(folder, name) for folder in (one, other))
-    for entry in ("clock", "ledger", "aggregator"):
+    for entry in ("accounting",):
         assert straight[entry] == shared[entry], (name, entry)
     expected, found, exact = numbers(straight), numbers(shared), dtype == "float64"
     assert expected.keys() == found.keys()

@@ -75,7 +75,7 @@ def test_a_turn_of_stage_doubling_has_a_round_for_every_cohort():
     assert set(plain.stages[0]) < set(plain.stages[1]) < set(plain.stages[2])
     assert plain.samples == 35
     ours["auto"].turn()
-    assert ours["auto"].method.clock.rounds == 3
+    assert ours["auto"].method.accounting.clock.rounds == 3
 
 
 def test_ragged_clients_hold_what_was_drawn():

@@ -112,7 +112,7 @@ def test_too_little_memory_is_not_possible(rounds, monkeypatch):
 
     def halving(trainer, method, **data):
         fit(trainer, method, **data)
-        method.chunks.limit = 2 if method.chunk_size == 4 else None  # as after a device ran out of memory
+        method.cohort.limit = 2 if method.chunk_size == 4 else None  # as after a device ran out of memory
 
     monkeypatch.setattr(tune.pl.Trainer, "fit", halving)
     trial, _ = rounds(FedAvg)

@@ -34,7 +34,7 @@ class OurScores(Ours):
         def work(_: int, chunk: Examples) -> Scores:
             return method.engine.score(chunk, method.received(chunk.ids))
 
-        order, scores = examples.ids.argsort(), method.chunks.map(work, examples)
+        order, scores = examples.ids.argsort(), method.cohort.map(work, examples)
         correct, losses = (torch.cat(parts)[order] for parts in zip(*scores, strict=True))
         return correct, losses
 

@@ -80,5 +80,5 @@ def population_rounds(workload: Workload, threads: int, device: torch.device) ->
     ours = Ours(workload, RandomClients(workload, device), "auto")
     in_turns({"ours": ours.turn}, warm_ups(device))
     seconds = statistics.median(seconds_of(ours.turn, device) for _ in range(ROUNDS_IN_PROCESS))
-    bank = sum(rows.nbytes for rows in ours.method.clients.rows.own.values())
+    bank = sum(rows.nbytes for rows in ours.method.clients.shard.own.values())
     return Measurement(seconds, peak_mebibytes(device), bank / MEBIBYTE)

@@ -215,7 +215,7 @@ class Ours:
         """The rounds that are measured together."""
         for size in self.workload.stages:
             self.data.participation.resize(size)
-            self.method.training_step(self.data.make_round(self.method.clock.rounds), 0)
+            self.method.training_step(self.data.make_round(self.method.accounting.clock.rounds), 0)
 
     def state(self) -> State:
         """The shared tensors, and the kept ones in the order of the clients."""

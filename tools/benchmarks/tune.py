@@ -142,8 +142,8 @@ class Rounds:
             **self.options,
         )
         trainer.fit(method, datamodule=self.data)
-        if method.chunks.limit is not None:
-            raise PflError(f"the memory of the device suffices for {method.chunks.limit} clients at once")
+        if method.cohort.limit is not None:
+            raise PflError(f"the memory of the device suffices for {method.cohort.limit} clients at once")
         return timer.seconds, timer.peak
 
 

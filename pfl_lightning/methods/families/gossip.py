@@ -7,8 +7,8 @@ from torch.optim import SGD
 
 from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.traffic import Traffic
-from pfl_lightning.methods.base import Method
+from pfl_lightning.federation.accounting import Traffic
+from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
 from pfl_lightning.recipes import lazy
 from pfl_lightning.server import Mixing, MixingMatrix, Ring, Topology
@@ -48,13 +48,14 @@ class Gossip(Method):
     def __init__(self, topology: Topology = lazy(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
         super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
         self.topology, self.mixing = topology, mixing
+        self.objects["topology"] = topology
         self._latest: tuple[Any, MixingMatrix] | None = None
         self._consensus: dict[str, Tensor | float] = {}
         if self.sparsity.prune:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
-        """Build the method for a data set, and check the graph; see ``Lifecycle.build_for``."""
+        """Build the method for a data set, and check the graph; see ``Method.build_for``."""
         super().build_for(data, resumes)
         MixingMatrix.between(
             self.topology.graph(data.num_clients, data.seed), list(range(data.num_clients)), self.mixing
@@ -66,11 +67,11 @@ class Gossip(Method):
         part = self.parts[self.mixes]
         return part & self.engine.trainable if self.batch_norm == "local" else part
 
-    def links(self, batch: Round) -> MixingMatrix:
-        """The links among the participants of a round whose models arrive, by rising id."""
-        return self._links_of(batch, batch.examples.host_ids)
+    def mixing_matrix(self, batch: Round) -> MixingMatrix:
+        """The weights of the participants of a round whose models arrive, by rising id."""
+        return self._mixing_matrix_of(batch, batch.examples.host_ids)
 
-    def _links_of(self, batch: Round, ids: Tensor) -> MixingMatrix:
+    def _mixing_matrix_of(self, batch: Round, ids: Tensor) -> MixingMatrix:
         graph = self.topology.graph(self.built_for["num_clients"], batch.seed, batch.round_index)
         clients = ids.sort().values.tolist()
         if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
@@ -79,18 +80,19 @@ class Gossip(Method):
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours."""
-        up.add(self.clients.stacks(self.mixed), {0: int(self.links(batch).degrees.sum())})  # all models are of one size
+        links = int(self.mixing_matrix(batch).degrees.sum())
+        up.add(self.clients.stacks(self.mixed), {0: links})  # all models are of one size
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
-        links, ids = self.links(batch), batch.examples.host_ids.sort().values
+        mixing, ids = self.mixing_matrix(batch), batch.examples.host_ids.sort().values
         some = ids if len(ids) < self.built_for["num_clients"] else None
         parameters = sorted(self.mixed & self.engine.trainable)
         before = self.clients.spread(parameters, some)
-        self.mix_clients(torch.from_numpy(links.matrix), some)
+        self.mix_clients(torch.from_numpy(mixing.matrix), some)
         after = self.clients.spread(parameters, some)
         super().server_update(select(self.mean_model(some), self.mixed), batch)
-        self._consensus = {"before": before, "after": after, "spectral_gap": links.spectral_gap}
+        self._consensus = {"before": before, "after": after, "spectral_gap": mixing.spectral_gap}
 
     def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
         """Mix the participants' models in place.
@@ -112,9 +114,9 @@ class Gossip(Method):
     def advance_clock(self, batch: Round) -> None:
         """Advance the clock; a client waits for its neighbours alone, and for models that are dropped."""
         ids, times = batch.awaited
-        links = self._links_of(batch, ids)
-        self.clock.advance_locally(
-            links.clients, times[ids.argsort().numpy()], links.adjacency > 0, batch.communication_time
+        mixing = self._mixing_matrix_of(batch, ids)
+        self.accounting.clock.advance_locally(
+            mixing.clients, times[ids.argsort().numpy()], mixing.adjacency > 0, batch.communication_time
         )
 
     def log_round(self, batch: Round, loss: Tensor | None) -> None:

@@ -1,4 +1,4 @@
-"""Rows that take their memory one by one must hold, train, save and load what rows of one block do."""
+"""Shard that take their memory one by one must hold, train, save and load what rows of one block do."""
 
 import resource
 from functools import partial
@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.federation import rows
-from pfl_lightning.federation.client_states import ClientStates
-from pfl_lightning.federation.rows import Rows
+from pfl_lightning.federation import client_states
+from pfl_lightning.federation.client_states import ClientStates, Shard
 from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method
 from pfl_lightning.models import MLP
 from pfl_lightning.system import Participation
@@ -21,7 +20,7 @@ START = torch.tensor([7.0, 8.0, 9.0])
 @pytest.fixture
 def growing(monkeypatch):
     """Have all rows, however few, take their memory one by one."""
-    monkeypatch.setattr(rows, "LARGEST_AT_ONCE", 0)
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", 0)
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def unset(monkeypatch, growing):
 
 
 def six_rows():
-    return Rows({"w": START.expand(6, 3), "b": torch.ones(()).expand(6)})
+    return Shard({"w": START.expand(6, 3), "b": torch.ones(()).expand(6)})
 
 
 def test_rows_that_have_not_changed_read_as_the_start(unset):
@@ -85,9 +84,9 @@ def test_rows_can_change_their_type_at_any_time(begun, unset):
 
 
 def test_a_process_has_the_rows_of_its_clients(unset, monkeypatch):
-    monkeypatch.setattr(rows.processes, "count", lambda: 3)
-    monkeypatch.setattr(rows.processes, "rank", lambda: 1)
-    clients = Rows({"w": START.expand(8, 3)})  # of which it has 1, 4 and 7
+    monkeypatch.setattr(client_states.processes, "count", lambda: 3)
+    monkeypatch.setattr(client_states.processes, "rank", lambda: 1)
+    clients = Shard({"w": START.expand(8, 3)})  # of which it has 1, 4 and 7
     clients.write({"w": torch.eye(3)[:2]}, torch.tensor([7, 1]))
     assert clients.read("w", torch.tensor([1, 4, 7])).tolist() == [[0, 1, 0], START.tolist(), [1, 0, 0]]
     ids, changed = clients.changed_rows()
@@ -97,7 +96,7 @@ def test_a_process_has_the_rows_of_its_clients(unset, monkeypatch):
 
 
 def test_rows_that_differ_from_the_start_on_take_their_memory_at_once(unset):
-    clients = Rows({"w": torch.eye(3)})
+    clients = Shard({"w": torch.eye(3)})
     clients.begin()
     assert clients.changed is None
     assert torch.equal(clients.own["w"], torch.eye(3))
@@ -105,7 +104,7 @@ def test_rows_that_differ_from_the_start_on_take_their_memory_at_once(unset):
 
 @pytest.mark.skipif(not STATE.exists(), reason="only Linux tells the memory of a process in this way")
 def test_a_million_rows_take_the_memory_of_those_that_change():
-    clients = Rows({"w": torch.ones(500).expand(1_000_000, 500)})  # 2 GB
+    clients = Shard({"w": torch.ones(500).expand(1_000_000, 500)})  # 2 GB
     before = resident()
     ids = torch.arange(0, 1_000_000, 10_007)
     clients.write({"w": torch.zeros(len(ids), 500)}, ids)
@@ -138,10 +137,10 @@ def test_a_checkpoint_has_the_rows_that_have_changed(unset):
 
 @pytest.mark.parametrize("limits", [(0, 0), (0, 1 << 30), (1 << 30, 0)], ids=["growing", "to whole", "from whole"])
 def test_a_checkpoint_is_read_with_growing_rows_and_without(limits, monkeypatch):
-    monkeypatch.setattr(rows, "LARGEST_AT_ONCE", limits[0])
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", limits[0])
     clients = ClientStates({"w": START.expand(6, 3)})
     clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
-    monkeypatch.setattr(rows, "LARGEST_AT_ONCE", limits[1])
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", limits[1])
     other = ClientStates({"w": torch.zeros(3).expand(6, 3)})
     checkpoint = saved(clients)
     other.load(checkpoint)
@@ -171,7 +170,7 @@ def run(ragged_data, fit, tmp_path, monkeypatch):
     """Trains a method with growing or whole rows, and returns it and its trainer."""
 
     def train(method, grows, rounds, folder, resumed=False):
-        monkeypatch.setattr(rows, "LARGEST_AT_ONCE", 0 if grows else 1 << 30)
+        monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", 0 if grows else 1 << 30)
         path = tmp_path / folder / "checkpoints/last.ckpt" if resumed else None
         data = ragged_data(participation=Participation(pool_size=2))
         return method, fit(method, data, rounds, folder, path)
@@ -185,7 +184,7 @@ def test_a_run_with_growing_rows_is_that_with_whole_ones_bit_for_bit(kind, doubl
     torch.set_default_dtype(torch.float64 if double else torch.float32)
     whole, trainer = run(make(kind), False, 4, "whole")
     growing, other = run(make(kind), True, 4, "growing")
-    assert growing.clients.rows.changed is not None
+    assert growing.clients.shard.changed is not None
     assert trainer.callback_metrics == other.callback_metrics
     assert alike(stacks(whole), stacks(growing))
     assert alike(whole.network.state_dict(), growing.network.state_dict())
@@ -213,7 +212,7 @@ def test_load_method_gives_each_client_its_own_model(double, run, tmp_path):
     torch.set_default_dtype(torch.float64 if double else torch.float32)
     method, _ = run(make(), True, 2, "run")
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(8, 5)))
-    assert loaded.clients.rows.changed is not None
+    assert loaded.clients.shard.changed is not None
     for client in range(6):
         one, other = (each.client(client, "stored").state_dict() for each in (method, loaded))
         assert alike(one, other), client

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.chunks import CPU_BYTES, DEVICE_BYTES, Chunks
+from pfl_lightning.federation.cohort import CPU_BYTES, DEVICE_BYTES, Cohort
 from pfl_lightning.methods import FedRep
 from pfl_lightning.models import MLP
 
@@ -33,38 +33,38 @@ def built(data, **kwargs):
 
 
 def test_the_size_follows_the_device_unless_it_is_given():
-    chunks = Chunks(None, [1 << 20, 3 << 20])
+    chunks = Cohort(None, [1 << 20, 3 << 20])
     assert chunks.size(torch.device("cpu")) == CPU_BYTES // (3 << 20)
     assert chunks.size(torch.device("cuda")) == DEVICE_BYTES // (4 << 20)
-    assert Chunks(None, [1 << 40]).size(torch.device("cpu")) == 1
-    assert Chunks(3, [1 << 20]).size(torch.device("cuda")) == 3
+    assert Cohort(None, [1 << 40]).size(torch.device("cpu")) == 1
+    assert Cohort(3, [1 << 20]).size(torch.device("cuda")) == 3
 
 
 def test_work_on_small_tensors_takes_more_clients_at_once():
-    chunks, cpu, cuda = Chunks(None, [1 << 20, 3 << 20]), torch.device("cpu"), torch.device("cuda")
+    chunks, cpu, cuda = Cohort(None, [1 << 20, 3 << 20]), torch.device("cpu"), torch.device("cuda")
     assert chunks.size(cpu, [1 << 10, 1 << 12]) == CPU_BYTES >> 12
     assert chunks.size(cuda, [1 << 10, 1 << 10]) == DEVICE_BYTES >> 11
     assert chunks.size(cpu, [1 << 30]) == chunks.size(cpu), "never fewer"
-    assert Chunks(3, [1 << 20]).size(cpu, [1]) == 3
+    assert Cohort(3, [1 << 20]).size(cpu, [1]) == 3
     chunks.limit = 2
     assert chunks.size(cpu, [1]) == 2
 
 
 def test_clients_are_evaluated_with_many_at_once_where_only_heads_differ(ragged_data, fit, monkeypatch):
-    sizes, map_chunks = [], Chunks.map
+    sizes, map_chunks = [], Cohort.map
 
     def noted(chunks, work, examples, differing=()):
-        sizes.append(list(differing))
+        sizes.append(differing)
         return map_chunks(chunks, work, examples, differing)
 
-    monkeypatch.setattr(Chunks, "map", noted)
+    monkeypatch.setattr(Cohort, "map", noted)
     fit(make(), ragged_data(), 1)
     head, inputs = (
         [4 * 5 * 3, 4 * 3],
         4 * 16 * 16 * 32,
     )  # of 3 classes; 32 of the 36 samples of the largest client train
     assert sizes[0] == [*head, *head, inputs], "finetuned, stored"
-    assert sizes[1] == [], "the round"
+    assert not sizes[1], "the round"
 
 
 def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fit, monkeypatch, caplog, tmp_path):
@@ -93,7 +93,7 @@ def test_a_resumed_run_takes_the_smaller_chunk_from_the_start(ragged_data, fit, 
     resumed = built(data)
     with_room_for(2, resumed, monkeypatch)
     fit(resumed, ragged_data(), 4, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
-    assert resumed.chunks.limit == 1
+    assert resumed.cohort.limit == 1
     assert not [record for record in caplog.records if "out of memory" in record.message]
 
 

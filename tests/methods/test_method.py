@@ -24,7 +24,7 @@ class WorstHalf(Method):
     """Only the clients with the larger losses train."""
 
     def select_clients(self, batch):
-        parts = self.chunks.map(
+        parts = self.cohort.map(
             lambda start, cohort: self.engine.score(cohort, self.received(cohort.ids))[1], batch.examples
         )
         losses = torch.cat(list(parts)) / batch.examples.device_counts
@@ -44,7 +44,7 @@ def test_who_trains_can_be_chosen_by_losses(ragged_data, fit):
     fit(method, data, 1)
     # the same clients in a round of FedAvg
     reference = built(FedAvg, data)
-    expected, _ = reference.train_clients(batch)
+    expected = reference.cohort.train(reference, batch).mean
     for name, tensor in method.network.state_dict().items():
         torch.testing.assert_close(tensor, expected[name])
     assert method.trainer.callback_metrics["system/cohort"] == len(batch.examples)
@@ -127,7 +127,7 @@ def test_the_rate_of_a_round_is_a_function_of_the_round(ragged_data):
     method = built(partial(FedRep, head_lr=0.4), ragged_data(), lr_decay=0.5, lr_decay_every=2)
     rates = []
     for done in range(5):
-        method.clock.rounds = done
+        method.accounting.clock.rounds = done
         rates.append((method.phase("body", 1).lr, method.phase("head", 1, method.head_lr).lr))
     assert rates == [(0.1, 0.4), (0.1, 0.4), (0.05, 0.2), (0.05, 0.2), (0.025, 0.1)]
     assert method.finetuning.lr == 0.1, "fine-tuning is as good late as early"
@@ -138,7 +138,7 @@ def test_a_decaying_rate_is_the_rate_of_a_run_that_changes_it(ragged_data, fit, 
     fit(decaying, ragged_data(), 4, "decaying")
     fit(built(FedAvg, ragged_data()), ragged_data(), 2, "changed")
     changed = built(FedAvg, ragged_data())
-    changed.lr = 0.025
+    changed.local_sgd = replace(changed.local_sgd, lr=0.025)
     fit(changed, ragged_data(), 4, "changed", tmp_path / "changed/checkpoints/last.ckpt")
     for name, tensor in decaying.network.state_dict().items():
         assert torch.equal(tensor, changed.network.state_dict()[name])
@@ -171,7 +171,7 @@ def test_a_subclass_that_sets_its_parents_argument_can_be_loaded(ragged_data, fi
     method = FiveHeadEpochs(twist=3.0, network=partial(MLP, hidden=(8, 5)), lr=0.2)
     fit(method, ragged_data(), 1)
     loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=partial(MLP, hidden=(8, 5)))
-    assert (type(loaded), loaded.head_epochs, loaded.twist, loaded.lr) == (FiveHeadEpochs, 5, 3.0, 0.2)
+    assert (type(loaded), loaded.head_epochs, loaded.twist, loaded.local_sgd.lr) == (FiveHeadEpochs, 5, 3.0, 0.2)
     assert loaded.eval_models == method.eval_models
 
 
@@ -191,7 +191,7 @@ def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, r
     def clock(folder, **options):
         method = built(make, ragged_data())
         fit(method, ragged_data(participation=Participation(**options), communication_time=2.0), 3, folder)
-        return method.clock
+        return method.accounting.clock
 
     usual, slowest = clock("usual"), ragged_data().speeds.times(0, 6).max()
     assert clock("dropout", dropout=0.5) == usual
@@ -207,5 +207,5 @@ def test_a_lost_upload_costs_the_download_alone(ragged_data, fit):
     trainer = fit(method, ragged_data(participation=Participation(dropout=0.5)), 1)
     dropped, bits = trainer.callback_metrics["system/dropped"], 64 * sum(p.numel() for p in method.network.parameters())
     assert 0 < dropped < 6
-    assert method.ledger.down == 6 * bits
-    assert method.ledger.up == (6 - dropped) * (bits + 64)  # and the training loss
+    assert method.accounting.ledger.down == 6 * bits
+    assert method.accounting.ledger.up == (6 - dropped) * (bits + 64)  # and the training loss

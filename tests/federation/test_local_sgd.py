@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.schedule import Schedule
+from pfl_lightning.federation.local_sgd import Schedule
 from pfl_lightning.methods import FedAvg, FedRep, PFedMe, load_method
 
 
@@ -53,7 +53,7 @@ def test_every_rate_of_a_method_follows_the_scheduler(make, ragged_data):
     factors = rates_of_torch(make, 1.0, 8)
     assert len(set(factors)) > 2
     for done, factor in enumerate(factors):
-        method.clock.rounds = done
+        method.accounting.clock.rounds = done
         assert (method.phase("body", 1).lr, method.phase("head", 1, 0.4).lr) == (0.1 * factor, 0.4 * factor)
         assert method.finetuning.lr == 0.1, "fine-tuning is as good late as early"
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fakes.methods import built
 
-from pfl_lightning.federation.traffic import Traffic
+from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity, load_method
 from pfl_lightning.models import MLP, ResNet18
 from pfl_lightning.server import SecureAggregator, restored
@@ -58,7 +58,7 @@ def parameters(method, part="all"):
 def test_a_round_sends_every_model_once_over_each_link(make, part, senders, receivers, losses, ragged_data, fit):
     method = built(make, ragged_data())
     fit(method, ragged_data(), 2)
-    size, ledger = parameters(method, part), method.ledger
+    size, ledger = parameters(method, part), method.accounting.ledger
     assert (ledger.up, ledger.down) == (WIDTH * senders * (size + losses), WIDTH * receivers * size)
     assert ledger.total == 2 * (ledger.up + ledger.down)
     assert ledger.paper == pytest.approx(2 * dense_bits(size) * (senders + receivers) / CLIENTS)
@@ -70,17 +70,17 @@ def test_clients_that_sit_out_send_and_receive_nothing(ragged_data, fit):
     data = partial(ragged_data, participation=Participation(4))
     method = built(FedAvg, data())
     fit(method, data(), 1)
-    assert method.ledger.down == WIDTH * 4 * parameters(method)
-    assert method.ledger.paper == 2 * dense_bits(parameters(method)), "that is of one link"
+    assert method.accounting.ledger.down == WIDTH * 4 * parameters(method)
+    assert method.accounting.ledger.paper == 2 * dense_bits(parameters(method)), "that is of one link"
 
 
 def test_a_masked_upload_is_a_word_for_each_number_even_if_it_is_pruned(ragged_data, fit):
     method = built(FedAvg, ragged_data(), aggregator=SecureAggregator(), sparsity=Sparsity(prune=True, threshold=1e9))
     fit(method, ragged_data(), 1)
     size = parameters(method)
-    assert method.ledger.up == 64 * CLIENTS * (size + 2), "with the loss and the weight"
+    assert method.accounting.ledger.up == 64 * CLIENTS * (size + 2), "with the loss and the weight"
     start = sparse_bits(size, size)
-    assert method.ledger.paper == dense_bits(size) + start
+    assert method.accounting.ledger.paper == dense_bits(size) + start
 
 
 def test_statistics_are_sent_but_the_formula_does_not_know_them():
@@ -113,7 +113,7 @@ def test_pruned_models_are_measured_as_they_are_sent(ragged_data, fit):
         method = built(FedAvg, data, sparsity=Sparsity(prune=True, threshold=0.05))
         start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
         fit(method, data, rounds, str(rounds))
-        return start, method.network.state_dict(), method.ledger
+        return start, method.network.state_dict(), method.accounting.ledger
 
     # with one participant, its upload is the next shared model
     (start, first, one), (_, second, two) = run(1), run(2)
@@ -131,7 +131,7 @@ def test_the_ledger_does_not_depend_on_the_chunks(ragged_data, fit):
         sparsity = Sparsity(prune=True, threshold=0.05)
         method = built(FedAvg, ragged_data(), sparsity=sparsity, chunk_size=chunk_size, backend="sequential")
         fit(method, ragged_data(), 1, str(chunk_size))
-        ledgers.append(method.ledger)
+        ledgers.append(method.accounting.ledger)
     assert ledgers[0] == ledgers[1] == ledgers[2]
     assert 0 < ledgers[0].up < ledgers[0].down
 
@@ -149,13 +149,13 @@ def test_the_ledger_does_not_depend_on_the_chunks(ragged_data, fit):
 def test_a_sample_counts_as_often_as_clients_take_its_gradient(make, options, passes, chunk_size, ragged_data, fit):
     method, data = built(make, ragged_data(), chunk_size=chunk_size, **options), ragged_data()
     fit(method, data, 2)
-    assert method.ledger.samples == 2 * passes * int(data.tables["train"].counts.sum())
+    assert method.accounting.ledger.samples == 2 * passes * int(data.tables["train"].counts.sum())
 
 
 def test_batches_that_are_drawn_count_by_what_is_drawn(ragged_data, fit):
     method, data = built(FedAvg, ragged_data(), epochs=3, epoch_steps=1, batch_size=2), ragged_data()
     fit(method, data, 1)
-    assert method.ledger.samples == 3 * int(data.tables["train"].counts.clamp(max=2).sum())
+    assert method.accounting.ledger.samples == 3 * int(data.tables["train"].counts.clamp(max=2).sum())
 
 
 def test_a_half_sparse_checkpoint_takes_little_more_than_half(ragged_data, fit, tmp_path):
@@ -171,13 +171,3 @@ def test_a_half_sparse_checkpoint_takes_little_more_than_half(ragged_data, fit, 
     loaded = load_method(path, network=partial(MLP, hidden=(300,)))
     for name, tensor in method.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor)
-
-
-def test_a_checkpoint_without_a_ledger_begins_it_at_zero(ragged_data, fit, tmp_path):
-    first, resumed = (built(FedAvg, ragged_data()) for _ in range(2))
-    fit(first, ragged_data(), 2)
-    checkpoint = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
-    assert checkpoint.pop("ledger")["total"] == first.ledger.total > 0
-    torch.save(checkpoint, tmp_path / "old.ckpt")
-    fit(resumed, ragged_data(), 3, "resumed", tmp_path / "old.ckpt")
-    assert resumed.ledger.total == first.ledger.total / 2

@@ -179,11 +179,11 @@ def test_a_slow_client_is_waited_for_by_its_neighbours_first(ragged_data, fit):
     """On a ring of six, client 3 takes 5 s: after one round 2, 3 and 4 are ready at 5 s, after two 1 to 5 are late."""
     method = built(DPSGD, ragged_data())
     fit(method, ragged_data(speeds=Given(), communication_time=10.0), 1)
-    assert method.clock.ready == {0: 1, 1: 1, 2: 5, 3: 5, 4: 5, 5: 1}
+    assert method.accounting.clock.ready == {0: 1, 1: 1, 2: 5, 3: 5, 4: 5, 5: 1}
     method = built(DPSGD, ragged_data())
     fit(method, ragged_data(speeds=Given(), communication_time=10.0), 2, "two")
-    assert method.clock.ready == {0: 2, 1: 6, 2: 10, 3: 10, 4: 10, 5: 6}
-    assert (method.clock.compute, method.clock.total) == (10, 30)
+    assert method.accounting.clock.ready == {0: 2, 1: 6, 2: 10, 3: 10, 4: 10, 5: 6}
+    assert (method.accounting.clock.compute, method.accounting.clock.total) == (10, 30)
 
 
 @pytest.mark.parametrize(("topology", "messages"), [(Ring(), 12), (Complete(), 30)])
@@ -192,8 +192,8 @@ def test_every_link_carries_what_is_mixed_in_both_directions(make, part, topolog
     method = built(partial(make, topology=topology), ragged_data())
     fit(method, ragged_data(), 2)
     size = sum(tensor.numel() for name, tensor in method.network.state_dict().items() if name in method.parts[part])
-    assert (method.ledger.up, method.ledger.down) == (WIDTH * messages * size, 0)
-    assert method.ledger.total == 2 * method.ledger.up
+    assert (method.accounting.ledger.up, method.accounting.ledger.down) == (WIDTH * messages * size, 0)
+    assert method.accounting.ledger.total == 2 * method.accounting.ledger.up
 
 
 # Errors of consensus

@@ -9,8 +9,8 @@ from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.traffic import Traffic
-from pfl_lightning.methods.base import Method
+from pfl_lightning.federation.accounting import Traffic
+from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
 

@@ -1,0 +1,96 @@
+"""What a run has cost so far: simulated time, bits that were sent, samples trained on, privacy budget."""
+
+from collections.abc import Mapping, Set
+from dataclasses import asdict
+from typing import Any
+
+from pfl_lightning import processes
+from pfl_lightning.data import FederatedDataModule, Round
+from pfl_lightning.server import Aggregator, nbytes, pack
+from pfl_lightning.system import Clock, Ledger, model_bits
+from pfl_lightning.tree import Tree
+
+
+class Traffic:
+    """Counts the bits of a round that travel one way, up or down.
+
+    Args:
+        parameters: Names of the network's parameters, which the formula of FedMac's paper counts.
+        pruned: Whether models are pruned before they are sent, and so packed. If not, no number is read.
+
+    Attributes:
+        bits: Bits so far.
+        paper: The same by the formula of FedMac's paper.
+    """
+
+    def __init__(self, parameters: Set[str], pruned: bool) -> None:
+        self.parameters, self.pruned = parameters, pruned
+        self.bits = self.paper = 0
+
+    def add(self, models: Tree, links: Mapping[int, int]) -> None:
+        """Count models that are sent.
+
+        Args:
+            models: What is sent, ``[models, ...]`` each, under the network's names, with or without a prefix.
+            links: Over how many links each model is sent, by row; models that are not sent may be missing.
+        """
+        if not self.pruned and links:  # all models are of one size
+            links = {next(iter(links)): sum(links.values())}
+        for row, times in links.items():
+            model = {name: stack[row] for name, stack in models.items()}
+            self.bits += times * 8 * nbytes(pack(model) if self.pruned else model)
+            self.paper += times * model_bits(self._counted(model), self.pruned)
+
+    def _counted(self, model: Tree) -> Tree:
+        """The parameters of a model, without BatchNorm's statistics."""
+        return {name: t for name, t in model.items() if {name, name.partition(".")[2]} & self.parameters}
+
+
+class Accounting:
+    """The costs of a run, entered round by round; they are logged, saved and restored together.
+
+    Args:
+        aggregator: The method's aggregator, which counts its sums and knows their privacy budget.
+
+    Attributes:
+        clock: Rounds completed, and simulated seconds.
+        ledger: Bits communicated, and samples trained on.
+    """
+
+    def __init__(self, aggregator: Aggregator) -> None:
+        self.clock, self.ledger, self.aggregator = Clock(), Ledger(), aggregator
+
+    def record(self, batch: Round, up: Traffic, down: Traffic, uploaded: int, paper_bits: float, samples: int) -> None:
+        """Enter what a round has cost.
+
+        Args:
+            batch: The round.
+            up: What clients sent beside the uploads for sums; the first process counts it for all.
+            down: What they received from the server, counted in the same way.
+            uploaded: Bytes uploaded for the round's sums.
+            paper_bits: Bits of an upload by the formula of FedMac's paper, as the mean over the participants.
+            samples: Samples that all clients took gradients of.
+        """
+        sent, received, paper = processes.from_first((up.bits, down.bits, up.paper + down.paper))
+        self.ledger.samples += samples
+        self.ledger.paper += paper_bits
+        self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))
+
+    def budget(self, data: FederatedDataModule) -> dict[str, float]:
+        """The privacy budget that the rounds have taken so far, by name; empty if the aggregator has none."""
+        clients = data.training_clients
+        return self.aggregator.spent(self.clock.rounds, data.participation.pool_size or clients, clients)
+
+    def scalars(self) -> dict[str, float]:
+        """What was summed up and sent so far, by the names in TensorBoard and ``metrics.csv``."""
+        return {**self.aggregator.scalars(), **self.ledger.scalars()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a run needs to go on counting, as plain values."""
+        sums = {"calls": self.aggregator.calls, "bytes": self.aggregator.bytes}
+        return {"clock": asdict(self.clock), "ledger": asdict(self.ledger), "sums": sums}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a ``state_dict``."""
+        self.clock, self.ledger = Clock(**state["clock"]), Ledger(**state["ledger"])
+        self.aggregator.calls, self.aggregator.bytes = state["sums"]["calls"], state["sums"]["bytes"]

@@ -1,0 +1,99 @@
+"""What must fit together before a run starts."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from pfl_lightning import models
+from pfl_lightning.bounds import NonNegativeFloat, Real
+from pfl_lightning.data import FederatedDataModule
+from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.models import Network
+from pfl_lightning.server import Aggregator, DPAggregator, Weighting
+
+ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+def check_network(network: Network, data: FederatedDataModule, has_body: bool) -> None:
+    """Check that a network suits a data set.
+
+    Args:
+        network: The network.
+        data: The data set.
+        has_body: Whether the network has layers beside the head.
+
+    Raises:
+        PflError: If it cannot take the inputs, or has no body for new clients.
+    """
+    if network.takes != data.input_kind:
+        ours = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Network)]
+        fitting = sorted(kind.__name__ for kind in ours if kind.takes == data.input_kind and kind is not Network)
+        raise PflError(
+            f"model.network: {network.kind} takes {network.takes}, {type(data).__name__} has {data.input_kind}; "
+            f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
+        )
+    if data.new_clients and data.new_head_epochs and not has_body:
+        raise PflError(
+            f"data.new_head_epochs: {data.new_head_epochs} is not possible with {network.kind}, which has only one "
+            "layer and so no body; allowed: 0"
+        )
+
+
+def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:
+    """Make the server's optimizer for parameters like these, and let it take a step.
+
+    Args:
+        make: Makes it; options that it is partially applied to are checked one by one.
+        parameters: Those of the network; they do not change.
+
+    Raises:
+        PflError: If it cannot be made, cannot step as the server does, or has options that are not finite.
+    """
+    for name, value in getattr(make, "keywords", {}).items():
+        if isinstance(value, float):
+            try:
+                (NonNegativeFloat if name == "lr" else Real)(value)
+            except ValueError as error:
+                raise PflError(f"model.server_optimizer.{name}: {error}") from None
+    copies = [nn.Parameter(torch.zeros_like(parameter)) for parameter in parameters]
+    for copy in copies:
+        copy.grad = torch.zeros_like(copy)
+    try:
+        make(copies).step()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise PflError(f"model.server_optimizer: not possible: {one_line(error)}") from error
+
+
+def check_private(aggregator: Aggregator, weighting: Weighting, has_statistics: bool, chooses: bool) -> None:
+    """Refuse what ``DPAggregator`` would not protect.
+
+    Args:
+        aggregator: The method's aggregator; all others go with everything.
+        weighting: Weights of the uploads.
+        has_statistics: Whether uploads have statistics of BatchNorm.
+        chooses: Whether the method chooses clients by what they hold.
+
+    Raises:
+        PflError: If something is not possible, or the library that counts the budget is missing.
+    """
+    if not isinstance(aggregator, DPAggregator):
+        return
+    if weighting != "uniform":
+        raise PflError(f"model.weighting: {weighting} is not possible with DPAggregator; allowed: uniform")
+    if has_statistics:
+        raise PflError(
+            "model.batch_norm: average is not possible with DPAggregator, which would clip statistics with the "
+            "parameters; allowed: local, or a network without BatchNorm"
+        )
+    if chooses:
+        raise PflError(
+            "model.aggregator: DPAggregator is not possible with a method that chooses clients; allowed: "
+            "SecureAggregator"
+        )
+    try:
+        import dp_accounting  # noqa: F401
+    except ImportError as error:
+        needs = 'pip install "pfl_lightning[privacy]"'
+        raise PflError(f"model.aggregator: DPAggregator needs {needs} ({error})") from error

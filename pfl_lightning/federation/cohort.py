@@ -1,0 +1,281 @@
+"""Runs the clients of a round: chunk by chunk as memory allows, shared out among the processes, with progress."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from pfl_lightning import processes
+from pfl_lightning.client import Engine, Examples
+from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
+from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.memory import LARGEST
+from pfl_lightning.models import Network
+from pfl_lightning.seeding import Key
+from pfl_lightning.server import Aggregator, Upload
+from pfl_lightning.system import model_bits
+from pfl_lightning.tree import Params, Tree, select
+
+CPU_BYTES = LARGEST  # largest stacked tensor of a chunk on a CPU: the allocator keeps and reuses blocks up to this size
+DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator
+LOSS = "train/loss"  # entry of the training losses among the uploads
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+
+class Progress:
+    """How far the current work is, such as training the clients of a round: counters, for whoever wants to show them.
+
+    Attributes:
+        doing: The work, such as ``training``; empty if there is none.
+        since: When it began, in seconds of ``time.monotonic``.
+        clients: Number of clients in all.
+        reached: Number of clients that are done.
+        visits: Samples that the engine has visited.
+        gradients: Samples that it has taken gradients of, each as often as that happened.
+    """
+
+    def __init__(self) -> None:
+        self.doing, self.since = "", 0.0
+        self.clients = self.reached = self.gradients = 0
+        self.visits = 0.0
+        self._ends = torch.zeros(0)  # samples of the clients up to each one, [clients]
+        self._per_sample: dict[str, float] = {}  # visits for each sample that clients hold, in earlier work of a kind
+
+    def begin(self, doing: str, counts: Tensor) -> None:
+        """Begin some work.
+
+        Args:
+            doing: The work, as a participle.
+            counts: Samples that the clients hold, in the order in which clients will be done, ``[clients]``.
+        """
+        self._ends = counts.cumsum(0, dtype=torch.float64)
+        self.clients, self.reached, self.visits, self.gradients = len(counts), 0, 0.0, 0
+        self.doing, self.since = doing, monotonic()
+
+    def add(self, visits: float, gradients: int = 0) -> None:
+        """Count samples that the engine has visited, and those among them that it took gradients of."""
+        self.visits += visits
+        self.gradients += gradients
+
+    def reach(self, clients: int) -> None:
+        """Count that many more clients as done."""
+        self.reached = min(self.reached + clients, self.clients)
+
+    def end(self) -> None:
+        """End the work, and remember what it took."""
+        if self.clients and self._ends[-1]:
+            self._per_sample[self.doing] = self.visits / float(self._ends[-1])
+        self.doing = ""
+
+    @property
+    def share(self) -> float:
+        """Share of the work that is done, in [0, 1]; before such work was done once, by the clients that are done."""
+        if not self.clients or not self._ends[-1]:
+            return 0.0
+        samples = float(self._ends[-1])
+        expected = samples * self._per_sample.get(self.doing, 0.0)
+        by_clients = float(self._ends[self.reached - 1]) / samples if self.reached else 0.0
+        return max(by_clients, min(self.visits / expected, 1.0) if expected else 0.0)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds until the work is done; None before anything is done."""
+        share = self.share
+        return (monotonic() - self.since) * (1 - share) / share if share else None
+
+
+class Learner(Protocol):
+    """What a cohort asks of a method to train its clients."""
+
+    network: Network
+    engine: Engine
+    clients: ClientStates
+    shared: frozenset[str]
+    aggregator: Aggregator
+
+    @property
+    def packs(self) -> bool:
+        """Whether uploads have many zeros, and are packed."""
+
+    def received(self, ids: Tensor) -> Params:
+        """What clients start a round with, ``[cohort, ...]``."""
+
+    def sent(self, models: Tree) -> Tree:
+        """Some clients' tensors as they are sent, ``[cohort, ...]``."""
+
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Local work of some clients: their tensors, and their training losses, ``[cohort]``."""
+
+
+class RoundResult(NamedTuple):
+    """What the clients of a round have done.
+
+    Attributes:
+        mean: Weighted mean of the uploads, ``[...]`` each.
+        loss: Weighted mean of the training losses.
+        paper_bits: Bits of an upload by the formula of FedMac's paper, as the mean over the participants.
+        samples: Samples that all clients took gradients of.
+    """
+
+    mean: Tree
+    loss: Tensor
+    paper_bits: float
+    samples: int
+
+
+class Cohort:
+    """Runs functions over many clients, in chunks that shrink when an accelerator runs out of memory.
+
+    Args:
+        chunk_size: Clients per chunk; None for a fixed rule by memory.
+        sizes: Bytes of each tensor of one client.
+        progress: Told of the clients that are done.
+        visited: Samples that an epoch visits of clients with so many of them, ``[clients]``.
+
+    Attributes:
+        limit: Maximum chunk size since memory ran out; None if it never did.
+    """
+
+    def __init__(
+        self,
+        chunk_size: int | None,
+        sizes: Sequence[int],
+        progress: Progress | None = None,
+        visited: Callable[[Tensor], Tensor] = torch.as_tensor,
+    ) -> None:
+        self.chunk_size, self.sizes, self.progress, self.visited = chunk_size, sizes, progress or Progress(), visited
+        self.limit: int | None = None
+
+    def train(self, method: Learner, batch: Round) -> RoundResult:
+        """Train the participants of a round, store what they keep, and sum up what they upload.
+
+        Args:
+            method: Whose clients they are.
+            batch: The round.
+        """
+        dtype, key = next(method.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
+        weights = batch.weights.to(batch.examples.ids.device, dtype, non_blocking=True)
+        # where nothing is shared, the losses are for the log alone
+        aggregator = method.aggregator if method.shared else Aggregator()
+        received = select(method.network.state_dict(), method.shared)
+        total = aggregator.start(batch.participants, key, packed=method.packs, received=received)
+        total.abstain(batch.left_out)
+        total.drop(batch.dropped)
+        paper = gradients = 0
+
+        def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
+            trained, losses = method.local_update(cohort, method.received(cohort.ids), key)
+            kept, upload = select(trained.own, method.clients.names), method.sent(select(trained.own, method.shared))
+            share = weights[places[start : start + len(cohort)]]
+            bits = model_bits(select(upload, method.engine.trainable), total.packed)
+            return cohort, kept, total.encode(cohort.host_ids, share, {**upload, LOSS: losses}), bits
+
+        with self.share(method.clients, batch.examples, changes=True) as (places, mine):
+            for cohort, kept, part, bits in self.run("training", work, mine):
+                total.add(cohort.host_ids, part)
+                method.clients.scatter(cohort.ids, kept)
+                paper += bits
+            gradients = self.progress.gradients
+        total.join(some_lack=len(batch.examples) < processes.count())
+        bits, samples = map(sum, zip(*processes.gathered((paper, gradients)), strict=True))
+        mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
+        return RoundResult(mean, mean.pop(LOSS), bits / len(batch.participants), samples)
+
+    def map_clients(
+        self, method: Learner, doing: str, work: Callable[[int, Examples], Tensor], examples: Examples
+    ) -> Tensor:
+        """One number of each client, known to all processes, on the CPU, ``[clients]``.
+
+        Args:
+            method: Whose clients they are.
+            doing: The work, as a participle.
+            work: Takes the place of a chunk's first client and the chunk, and returns their numbers, ``[chunk]``.
+            examples: Examples of all clients.
+        """
+        numbers = torch.zeros(len(examples), dtype=next(method.network.parameters()).dtype)
+        with self.share(method.clients, examples) as (places, mine):
+            found = [chunk.cpu() for chunk in self.run(doing, work, mine)]
+        if found:
+            numbers[places] = torch.cat(found)
+        return processes.total({"": numbers})[""]
+
+    @contextmanager
+    def share(
+        self, clients: ClientStates, examples: Examples, changes: bool = False
+    ) -> Iterator[tuple[Tensor, Examples]]:
+        """The clients that this process works for, and meanwhile the rows of ``clients`` that are theirs.
+
+        All clients are shared out among the processes, so that these visit about as many samples each.
+
+        Args:
+            clients: What the clients keep.
+            examples: Examples of all clients.
+            changes: Whether their rows may change.
+
+        Yields:
+            Places of this process's clients among all, rising, ``[share]``, and their examples.
+        """
+        shares = processes.shares(self.visited(examples.counts))
+        mine = shares[processes.rank()]
+        with clients.placed([examples.host_ids[places] for places in shares], changes):
+            yield mine, examples.at(mine)
+
+    def run(self, doing: str, work: Callable[[int, Examples], Result], examples: Examples) -> Iterator[Result]:
+        """Call a function on each chunk of clients, as some work of its own; see ``map``."""
+        self.progress.begin(doing, examples.counts)
+        yield from self.map(work, examples)
+        self.progress.end()
+
+    def map(
+        self, work: Callable[[int, Examples], Result], examples: Examples, differing: Sequence[int] = ()
+    ) -> Iterator[Result]:
+        """Call a function on each chunk of clients, and yield its results in order.
+
+        Args:
+            work: Takes the position of a chunk's first client, and the chunk. It must have no side effects: if an
+                accelerator runs out of memory, it is called again with half as many clients.
+            examples: Examples of all clients.
+            differing: Bytes of what the work stacks of one client, if this is known; work on small parts of the network
+                then takes more clients at once. It may become known with the first chunk.
+
+        Raises:
+            PflError: If there is not enough memory for one client.
+        """
+        start = 0
+        while start < len(examples):
+            size = self.size(examples.ids.device, differing)
+            before = self.progress.visits, self.progress.gradients
+            try:
+                result = work(start, examples.rows(start, start + size))
+            except torch.OutOfMemoryError as error:
+                self.progress.visits, self.progress.gradients = before
+                self._halve(min(size, len(examples)), error)
+                continue
+            start += size
+            self.progress.reach(size + min(0, len(examples) - start))
+            yield result
+            del result  # free its memory before the next chunk
+
+    def size(self, device: torch.device, differing: Sequence[int] = ()) -> int:
+        """Clients per chunk; arguments as for ``map``."""
+        rule = max(_room(sizes, device) for sizes in (self.sizes, differing) if sizes)
+        size = self.chunk_size or rule
+        return min(size, self.limit or size)
+
+    def _halve(self, size: int, error: Exception) -> None:
+        if size == 1:
+            raise PflError("not enough memory on the device, even for one client at a time") from error
+        self.limit = size // 2
+        log.warning("out of memory with %d clients at once; continuing with %d", size, self.limit)
+
+
+def _room(sizes: Sequence[int], device: torch.device) -> int:
+    """For how many clients a device has room, given bytes of each tensor of one client; at least for one."""
+    return max(1, CPU_BYTES // max(sizes) if device.type == "cpu" else DEVICE_BYTES // sum(sizes))

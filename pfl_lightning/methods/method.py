@@ -1,0 +1,718 @@
+"""The base of all methods: a communication round, which is that of FedAvg unless a method says otherwise."""
+
+import difflib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from math import prod
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, cast
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from pfl_lightning import processes
+from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pfl_lightning.client import (
+    STANDARD,
+    BackendName,
+    Engine,
+    Examples,
+    Loss,
+    LossFunction,
+    OwnLoss,
+    Penalty,
+    Phase,
+    loss_of_samples,
+    sample_losses,
+    total,
+    try_loss,
+)
+from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
+from pfl_lightning.errors import PflError
+from pfl_lightning.federation.accounting import Accounting, Traffic
+from pfl_lightning.federation.checkpoints import (
+    FORMAT,
+    Content,
+    check_optimizer_state,
+    check_same,
+    plain_values,
+    refusing,
+)
+from pfl_lightning.federation.checks import check_network, check_private, try_optimizer
+from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
+from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.federation.cohort import Cohort, Progress
+from pfl_lightning.federation.evaluator import Evaluator
+from pfl_lightning.federation.local_sgd import LocalSGD, LRSchedule, Schedule
+from pfl_lightning.federation.pretrained import read_weights, take_weights
+from pfl_lightning.federation.sparsity import Sparsity
+from pfl_lightning.models import MLP, Head, InputKind, Network, NetworkFactory, Part, start_network
+from pfl_lightning.recipes import Recorded
+from pfl_lightning.seeding import Key, seed_of
+from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
+from pfl_lightning.strict import import_path
+from pfl_lightning.tree import Params, Tree, prefixed, select
+
+# arguments that are no plain values: Lightning's hyperparameters hold plain ones
+OBJECTS = ("network", "loss", "lr_schedule", "server_optimizer", "aggregator", "sparsity", "topology")
+HOOKS = (
+    *("initial_state", "select_clients", "local_update", "sample_losses", "server_update", "count_traffic"),
+    *("advance_clock", "eval_models", "eval_model", "common_body"),
+)
+
+
+class Method(Recorded, pl.LightningModule):
+    """A federated method: one communication round is one training step.
+
+    Rule of a round (the defaults make it FedAvg):
+
+        cohort     = select_clients(round)                              # which clients train, and their weights
+        received_i = shared, and what client i keeps                    # broadcast
+        trained_i  = local_update(received_i) on client i's examples    # all clients of the cohort at once
+        keep_i     = the kept part of trained_i
+        shared     = shared - server_lr * (shared - sum_i weight_i * trained_i)    # server_update
+
+    A method declares which part of the network a client ``keeps``, ``trains`` and ``finetunes``, whether it keeps a
+    second (``personal``) model, and what it does in ``local_update``; everything else has a default.
+
+    Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), and
+    with the same after the part that the method ``finetunes`` was trained further on their own samples
+    (``finetuned``); or with their second, ``personal`` model and the ``global`` one. Clients that are new to a finished
+    run are tested in the same way with every method: each trains a new head on the ``common_body``, which is frozen, in
+    full epochs with the settings of the first round (``finetuned``); beside it stands the ``global`` model of the
+    methods that have one. With ``data.new_head_epochs`` 0 they are evaluated by the method's own models instead, each
+    as a client that has not taken part yet (Xiong et al., DePRL, AAAI 2024, arXiv:2312.10815, Tables 2 and 8).
+
+    Subclasses must not change the defaults of these arguments, which on the command line would depend on the order of
+    the options. To remove one that makes no sense, pass a fixed value: ``super().__init__(eval_epochs=0, **kwargs)``.
+
+    Args:
+        network: Network to train. Its input shape and number of classes come from the data set.
+        pretrained: File with the weights that the network starts with: what ``torch.save`` wrote of a module's
+            ``state_dict``, or a checkpoint. Default: random weights, but for what the data set has.
+        head: The head: a number of layers, counted from the output (those without parameters do not count), or the
+            names of layers, such as ``fc``. Default: set by the method (usually 1).
+        loss: Loss of each sample, from outputs and targets: a module without parameters, or from Python a function; see
+            ``sample_losses``. Default: cross-entropy, or half the squared error of a regression.
+        epochs: Local epochs per round.
+        epoch_steps: Mini-batches per local epoch, drawn at random. Default: all. With 1, ``epochs`` counts mini-batch
+            steps, and so do a method's other options in epochs; fine-tuning always takes full epochs.
+        batch_size: Local mini-batch size.
+        lr: Local learning rate. The default is from SRPFL's code; FedRep can diverge with the paper's 0.1.
+        lr_decay: Factor applied to the local learning rates every ``lr_decay_every`` rounds, except when fine-tuning.
+        lr_decay_every: Rounds between two decays.
+        lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of the local learning rates,
+            except when fine-tuning. Default: that of ``lr_decay``.
+        momentum: Local momentum, reset to zero in every phase. Default: set by the method (usually 0).
+        weight_decay: Local weight decay (L2 penalty). Default: set by the method (usually 1e-4).
+        decay_biases: Apply ``weight_decay`` to biases too, as torch does.
+        clip_norm: Maximum norm of a client's gradient in a local step. Default: no clipping.
+        weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
+        eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
+        eval_momentum: Momentum when fine-tuning.
+        batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
+        server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
+        backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
+        chunk_size: Clients in memory at once. Default: 32 MiB of their largest tensor on a CPU, 1 GiB elsewhere.
+        aggregator: Adds up the uploads and training losses for the server, which learns sums alone. Default: in the
+            clear (``Aggregator``); ``SecureAggregator`` masks each upload, ``DPAggregator`` adds noise.
+        sparsity: A penalty that makes local models sparse, and the pruning of what is sent; default: neither.
+
+    Attributes:
+        network: The network with the server's tensors; made for a data set by ``build``, as is what follows.
+        engine: Runs the local work of some clients at once.
+        parts: Names of the tensors of each part of the network.
+        kept: Names of the network's tensors that clients keep.
+        shared: Names of the tensors that clients receive from the server.
+        clients: What each client keeps.
+        cohort: Runs the clients of a round in chunks and processes.
+        local_sgd: The numbers of local training.
+        evaluator: The clients' scores and other metrics.
+        accounting: Simulated time, bits and samples so far.
+        progress: How far the current round or evaluation is.
+        objects: The constructor's arguments that are no plain values, by name; ``hparams`` has the others.
+        built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
+        taken: A line that says which tensors a file of ``pretrained`` weights had.
+    """
+
+    keeps: ClassVar[Part] = "nothing"
+    trains: ClassVar[Part] = "all"
+    mixes: ClassVar[Part] = "nothing"  # with the models of other clients, without a server
+    finetunes: ClassVar[Part] = "head"
+    personal: ClassVar[bool] = False
+    usual_head: ClassVar[int] = 1
+    usual_momentum: ClassVar[float] = 0.0
+    usual_weight_decay: ClassVar[float] = 1e-4
+
+    network: Network
+    engine: Engine
+    parts: dict[Part, frozenset[str]]
+    kept: frozenset[str]
+    shared: frozenset[str]
+    clients: ClientStates
+    cohort: Cohort
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Warn about names that are nearly those of hooks: nothing would call them."""
+        super().__init_subclass__(**kwargs)
+        for name in vars(cls).keys() - dir(Method):
+            if near := difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.85):
+                warnings.warn(f"{cls.__name__}.{name} is never called; did you mean {near[0]}?", stacklevel=2)
+
+    def __init__(
+        self,
+        network: NetworkFactory = MLP,
+        pretrained: str | None = None,
+        head: Head | None = None,
+        loss: nn.Module | LossFunction | None = None,
+        epochs: PositiveInt = 1,
+        epoch_steps: PositiveInt | None = None,
+        batch_size: PositiveInt = 10,
+        lr: PositiveFloat = 0.01,
+        lr_decay: PositiveFloat = 1.0,
+        lr_decay_every: PositiveInt = 1,
+        lr_schedule: LRSchedule | None = None,
+        momentum: ClosedUnitInterval | None = None,
+        weight_decay: NonNegativeFloat | None = None,
+        decay_biases: bool = False,
+        clip_norm: PositiveFloat | None = None,
+        weighting: Weighting = "samples",
+        eval_epochs: NonNegativeInt = 10,
+        eval_momentum: ClosedUnitInterval = 0.5,
+        batch_norm: Literal["average", "local"] = "average",
+        server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
+        backend: BackendName = "auto",
+        chunk_size: PositiveInt | None = None,
+        aggregator: Aggregator | None = None,
+        sparsity: Sparsity = Sparsity(),
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.save_hyperparameters(ignore=list(OBJECTS), logger=False)
+        given = (network, loss, lr_schedule, server_optimizer, aggregator, sparsity)
+        self.objects: dict[str, Any] = dict(zip(OBJECTS, given, strict=False))
+        self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
+        self.make_optimizer, self.weighting, self.batch_norm = server_optimizer, weighting, batch_norm
+        self.epochs, self.eval_epochs, self.eval_momentum = epochs, eval_epochs, eval_momentum
+        self.backend, self.chunk_size, self.sparsity = backend, chunk_size, sparsity
+        self.aggregator = aggregator or Aggregator()
+        self.own_loss = loss_of_samples(loss)
+        self.given = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
+        self.local_sgd = LocalSGD(
+            batch_size,
+            lr,
+            epoch_steps,
+            self.usual_momentum if momentum is None else momentum,
+            self.usual_weight_decay if weight_decay is None else weight_decay,
+            decay_biases,
+            clip_norm,
+            Schedule(lr_schedule, lr_decay, lr_decay_every),
+        )
+        self.progress, self.evaluator, self.accounting = Progress(), Evaluator(), Accounting(self.aggregator)
+        self.built_for: dict[str, Any] = {}
+        self.test_only, self.new_head_epochs, self.taken = False, 0, ""
+        self._newcomer: Tree = {}  # what new clients begin with
+
+    # What a method may override
+
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """What clients keep before they have taken part; also for clients that are new to a finished run.
+
+        Args:
+            tensors: The server's tensors, ``[...]``.
+            num_clients: Number of clients.
+            seed: Seed for random states.
+
+        Returns:
+            The stacks of ``clients``, ``[clients, ...]``, under the network's names or others.
+        """
+        kept = {**select(tensors, self.kept), **(prefixed("personal", tensors) if self.personal else {})}
+        return {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in kept.items()}
+
+    def select_clients(self, batch: Round) -> Round:
+        """Choose which participants train, with ``batch.take``; by default all of them, weighted by ``weighting``."""
+        return batch
+
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Local work of the clients in a round; by default they train one part of the network.
+
+        Args:
+            cohort: Training examples of the clients.
+            received: All tensors that the clients start with: shared ones from the server, and their own.
+            key: Key for local randomness.
+
+        Returns:
+            The tensors after local training, and each client's training loss, ``[cohort]``.
+        """
+        return self.engine.train(cohort, received, self.phase(self.trains, self.epochs), (*key, self.trains))
+
+    def sample_losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Loss of each sample, for training and evaluation; by default the one given as ``loss``, or the standard one.
+
+        Args:
+            outputs: Outputs of the network, ``[samples, outputs]``.
+            targets: Class labels, or floating-point targets of a regression, ``[samples]``.
+
+        Returns:
+            Losses, ``[samples]``; each must depend on its own sample alone.
+        """
+        return (sample_losses if self.own_loss is None else self.own_loss)(outputs, targets)
+
+    def server_update(self, mean: Tree, batch: Round) -> None:
+        """Update the shared model: the server's optimizer takes the pseudo-gradient ``shared - mean``.
+
+        BatchNorm statistics become the mean. A method without a server mixes ``clients`` here and passes on their mean.
+
+        Args:
+            mean: Weighted mean of the uploads; tensors that no client changed are missing.
+            batch: The round, as returned by ``select_clients``.
+        """
+        self.optimizer.zero_grad()
+        for name, parameter in self.network.named_parameters():
+            if name in mean:
+                parameter.grad = parameter.detach() - mean[name]
+        self.optimizer.step()
+        for name, statistic in self.network.named_buffers():
+            if name in mean:
+                statistic.copy_(mean[name])
+
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Count what is sent in a round beside the uploads to ``aggregator``, after local training.
+
+        By default every participant receives the shared model. Methods whose models travel otherwise count these.
+
+        Args:
+            batch: The round, as returned by ``select_clients``.
+            up: Counts what clients send, to the server or to each other.
+            down: Counts what the server sends.
+        """
+        shared = select(self.network.state_dict(), self.shared)
+        down.add({name: tensor[None] for name, tensor in shared.items()}, {0: len(batch.participants)})
+
+    def advance_clock(self, batch: Round) -> None:
+        """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
+        self.accounting.clock.advance(batch.awaited[1], batch.communication_time)
+
+    @property
+    def eval_models(self) -> tuple[str, ...]:
+        """Names of the models that clients are evaluated with; the first one is used for model selection."""
+        if self.personal:
+            return ("personal", "global")
+        finetuned = ("finetuned",) if self.eval_epochs and self.finetunes != "nothing" and not self.test_only else ()
+        return ("global", *finetuned) if self.keeps == "nothing" else (*finetuned, "stored")
+
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """One of the ``eval_models``, ``[cohort, ...]``.
+
+        Args:
+            model: Its name.
+            train: The clients' training examples. Take from them only what the model needs: those that need none are
+                also there without a data set.
+            received: Tensors that the clients would start a round with.
+            key: Key for the randomness of fine-tuning.
+        """
+        if model == "finetuned":
+            return self.engine.train(train, received, self.finetuning, key)[0]
+        return received.under("personal") if model == "personal" else received
+
+    def common_body(self) -> Tree:
+        """The body on which new clients train their heads.
+
+        It is the network's, except for what clients have of their own, in ``personal`` models or otherwise: this is the
+        mean over all clients.
+        """
+        names = {f"personal.{name}" if self.personal else name: name for name in self.parts["body"]}
+        own = self.clients.mean(names.keys() & set(self.clients.names))
+        server = select(self.network.state_dict(), self.parts["body"])
+        return {**server, **{names[name]: mean for name, mean in own.items()}}
+
+    # The round
+
+    def training_step(self, batch: Round, batch_idx: int) -> None:
+        """One communication round."""
+        assert batch.round_index == self.accounting.clock.rounds, "the loader and the method disagree on the round"
+        if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
+            self.skip_round(batch)
+            return
+        uploaded = self.aggregator.bytes
+        batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
+        result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
+        self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
+        self.server_update(result.mean, batch)
+        self.prune_shared(result.mean)
+        self.advance_clock(batch)
+        self.log_round(batch, result.loss)
+
+    def skip_round(self, batch: Round) -> None:
+        """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
+        batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
+        self.optimizer.zero_grad()
+        self.optimizer.step()  # counts the round; no parameter has a gradient
+        self.record(batch, 0)
+        self.advance_clock(batch)
+        self.log_round(batch, None)
+
+    def record(self, batch: Round, uploaded: int, paper_bits: float = 0.0, samples: int = 0) -> None:
+        """Enter what a round has cost; the arguments are those of ``Accounting.record``."""
+        up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
+        if processes.rank() == 0:  # it has the rows of the first client
+            self.count_traffic(batch, up, down)
+        self.accounting.record(batch, up, down, uploaded, paper_bits, samples)
+
+    def log_round(self, batch: Round, loss: Tensor | None) -> None:
+        """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
+        self.log_clock()
+        self.log_dict(self.accounting.scalars())
+        if loss is not None:
+            self.log("train/loss", loss, prog_bar=True)
+        self.log("system/cohort", float(len(batch.examples)), prog_bar=True)
+        if federated(self.trainer).participation.can_drop:
+            self.log("system/dropped", float(len(batch.dropped)))
+        schedule = self.local_sgd.schedule
+        if not schedule.is_constant:
+            self.log("train/lr", self.local_sgd.lr * schedule.factor(self.accounting.clock.rounds - 1))
+
+    def log_clock(self) -> None:
+        """Log simulated seconds; the step of all logs is the number of rounds completed."""
+        self.log("step", float(self.accounting.clock.rounds))
+        self.log_dict(self.accounting.clock.scalars(), prog_bar=True)
+
+    # What methods call
+
+    def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
+        """A local phase of the current round that trains one part of the network with the method's settings.
+
+        Args:
+            part: The part.
+            epochs: Local epochs.
+            lr: Learning rate; the method's by default.
+            penalty: The method's own penalty; that of ``sparsity`` is added.
+        """
+        both = total(penalty, self.sparsity.penalty(self.shared_parameters))
+        return self.local_sgd.phase(self.parts[part], epochs, self.rate(lr or self.local_sgd.lr), both)
+
+    def rate(self, lr: float) -> float:
+        """A local learning rate in the current round."""
+        return lr * self.local_sgd.schedule.factor(self.accounting.clock.rounds)
+
+    def received(self, ids: Tensor) -> Params:
+        """Tensors that clients start a round with: the shared ones, and their own, ``[cohort, ...]``."""
+        tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
+        return Params(select(tensors, self.shared), self.clients.gather(ids))
+
+    def sent(self, models: Tree) -> Tree:
+        """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""
+        return {**models, **self.sparsity.pruned(select(models, self.engine.trainable))}
+
+    def prune_shared(self, names: Iterable[str]) -> None:
+        """Prune some parameters of the shared model in place, so that clients receive them like this."""
+        parameters = select(self.shared_parameters, names)
+        if self.sparsity.prune:
+            for name, stack in self.sparsity.pruned({n: t[None] for n, t in parameters.items()}).items():
+                parameters[name].copy_(stack[0])
+
+    @property
+    def shared_parameters(self) -> Tree:
+        """The server's parameters of the shared part; empty if nothing is shared."""
+        return {name: tensor.data for name, tensor in self.network.named_parameters() if name in self.shared}
+
+    @property
+    def packs(self) -> bool:
+        """Whether models have many zeros, and so are packed to be sent and stored."""
+        return self.sparsity.prune
+
+    @property
+    def advice(self) -> str:
+        """What to try if training diverges."""
+        return f"try a model.lr below {self.local_sgd.lr}"
+
+    def check_finite(self, losses: Tensor) -> None:
+        """Stop a diverged run.
+
+        Args:
+            losses: Any losses.
+
+        Raises:
+            PflError: If one of them is infinite or not a number.
+        """
+        if not torch.isfinite(losses).all():
+            raise PflError(f"{type(self).__name__} diverged by round {self.accounting.clock.rounds}; {self.advice}")
+
+    # Building for a data set
+
+    def setup(self, stage: str) -> None:
+        """Build the network for the data set, the scores of its splits, and the learning rates of all rounds."""
+        data = federated(self.trainer)
+        self.build_for(data)
+        self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
+        self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, data.regression)
+        if stage == "fit":
+            self.local_sgd.schedule.factor(max(self.trainer.max_steps, 0))
+
+    def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
+        """Build the method for a data set, unless it is built, and check that the two are compatible.
+
+        Args:
+            data: The data set, after its ``setup``.
+            resumes: Whether the weights will come from a checkpoint, so that no file of others need be there.
+
+        Raises:
+            PflError: If the network cannot take the inputs, or has no body for new clients, or the method evaluates
+                personal models but some clients never train, or the pretrained weights cannot be read or do not fit.
+        """
+        if not self.built_for:  # do not build twice: pretrained vectors may take seconds to read
+            shape = (data.input_shape, data.num_classes, data.num_clients)
+            weights = None if resumes or self.pretrained is None else read_weights(self.pretrained)
+            test_only = data.training_clients < data.eval_clients
+            self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
+        try_optimizer(self.make_optimizer, self.network.parameters())
+        if self.test_only and self.eval_models != ("global",):
+            raise PflError(
+                f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "
+                f"clients with personal models ({', '.join(self.eval_models)}); allowed: 0, or a method evaluated "
+                "with its global model alone, such as FedAvg"
+            )
+        check_network(self.network, data, has_body=bool(self.parts["body"]))
+        self.local_sgd.schedule.factor(0)
+        self._try_loss(data)
+
+    def build(
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        num_clients: int,
+        seed: int = 0,
+        pretrained: Mapping[str, Tensor] = MappingProxyType({}),
+        test_only: bool = False,
+        input_kind: InputKind = "numbers",
+        weights: Tree | None = None,
+    ) -> None:
+        """Make the network and the parts that need it, once.
+
+        Args:
+            input_shape: Shape of one input.
+            num_classes: Number of classes.
+            num_clients: Number of clients.
+            seed: Seed of the initial network.
+            pretrained: The data set's pretrained tensors of the network, by name.
+            test_only: Whether some clients never train and so have no samples to fine-tune on.
+            input_kind: The kind of the inputs.
+            weights: Tensors of the file ``self.pretrained``, if there is one; see ``take_weights``.
+
+        Raises:
+            PflError: If the network does not fit the inputs, the method, the backend or the weights.
+        """
+        shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
+        self.test_only = test_only
+        self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained, input_kind)
+        self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self._loss())
+        self.parts = self.network.parts(self.head)
+        if weights is not None:
+            self.taken = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
+        if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
+            raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} has only one layer")
+        statistics = frozenset(name for name, _ in self.network.named_buffers())
+        self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
+        self.shared = self.parts["all"] - self.kept
+        chooses = type(self).select_clients is not Method.select_clients
+        check_private(self.aggregator, self.weighting, bool(self.shared & statistics), chooses)
+        tensors = self.network.state_dict()
+        start = self.initial_state(tensors, num_clients, seed)
+        self.clients = ClientStates(start)
+        one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
+        sizes = [tensor.nbytes for tensor in one_client.values()]
+        self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
+        self.built_for = {
+            "input_shape": shape,
+            "num_classes": int(num_classes),
+            "num_clients": int(num_clients),
+            "test_only": test_only,
+            "input_kind": input_kind,
+        }
+
+    def _loss(self) -> Loss:
+        """The loss for the engine: the standard one, unless a method or a user says otherwise."""
+        is_standard = self.own_loss is None and type(self).sample_losses is Method.sample_losses
+        return STANDARD if is_standard else OwnLoss(self.sample_losses)
+
+    def _try_loss(self, data: FederatedDataModule) -> None:
+        """Try a loss of the user's on a few samples, so that what is wrong with it shows before the first round."""
+        if isinstance(self.engine.loss, OwnLoss):
+            largest = data.make_eval_batch(data.evaluation_order[:1]).train
+            few = next(largest.windows(4))[1]
+            _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))
+            self.network.train()  # as Lightning wants it
+            is_method = type(self).sample_losses is not Method.sample_losses
+            name = f"{type(self).__name__}.sample_losses" if is_method else str(self.given["loss"]).rpartition(".")[2]
+            try_loss(self.sample_losses, name, outputs[0], targets[0])
+
+    # The server's optimizer, the only one that Lightning sees
+
+    def configure_optimizers(self) -> Optimizer:
+        """Make the server's optimizer."""
+        return self.make_optimizer(self.network.parameters())
+
+    @property
+    def optimizer(self) -> LightningOptimizer:
+        """The server's optimizer."""
+        return cast(LightningOptimizer, self.optimizers())
+
+    def on_train_start(self) -> None:
+        """Apply this run's learning rate: restoring a checkpoint has overwritten it with the old one."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.optimizer.defaults["lr"]
+
+    # Evaluation
+
+    def evaluate(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """Name and tensors of each of the ``evaluated_models``, in their order; arguments as for ``eval_model``."""
+        if self.new_head_epochs:
+            yield from self._evaluate_new(train, key)
+            return
+        received = self.received(train.ids)
+        for model in self.eval_models:
+            yield model, self.eval_model(model, train, received, key)
+
+    @property
+    def evaluated_models(self) -> tuple[str, ...]:
+        """The models of this evaluation: ``eval_models``, or those of new clients that train new heads."""
+        if not self.new_head_epochs:
+            return self.eval_models
+        return ("finetuned", *(model for model in self.eval_models if model == "global"))
+
+    @property
+    def finetuning(self) -> Phase:
+        """The phase that fine-tunes a part before a client is evaluated."""
+        phase = self.phase(self.finetunes, self.eval_epochs)
+        return replace(phase, lr=self.local_sgd.lr, momentum=self.eval_momentum, steps=None)
+
+    def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
+        """One client's model as an ordinary module: a copy, in evaluation mode.
+
+        Args:
+            client: The client's id.
+            model: One of ``eval_models``. Default: the first that needs no training for its evaluation, such as
+                ``stored``.
+            data: The data set of the run; for models that are trained on the client's samples, such as ``finetuned``.
+
+        Raises:
+            PflError: If there is no such client or model; a ``NeedsSamplesError`` if ``data`` is missing.
+        """
+        if not self.built_for:
+            raise PflError(f"client: {type(self).__name__} has no clients yet; allowed: after training, or load_method")
+        if model not in (None, *self.eval_models):
+            raise PflError(f"model: {model} is not possible; allowed: {', '.join(self.eval_models)}")
+        train = examples_of(client, data, self.built_for["num_clients"], self.device)
+        key: Key = () if data is None else (data.seed, "refit", self.accounting.clock.rounds)
+        received = self.received(train.ids)
+        for name in self.eval_models if model is None else (model,):
+            with suppress(NeedsSamplesError):
+                return module_of(self.network, self.eval_model(name, train, received, key))
+        raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
+
+    def on_validation_epoch_start(self) -> None:
+        """Stop a diverged run with a PflError, before it is evaluated and saved."""
+        if (loss := self.trainer.callback_metrics.get("train/loss")) is not None:
+            self.check_finite(loss)
+        self.on_test_epoch_start()
+
+    def on_test_epoch_start(self) -> None:
+        """Begin an evaluation of the clients of this process."""
+        data = federated(self.trainer)
+        self.evaluator.begin()
+        self.progress.begin("evaluating", data.tables["train"].counts[data.own_order])
+
+    def validation_step(self, batch: EvalBatch, batch_idx: int) -> None:
+        """Evaluate some clients with each of their models, on each split."""
+        key = (batch.seed, "refit", self.accounting.clock.rounds)
+        input_bytes = 4 * prod(self.built_for["input_shape"])
+        self.evaluator.step(batch, lambda train: self.evaluate(train, key), self.engine, self.cohort, input_bytes)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log summaries of the scores over the clients, and reset them."""
+        self.progress.end()
+        self.log_clock()
+        self.log_dict(self.accounting.budget(federated(self.trainer)))
+        self.log_dict(self.evaluator.results(self.evaluated_models[0]))
+
+    test_step, on_test_epoch_end = validation_step, on_validation_epoch_end
+
+    # Clients that are new to a finished run
+
+    def on_test_start(self) -> None:
+        """Give new clients what they begin with."""
+        data = federated(self.trainer)
+        seed = seed_of(data.seed, "new clients")
+        if self.new_head_epochs:
+            self._newcomer = {**self.common_body(), **self._new_head(seed)}
+        elif data.new_clients:
+            self.clients = ClientStates(self.initial_state(self.network.state_dict(), data.new_clients, seed))
+
+    def _new_head(self, seed: int) -> Tree:
+        """The head of a new network, ``[...]``."""
+        shape = self.built_for["input_shape"], self.built_for["num_classes"]
+        new = start_network(self.make_network, *shape, seed, {}, self.network.takes)
+        head, old = select(new.state_dict(), self.parts["head"]), self.network.state_dict()
+        return {name: tensor.to(old[name]) for name, tensor in head.items()}
+
+    def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
+        """The models of new clients, in the order of ``evaluated_models``."""
+        # a rule after each step is about what the run's clients hold, such as masks
+        phase = replace(self.phase("head", self.new_head_epochs), lr=self.local_sgd.lr, steps=None, after_step=None)
+        yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
+        if "global" in self.evaluated_models:
+            yield "global", Params(self.network.state_dict(), {})
+
+    # Checkpoints
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what builds the method again, what it has cost so far, and what clients keep; pack sparse models."""
+        checkpoint["format"] = FORMAT
+        checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
+        checkpoint["shape"], checkpoint["given"] = self.built_for, self.given
+        checkpoint["hyper_parameters"] = plain_values(self.hparams)
+        checkpoint["sparsity"] = plain_values(asdict(self.sparsity))
+        checkpoint["accounting"] = self.accounting.state_dict()
+        checkpoint["chunk_limit"] = self.cohort.limit
+        checkpoint.pop("datamodule_hyper_parameters", None)  # they have objects; the run's settings say it all
+        self.clients.save(checkpoint)
+        if self.packs:
+            checkpoint["state_dict"] = stored(checkpoint["state_dict"])
+
+    def on_load_checkpoint(self, checkpoint: Content) -> None:
+        """Restore everything but the optimizer; build the method, unless it is built.
+
+        Raises:
+            PflError: If the checkpoint lacks or distorts an entry, or is of another method, network or data set.
+        """
+        with refusing(checkpoint):
+            if not self.built_for:
+                self.build(**checkpoint["shape"])
+            check_same(checkpoint, "shape", self.built_for)
+            check_same(checkpoint, "given", self.given)
+            self.accounting.load_state_dict(checkpoint["accounting"])
+            self.cohort.limit = checkpoint["chunk_limit"]
+            checkpoint["state_dict"] = restored(checkpoint["state_dict"])
+            floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
+            for part in (self.network, self.clients, self.own_loss):
+                if floats and isinstance(part, nn.Module):
+                    part.to(floats[0])
+            self.clients.load(checkpoint)
+            self.load_state_dict(checkpoint["state_dict"])
+            check_optimizer_state(checkpoint, list(self.network.parameters()))
+
+
+def method_of(module: pl.LightningModule) -> Method:
+    """Narrow the module that Lightning passes to a callback to ``Method``.
+
+    Raises:
+        PflError: If it is another kind of module.
+    """
+    if not isinstance(module, Method):
+        raise PflError(f"model: {type(module).__name__} is not possible with these callbacks; allowed: a Method")
+    return module
