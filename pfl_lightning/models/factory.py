@@ -1,7 +1,7 @@
 """What makes a network: a class of ours, of the user's or of a library, or a function that returns a module."""
 
 from collections.abc import Callable
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
@@ -45,7 +45,7 @@ def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -
         num_classes: Number of classes.
     """
     target = origin(make)
-    parameters = _parameters(target)
+    parameters = signature(target).parameters
     kinds = [parameter.kind for parameter in parameters.values()]
     given: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
     named = {name: value for name, value in given.items() if name in parameters}
@@ -54,10 +54,3 @@ def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -
     if not named and not isinstance(target, type) and kinds == [Parameter.POSITIONAL_OR_KEYWORD] * 2:
         return make(input_shape, num_classes)
     return make(**named)
-
-
-def _parameters(target: Any) -> dict[str, Parameter]:
-    try:
-        return dict(signature(target).parameters)
-    except ValueError:  # of a class without a signature
-        return dict(Signature().parameters)

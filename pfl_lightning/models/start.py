@@ -1,11 +1,11 @@
 from collections.abc import Mapping
+from copy import deepcopy
 
 import torch
 from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.memory import is_exhausted
-from pfl_lightning.models.anatomy import Anatomy
 from pfl_lightning.models.checks import check_outputs, check_tensors, two_inputs
 from pfl_lightning.models.factory import NetworkFactory, made
 from pfl_lightning.models.network import InputKind, Network
@@ -71,15 +71,14 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
     unchanged = inputs.clone()
     try:
         with torch.no_grad():
-            outputs = module.eval()(inputs)  # lazy layers take their shapes
-        anatomy = Anatomy.of(module, inputs)
+            outputs = [module.eval()(inputs), deepcopy(module).train()(inputs)]  # lazy layers take their shapes
     except Exception as error:  # whatever it raises for inputs that it does not take
         raise _refusal(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}", error) from error
-    check_outputs(module, (outputs, anatomy.output), num_classes)
+    check_outputs(module, outputs, num_classes)
     check_tensors(module)
     if not torch.equal(inputs, unchanged):
         raise PflError(f"model.network: {type(module).__name__} changes its inputs in place; allowed: a copy of them")
-    return Wrapped(module, anatomy, inputs, input_kind)
+    return Wrapped(module, inputs, input_kind)
 
 
 def _refusal(problem: str, error: Exception) -> PflError:

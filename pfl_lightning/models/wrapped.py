@@ -1,44 +1,45 @@
+from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.func import functional_call, vmap
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from pfl_lightning.models.anatomy import Anatomy
 from pfl_lightning.models.network import InputKind, Network
 from pfl_lightning.tree import Tree
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Wrapped(Network):
     """Any module as layers: what it ends with, such as its head, and what is left of it.
 
     A module that takes what another one returned and nothing else, and so on to the output, is a layer of its own, as
-    in ``nn.Sequential``, however deep it is inside. What comes before is one layer, called like the module's class.
-    Names that users choose and see, such as those of ``head``, are the module's own.
+    in ``nn.Sequential``. What comes before is one layer, called like the module's class. Names that users choose and
+    see, such as those of ``head``, are the module's own.
 
     The layers have two marks for the engine: ``runs_alone`` if ``vmap`` cannot run one for several clients at once, and
     ``draws_at_random`` if it does so in training mode.
 
     Args:
         module: The module, which becomes part of the network.
-        anatomy: What it does with the inputs.
         inputs: A batch of two inputs.
         takes: The kind of its inputs.
     """
 
-    def __init__(self, module: nn.Module, anatomy: Anatomy, inputs: Tensor, takes: InputKind) -> None:
-        whole = deepcopy(module)
-        layers = dict(anatomy.layers("", module)) if len(anatomy.calls[""]) == 1 else {"": module}
-        if not _same(whole, layers.values(), inputs):
-            module, layers = whole, {"": whole}
-        self._paths = {path.replace(".", "_") or type(module).__name__: path for path in layers}
-        super().__init__(dict(zip(self._paths, layers.values(), strict=True)))
-        self._units, self._shell, self.takes = anatomy.units(whole), (module,), takes
-        _mark(layers.values(), inputs)
-        for norm in (inner for inner in self.modules() if isinstance(inner, _BatchNorm)):
+    def __init__(self, module: nn.Module, inputs: Tensor, takes: InputKind) -> None:
+        whole, paths = deepcopy(module), layer_paths(module)
+        layers = _taken_out(module, paths)
+        if not _same(whole, layers, inputs):
+            module, paths, layers = whole, [""], [whole]
+        self._paths = {path.replace(".", "_") or type(module).__name__: path for path in paths}
+        super().__init__(dict(zip(self._paths, layers, strict=True)))
+        self._units, self._shell, self.takes = _units(whole, inputs), (module,), takes
+        _mark(layers, inputs)
+        for norm in (inner for inner in self.modules() if isinstance(inner, BATCH_NORMS)):
             norm.register_forward_pre_hook(_before_norm)
             norm.register_forward_hook(_after_norm)
         self.train()
@@ -56,7 +57,7 @@ class Wrapped(Network):
     def own_name(self, name: str) -> str:
         """The module's name of a tensor."""
         layer, _, rest = name.partition(".")
-        return ".".join(filter(None, (self._paths[layer], rest)))
+        return _joined(self._paths[layer], rest)
 
     def module_with(self, tensors: Tree) -> nn.Module:
         """A module of the user's class with these tensors, ``[...]`` each, under the network's names."""
@@ -64,10 +65,52 @@ class Wrapped(Network):
         (module,) = copy._shell
         for layer, path in self._paths.items():
             if path:
-                parent, _, name = path.rpartition(".")
-                setattr(module.get_submodule(parent), name, copy.get_submodule(layer))
+                module.set_submodule(path, copy.get_submodule(layer))
         module.load_state_dict({self.own_name(name): tensor for name, tensor in tensors.items()})
         return module
+
+
+class _Outline(fx.Tracer):
+    """Traces what a module does with the modules inside of it, but not what these do."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return True
+
+
+def layer_paths(module: nn.Module, path: str = "") -> list[str]:
+    """Paths of the layers that a module can be cut into, in the order in which they run.
+
+    Args:
+        module: The module. If torch cannot trace it, because its code depends on its inputs, it is one layer.
+        path: Its own path, which stands for what is left of it without the layers inside.
+    """
+    options = signature(module.forward).parameters.items()
+    defaults = {name: option.default for name, option in options if option.default is not Parameter.empty}
+    try:
+        nodes = list(_Outline().trace(module, defaults).nodes)
+    except Exception:
+        return [path]
+    calls = Counter(node.target for node in nodes)
+    node, chain = nodes[-1].args[0], list[str]()
+    while isinstance(node, fx.Node) and node.op == "call_module" and calls[node.target] == 1:
+        if len(node.users) > 1 or len(node.args) != 1 or node.kwargs:
+            break
+        chain.insert(0, str(node.target))
+        node = node.args[0]
+    inside = [*chain[:-1], *(layer_paths(module.get_submodule(chain[-1]), chain[-1]) if chain else [])]
+    is_rest = not (isinstance(node, fx.Node) and node.op == "placeholder")
+    beside = [name for name in module.state_dict() if not name.startswith(tuple(f"{child}." for child in chain))]
+    return [path] * bool(is_rest or beside) + [_joined(path, name) for name in inside]
+
+
+def _taken_out(module: nn.Module, paths: list[str]) -> list[nn.Module]:
+    """The modules at these paths; those inside of another one leave an ``Identity`` in their place."""
+    layers = []
+    for path in reversed(paths):
+        layers.insert(0, module.get_submodule(path))
+        if path:
+            module.set_submodule(path, nn.Identity())
+    return layers
 
 
 @torch.no_grad()
@@ -78,6 +121,19 @@ def _same(whole: nn.Module, layers: Iterable[nn.Module], inputs: Tensor) -> bool
         return torch.equal(nn.Sequential(*layers).eval()(inputs), expected)
     except Exception:  # such as of a module that looks into its last layer
         return False
+
+
+@torch.no_grad()
+def _units(module: nn.Module, inputs: Tensor) -> list[str]:
+    """The innermost modules with parameters of their own, in the order of their last calls in training mode."""
+    copy, ran = deepcopy(module).train(), list[str]()
+    for path, inner in copy.named_modules():
+        if any(True for _ in inner.parameters(recurse=False)):
+            inner.register_forward_hook(lambda *_, path=path: ran.append(path))
+    copy(inputs)
+    last_calls = list(dict.fromkeys(reversed(ran)))[::-1]
+    around = {path for path in ran for other in ran if other != path and other.startswith(_joined(path, ""))}
+    return [path for path in last_calls if path not in around]
 
 
 @torch.no_grad()
@@ -124,3 +180,7 @@ def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 def _after_norm(norm: nn.Module, *_: Any) -> None:
     norm.training = bool(norm.training or norm.takes_one)
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

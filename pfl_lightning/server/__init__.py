@@ -2,7 +2,7 @@ from pfl_lightning.server.aggregation import Weighting, client_weights
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.attention import cosine_attention, cosines, distance_attention
 from pfl_lightning.server.dp_aggregator import DPAggregator
-from pfl_lightning.server.messages import nbytes, pack, restored, stored, unpack
+from pfl_lightning.server.messages import nbytes, packed_bits, restored, stored
 from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
 from pfl_lightning.server.quantile import adding, quantile_from_sums
 from pfl_lightning.server.secure_aggregator import SecureAggregator
@@ -31,9 +31,8 @@ __all__ = [
     "cosines",
     "distance_attention",
     "nbytes",
-    "pack",
+    "packed_bits",
     "quantile_from_sums",
     "restored",
     "stored",
-    "unpack",
 ]

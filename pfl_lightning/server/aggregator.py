@@ -6,7 +6,7 @@ from torch import Tensor
 from pfl_lightning import processes
 from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
-from pfl_lightning.server.messages import delivered, nbytes
+from pfl_lightning.server.messages import nbytes, packed_bits
 from pfl_lightning.tree import Tree, add_to, mix
 
 UPLOADED = "sums/bytes"  # beside the tensors that processes add up
@@ -47,7 +47,7 @@ class Aggregator(Recorded):
             key: Key for the randomness of secure sums; a different one for each sum.
             limit: Largest absolute value that an upload may have, where the kind of sum has a limit. Default: the
                 limit of all sums.
-            packed: Whether uploads have many zeros, so that packing them pays; masked uploads have none.
+            packed: Whether uploads have many zeros, which then take one bit each; masked uploads have none.
             received: What clients received and upload changes of, ``[...]`` each; private sums clip these changes.
 
         Raises:
@@ -86,7 +86,7 @@ class WeightedSum:
 
     Args:
         aggregator: Where to count the sum.
-        packed: Whether each client packs its tensors; the server adds up what it unpacks.
+        packed: Whether zeros take one bit each in an upload; see ``packed_bits``.
     """
 
     def __init__(self, aggregator: Aggregator, packed: bool = False) -> None:
@@ -102,8 +102,8 @@ class WeightedSum:
             weights: Their weights; all weights of a sum are not negative and sum to at most 1, ``[clients]``.
             tree: Their tensors, ``[clients, ...]``.
         """
-        arrived, sent = delivered(tree) if self.packed else (tree, nbytes(tree))
-        return Upload(mix(weights, arrived), sent)
+        sent = int(packed_bits(tree).sum()) // 8 if self.packed else nbytes(tree)
+        return Upload(mix(weights, tree), sent)
 
     def add(self, ids: Tensor, upload: Upload) -> None:
         """Receive what these clients upload, ``[clients]``; each client adds, abstains or is dropped once."""
