@@ -1,7 +1,6 @@
 """The local work of clients: ``train`` runs declared phases, ``each`` maps any function of one client's tensors."""
 
 from collections.abc import Callable, Collection, Iterator
-from math import prod
 from typing import Literal
 
 import torch
@@ -27,7 +26,7 @@ from pfl_lightning.client.layers import (
 )
 from pfl_lightning.client.losses import STANDARD, Loss, hits
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.predictions import Predictions
+from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
@@ -73,18 +72,9 @@ class Engine:
         self.network, self.requested, self.chunk_size, self.report = network, backend, chunk_size, report
         self.loss = loss
         self.trainable = frozenset(name for name, _ in network.named_parameters())
-        self.has_batch_norm = has_layers(network, BATCH_NORM)
         self.choices: dict[str, str] = {}
-        if backend == "batched" and self.has_batch_norm:
-            raise PflError(
-                "model.backend: batched is not possible with BatchNorm, whose statistics would count the padding of "
-                "ragged clients; allowed: auto, sequential"
-            )
-        if backend == "batched" and alone(network):
-            raise PflError(
-                f"model.backend: batched is not possible with {', '.join(alone(network))}, which torch's vmap cannot "
-                "run; allowed: auto, sequential"
-            )
+        if backend == "batched" and (reason := batch_norm_reason(network) or vmap_reason(network)):
+            raise PflError(f"model.backend: batched is not possible: {reason}; allowed: auto, sequential")
 
     def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
         """The backend for a part of the network; ``own`` holds the stacked tensors that differ between clients."""
@@ -97,12 +87,12 @@ class Engine:
         if self.requested != "auto":
             return REQUESTED if self.requested == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        if training and has_layers(network, BATCH_NORM):
-            return "BatchNorm would count the padding of ragged clients"
+        if training and (reason := batch_norm_reason(network)):
+            return reason
         if training and is_random(network):
             return "dropout would depend on the chunk"
-        if alone(network):
-            return f"torch's vmap cannot run {', '.join(alone(network))}"
+        if reason := vmap_reason(network):
+            return reason
         if on_cpu and own and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU):
             return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
@@ -153,10 +143,13 @@ class Engine:
     ) -> Tensor:
         """Train some clients and write the results into ``rows``; the first ``frozen`` layers do not change."""
         leading, network = part(self.network, 0, frozen), part(self.network, frozen)
-        dtype = next(self.network.parameters()).dtype
-        epochs = Epochs(
-            examples, phase, key, lambda inputs: self._features(leading, received, inputs, epochs.computed), dtype
-        )
+
+        def features(inputs: Tensor) -> Tensor:
+            outputs = self._outputs(leading, received, inputs)
+            self.report(epochs.computed if frozen else 0)
+            return outputs
+
+        epochs = Epochs(examples, phase, key, features, next(self.network.parameters()).dtype)
         steps = backend.steps(network, received.without(leading.state_dict()), rows, phase, self.loss, epochs.fixed)
         self._note(network, backend, rows, steps)
         batches, draws = epochs.batches, is_random(network)
@@ -210,7 +203,7 @@ class Engine:
                     self.loss,
                     moving,
                     select(moving.own, names),
-                    self._features(leading, received.take(there), some.gather(every)),
+                    self._outputs(leading, received.take(there), some.gather(every)),
                     some.targets(every),
                     some.present / tile.device_counts[there][:, None],
                 )
@@ -221,39 +214,29 @@ class Engine:
         return own
 
     @torch.no_grad()
-    def _features(self, leading: nn.Sequential, params: Params, inputs: Tensor, samples: float = 0) -> Tensor:
-        """Outputs of the leading layers for inputs ``[clients, samples, ...]``; the inputs if there are no layers."""
-        return self._outputs(leading, params, inputs, samples) if len(leading) else inputs
-
-    def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor, samples: float) -> Tensor:
+    def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
         """Outputs for all inputs in large batches; layers shared by the clients run on all of them together.
 
         Args:
-            network: Some layers.
+            network: Some layers, or none.
             params: Their tensors, and others.
             inputs: Inputs of these layers, ``[clients, samples, ...]``.
-            samples: How many samples to report in all, as the batches are done.
         """
         params = params.select(network.state_dict())
-        each = samples / max(1, inputs.shape[0] * inputs.shape[1])
-
-        def reported(outputs: Tensor, batch: Tensor, axes: int) -> Tensor:
-            self.report(each * prod(batch.shape[:axes]))
-            return outputs
-
+        if not len(network):
+            return inputs
         if not params.own:
             batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
-            found = [reported(functional_call(network, params.shared, batch), batch, 1) for batch in batches]
+            found = [functional_call(network, params.shared, batch) for batch in batches]
             return torch.unflatten(torch.cat(found), 0, inputs.shape[:2])
         if shared := shared_layers(network, params.own):
-            hidden = self._outputs(part(network, 0, shared), params, inputs, samples / 2)
-            return self._outputs(part(network, shared), params, hidden, samples / 2)
+            hidden = self._outputs(part(network, 0, shared), params, inputs)
+            return self._outputs(part(network, shared), params, hidden)
         backend = self.backend(network, params.own, self.network.training)
         found, size = [], max(1, SAMPLES_AT_ONCE // max(inputs.shape[1], 1))
         for start in range(0, len(inputs), size):  # all samples of few clients, whose weights are then read once
             some, batches = params.rows(start, start + size), inputs[start : start + size].split(SAMPLES_AT_ONCE, dim=1)
-            parts = [reported(backend.forward(network, some, batch), batch, 2) for batch in batches]
-            found.append(torch.cat(parts, dim=1))
+            found.append(torch.cat([backend.forward(network, some, batch) for batch in batches], dim=1))
         return torch.cat(found)
 
     @torch.no_grad()
@@ -267,18 +250,17 @@ class Engine:
         self.network.eval()
         for there, some in examples.windows(SAMPLES_AT_ONCE):
             every = some.positions
-            outputs = self._outputs(self.network, params.take(there), some.gather(every), int(some.counts.sum()))
+            outputs = self._outputs(self.network, params.take(there), some.gather(every))
+            self.report(int(some.counts.sum()))
             yield Predictions(there, outputs, some.targets(every), some.present)
 
-    def score(
-        self, examples: Examples, params: Params, *others: Callable[[Predictions], None]
-    ) -> tuple[Tensor, Tensor]:
+    def score(self, examples: Examples, params: Params, *others: Watch) -> tuple[Tensor, Tensor]:
         """Evaluate each client's model on its examples.
 
         Args:
             examples: Held-out examples of the cohort; a client may have none.
             params: All tensors of the network.
-            others: Who else is shown the predictions.
+            others: Called with the predictions too.
 
         Returns:
             Number of correct predictions, and sum of the losses, per client, ``[cohort]`` each.
@@ -293,3 +275,13 @@ class Engine:
             for other in others:
                 other(found)
         return correct, losses
+
+
+def batch_norm_reason(network: nn.Module) -> str:
+    """Why the batched backend cannot train BatchNorm; empty without such layers."""
+    return "BatchNorm would count the padding of ragged clients" if has_layers(network, BATCH_NORM) else ""
+
+
+def vmap_reason(network: nn.Sequential) -> str:
+    """Why the batched backend cannot run some layers at all; empty if it can."""
+    return f"torch's vmap cannot run {', '.join(alone(network))}" if alone(network) else ""

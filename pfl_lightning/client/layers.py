@@ -9,28 +9,21 @@ from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.dropout import _DropoutNd
 
-Kinds = type[nn.Module] | tuple[type[nn.Module], ...]
-
-BATCH_NORM = _BatchNorm
-DROPOUT = _DropoutNd
-SLOW_WHEN_BATCHED_ON_CPU = (_ConvNd, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop; models.recurrent is not
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+SLOW_WHEN_BATCHED_ON_CPU = (*CONVOLUTION, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop; models.recurrent is not
 
 
-def has_layers(network: nn.Module, kinds: Kinds, names: Collection[str] | None = None) -> bool:
-    """Whether the network has layers of these kinds; with ``names``, only layers that hold one of these tensors."""
-    return any(
-        isinstance(module, kinds) and (names is None or holds(path, module, names))
-        for path, module in network.named_modules()
-    )
+def has_layers(network: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
+    """Whether the network has layers of these kinds."""
+    return any(isinstance(module, kinds) for module in network.modules())
 
 
 def is_random(network: nn.Module) -> bool:
     """Whether a network draws random numbers in training mode."""
-    return any(isinstance(inner, DROPOUT) or getattr(inner, "draws_at_random", False) for inner in network.modules())
+    return has_layers(network, DROPOUT) or any(getattr(m, "draws_at_random", False) for m in network.modules())
 
 
 def alone(network: nn.Sequential) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.loss import _Loss as TorchLoss
 
 from pfl_lightning.errors import PflError, one_line
 
@@ -39,8 +38,16 @@ class StandardLoss:
         return sample_losses(outputs, targets)
 
     def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``losses_and_gradients``."""
-        return losses_and_gradients(outputs, targets)
+        """See ``Loss``."""
+        if targets.is_floating_point():
+            return sample_losses(outputs, targets), outputs - targets[..., None]
+        if outputs.shape[-1] == 1:
+            return sample_losses(outputs, targets), outputs.sigmoid() - targets[..., None]
+        log_likelihood = outputs.log_softmax(-1)
+        losses = -log_likelihood.gather(-1, targets[..., None])[..., 0]
+        gradients = log_likelihood.exp_()
+        minus_one = gradients.new_full((), -1).expand(*targets.shape, 1)
+        return losses, gradients.scatter_add_(-1, targets[..., None], minus_one)
 
 
 STANDARD = StandardLoss()
@@ -79,12 +86,12 @@ class PerSample(nn.Module):
         PflError: If it is to add up samples. Their mean is what a step takes anyway.
     """
 
-    def __init__(self, loss: TorchLoss) -> None:
+    def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         if loss.reduction not in ("none", "mean"):
             raise PflError(f"model.loss.reduction: {loss.reduction} is not possible; allowed: none, mean")
         self.loss = deepcopy(loss)
-        self.loss.reduction = "none"
+        vars(self.loss)["reduction"] = "none"
 
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Losses, ``[samples]``."""
@@ -103,7 +110,7 @@ def loss_of_samples(given: nn.Module | LossFunction | None) -> LossFunction | No
     if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):
         what = f"{type(given).__name__} with parameters ({', '.join(names)})"
         raise PflError(f"model.loss: {what} is not possible: nobody would train them; allowed: one without")
-    return PerSample(given) if isinstance(given, TorchLoss) else given
+    return PerSample(given) if isinstance(given, nn.Module) and hasattr(given, "reduction") else given
 
 
 def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor) -> None:
@@ -124,9 +131,10 @@ def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor
         warnings.simplefilter("ignore")  # about shapes, which the line says itself
         try:
             problem = _problem(function(zeros.requires_grad_(), targets), targets)
-            samples = zip(varied.split(1), targets.split(1), strict=True)
-            alone = torch.cat([function(*sample) for sample in samples]) if not problem else zeros
-            problem = problem or _difference(function(varied, targets), alone)
+            if not problem:
+                alone = [function(*sample) for sample in zip(varied.split(1), targets.split(1), strict=True)]
+                if not torch.allclose(function(varied, targets), torch.cat(alone), rtol=1e-4, atol=1e-5):
+                    problem = "what depends on other samples, or on chance"
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError) as error:
             took = " and ".join(f"{tuple(tensor.shape)} ({tensor.dtype})" for tensor in (outputs, targets))
             raise PflError(f"model.loss: {name} of outputs and targets {took} fails: {one_line(error)}") from error
@@ -145,11 +153,6 @@ def _problem(losses: object, targets: Tensor) -> str:
     return "" if losses.requires_grad else "losses without a gradient"
 
 
-def _difference(several: Tensor, alone: Tensor) -> str:
-    """Whether losses of samples in a batch differ from those of the same samples alone; empty if they do not."""
-    return "" if torch.allclose(several, alone, rtol=1e-4, atol=1e-5) else "what depends on other samples, or on chance"
-
-
 def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
     """The standard loss of each sample.
 
@@ -165,18 +168,6 @@ def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
     if outputs.shape[-1] == 1:
         return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), targets.to(outputs.dtype), reduction="none")
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
-
-
-def losses_and_gradients(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """``sample_losses``, and their gradients with respect to the outputs, ``[clients, batch, outputs]``, by formula."""
-    if targets.is_floating_point():
-        return sample_losses(outputs, targets), outputs - targets[..., None]
-    if outputs.shape[-1] == 1:
-        return sample_losses(outputs, targets), outputs.sigmoid() - targets[..., None]
-    log_likelihood = outputs.log_softmax(-1)
-    losses = -log_likelihood.gather(-1, targets[..., None])[..., 0]
-    gradients = log_likelihood.exp_()
-    return losses, gradients.scatter_add_(-1, targets[..., None], gradients.new_full((), -1).expand(*targets.shape, 1))
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_lightning.client.losses import hits, losses_and_gradients, sample_losses
+from pfl_lightning.client.losses import STANDARD, hits, sample_losses
 
 LABELS = torch.tensor([[1, 0, 1]])
 NUMBERS = torch.tensor([[0.5, -1.0, 2.0]])
@@ -38,7 +38,7 @@ def test_several_outputs_are_the_cross_entropy_of_torch():
 def test_gradients_by_hand_are_those_of_autograd(outputs, targets):
     values = torch.randn(1, 3, outputs, generator=torch.Generator().manual_seed(1)).requires_grad_()
     (expected,) = torch.autograd.grad(sample_losses(values, targets).sum(), values)
-    losses, gradients = losses_and_gradients(values.detach(), targets)
+    losses, gradients = STANDARD.with_gradients(values.detach(), targets)
     assert torch.allclose(losses, sample_losses(values, targets), atol=1e-14)
     assert torch.allclose(gradients, expected, atol=1e-14)
     assert gradients.abs().max() > 0.1

@@ -1,0 +1,153 @@
+"""Backends, which run the same computation for many clients: one at a time, or many at once."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from pfl_lightning.client.layers import layout
+from pfl_lightning.client.linear import LinearSteps
+from pfl_lightning.client.losses import Loss
+from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.steps import AutogradSteps, Steps
+from pfl_lightning.tree import Params, Tree
+
+ClientFunction = Callable[..., Tree]
+
+TILE_BYTES = 24 << 20  # trained parameters of a tile on a CPU: more do not stay in its cache between steps
+
+
+class Backend(ABC):
+    """Runs a computation for many clients. All backends give the same results up to rounding.
+
+    Attributes:
+        name: Name of the backend on the command line.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
+        """Map a pure function of one client's tensors over the clients; see ``Engine.each``."""
+
+    @abstractmethod
+    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
+        """Outputs of a network for every client.
+
+        Args:
+            network: The network; its own tensors are not used.
+            params: Exactly the tensors of this network.
+            inputs: ``[clients, batch, ...]``.
+
+        Returns:
+            Outputs, ``[clients, batch, ...]``.
+        """
+
+    @abstractmethod
+    def tile_size(self, moving: list[Tensor]) -> int:
+        """Number of clients to train at once, given the stacks that are trained, ``[clients, ...]`` each."""
+
+    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int) -> Steps:
+        """The SGD steps of a phase for some clients.
+
+        Args:
+            network: See ``Steps``.
+            start: See ``Steps``.
+            rows: See ``Steps``.
+            phase: The phase to run.
+            loss: The loss.
+            samples: Number of the largest client's inputs if they stay the same during the whole phase; 0 if they
+                change.
+        """
+        return AutogradSteps(self.forward, network, start, rows, phase, loss)
+
+
+class Sequential(Backend):
+    """The reference: one client at a time, without padding, for every network.
+
+    On a CPU, images have the channels-last layout, which is faster for convolutions.
+    """
+
+    name = "sequential"
+
+    def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
+        """Call the function once per client."""
+        clients = len(next(iter([*params.own.values(), *arguments])))
+        results = [function(params.client(row), *(argument[row] for argument in arguments)) for row in range(clients)]
+        return {name: torch.stack([result[name] for result in results]) for name in results[0]}
+
+    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
+        """One call per client."""
+        outputs = [functional_call(network, params.client(row), layout(batch)) for row, batch in enumerate(inputs)]
+        return torch.stack(outputs)
+
+    def tile_size(self, moving: list[Tensor]) -> int:
+        """One client."""
+        return 1
+
+
+class Batched(Backend):
+    """Many clients at once with ``vmap``; on a CPU in tiles that fit in the cache.
+
+    Works for every network without BatchNorm, whose statistics would include the padding of clients with fewer samples.
+    Dropout masks depend on which clients share a tile, and so on the chunk size, because a tile uses one random stream.
+
+    Args:
+        chunk_size: Clients that train at once; None for a fixed rule.
+    """
+
+    name = "batched"
+
+    def __init__(self, chunk_size: int | None = None) -> None:
+        self.chunk_size = chunk_size
+
+    def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
+        """One vectorised call for all clients."""
+
+        def client(own: Tree, *rows: Tensor) -> Tree:
+            return function({**params.shared, **own}, *rows)
+
+        return vmap(client, in_dims=(0,) * (1 + len(arguments)), randomness="different")(params.own, *arguments)
+
+    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
+        """One vectorised call for all clients."""
+        outputs = self.each(lambda tensors, batch: {"": functional_call(network, tensors, batch)}, params, inputs)
+        return outputs[""]
+
+    def tile_size(self, moving: list[Tensor]) -> int:
+        """On a CPU as many clients as fit in its cache; on an accelerator all of them."""
+        clients = len(moving[0])
+        if self.chunk_size:
+            return self.chunk_size
+        if moving[0].device.type != "cpu":
+            return clients
+        return max(1, TILE_BYTES // max(1, sum(stack.nbytes for stack in moving) // clients))
+
+
+class LinearStack(Batched):
+    """Many clients at once for stacks of linear layers, with a hand-written backward pass.
+
+    Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``), and
+    the phase has no ``gradient_transform``, ``grad_tolerance`` or ``clip_norm``, and there is no mixed precision.
+    """
+
+    @staticmethod
+    def suits(network: nn.Module) -> bool:
+        """Whether the network is such a stack."""
+        layers = list(network.children())
+        if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
+            del layers[0]
+        kinds = [type(layer) for layer in layers]
+        return kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
+
+    def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int) -> Steps:
+        """The steps of a phase; by autograd if they need each client's full gradient or mixed precision."""
+        device = next(iter(rows.values())).device.type
+        mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+        rules = phase.gradient_transform, phase.grad_tolerance, phase.clip_norm
+        if mixed_precision or any(rule is not None for rule in rules):
+            return super().steps(network, start, rows, phase, loss, samples)
+        return LinearSteps(network, start, rows, phase, loss, samples)
