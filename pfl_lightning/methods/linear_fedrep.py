@@ -11,7 +11,7 @@ from pfl_lightning.methods.method import Method
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import DPAggregator
-from pfl_lightning.theory import orthonormal, principal_angle_distance
+from pfl_lightning.theory.linear import orthonormal, principal_angle_distance
 from pfl_lightning.tree import Params, Tree
 
 BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension] (B transposed) and [1, rank]

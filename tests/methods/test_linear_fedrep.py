@@ -23,7 +23,7 @@ from pfl_lightning.methods import LinearFedRep, load_method
 from pfl_lightning.methods.linear_fedrep import second_moment
 from pfl_lightning.models import MLP, LinearNetwork
 from pfl_lightning.system import Participation
-from pfl_lightning.theory import principal_angle_distance
+from pfl_lightning.theory.linear import principal_angle_distance
 
 CONFIGS = Path(__file__).parents[2] / "configs/papers/srpfl"
 

@@ -8,18 +8,17 @@ from scipy.linalg import subspace_angles
 from torch import Tensor
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.theory import (
+from pfl_lightning.theory.linear import (
     contraction,
-    expected_order_statistic,
     next_distance,
     orthonormal,
     principal_angle_distance,
     stage_floor,
     stage_length,
     stage_length_bound,
-    stage_sizes,
     switching_distance,
 )
+from pfl_lightning.theory.times import expected_order_statistic, stage_sizes
 
 TIMES = [expected_order_statistic(size, 256) for size in stage_sizes(8, 256)]  # of 6 stages
 

@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.optimize import linprog, minimize, minimize_scalar
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.theory import (
+from pfl_lightning.theory.sparse_recovery import (
     Program,
     check_bounded,
     draw_problems,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.theory import (
+from pfl_lightning.theory.superquantile import (
     circumcentre,
     extreme_mixtures,
     gaussian_losses,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.theory import (
+from pfl_lightning.theory.times import (
     equal_stages_ratio,
     expected_order_statistic,
     expected_time,

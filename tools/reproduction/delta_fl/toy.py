@@ -17,7 +17,7 @@ from torch import Tensor
 from pfl_lightning.report import save_figure
 from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.theory import (
+from pfl_lightning.theory.superquantile import (
     circumcentre,
     gaussian_losses,
     narrowed,

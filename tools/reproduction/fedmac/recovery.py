@@ -17,7 +17,7 @@ from torch import Generator
 from pfl_lightning.report import save_figure
 from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.theory import (
+from pfl_lightning.theory.sparse_recovery import (
     Problems,
     Program,
     draw_problems,

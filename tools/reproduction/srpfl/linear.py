@@ -12,7 +12,8 @@ from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.models import LinearNetwork
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.system import DynamicExponential, Participation
-from pfl_lightning.theory import expected_time, principal_angle_distance
+from pfl_lightning.theory.linear import principal_angle_distance
+from pfl_lightning.theory.times import expected_time
 
 ROUNDS, LAST = 80, 30  # rounds, and those whose distances make the floor
 RATE = 0.5  # far above what the theorem allows

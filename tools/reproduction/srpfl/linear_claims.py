@@ -7,7 +7,7 @@ import numpy as np
 
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.report.client_table import Floats
-from pfl_lightning.theory import contraction
+from pfl_lightning.theory.linear import contraction
 from reproduction.claims import Claim, spread
 from reproduction.srpfl.linear import (
     MOST_ROUNDS,

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.report import save_figure
 from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.style import PRINT
-from pfl_lightning.theory import equal_stages_ratio
+from pfl_lightning.theory.times import equal_stages_ratio
 from reproduction.srpfl.linear import LAST, N0, PARTICIPANTS, ROUNDS, Distances
 
 
