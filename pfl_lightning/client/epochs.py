@@ -103,18 +103,15 @@ class Epochs:
     def _epoch(self, order: Tensor, key: Key, kept: Tensor | None) -> Epoch:
         """The samples of an epoch in an order; the key is for augmentation, unless the inputs are kept."""
         examples, counts = self.examples, self.examples.device_counts
-        inputs = self._made_in(order, key) if kept is None else kept
+        inputs = kept
+        if inputs is None:
+            augmented = examples.samples.transform.random
+            bits = random_bits(key, examples.ids, examples.longest).gather(1, order) if augmented else None
+            inputs = self.features(examples.gather(order, bits))
         present = (torch.arange(self.visited, device=counts.device) < counts[:, None]).to(self.dtype)
         weights = batch_weights(present, self.phase.batch_size)
         visited = counts.clamp(max=self.visited)
         return Epoch(inputs, None if kept is None else order, examples.targets(order), visited, present, weights)
-
-    def _made_in(self, order: Tensor, key: Key) -> Tensor:
-        """Compute the inputs of an epoch in visiting order."""
-        bits = None
-        if self.examples.samples.transform.random:
-            bits = random_bits(key, self.examples.ids, self.examples.longest).gather(1, order)
-        return self.features(self.examples.gather(order, bits))
 
 
 def keeps_inputs(phase: Phase, samples: Tensor, augmented: bool) -> Tensor:

@@ -116,10 +116,7 @@ class Examples:
 
     def rows(self, start: int, stop: int) -> "Examples":
         """The examples of a slice of the clients, padded to the largest client of the slice."""
-        counts = self.counts[start:stop]
-        longest = int(counts.max()) if len(counts) else 0
-        ids, host_ids = self.ids[start:stop], self.host_ids[start:stop]
-        return replace(self, ids=ids, index=self.index[start:stop, :longest], counts=counts, host_ids=host_ids)
+        return self._some(slice(start, stop), slice(start, stop))
 
     def take(self, chosen: Tensor) -> "Examples":
         """The examples of the chosen clients, in the same order.
@@ -133,7 +130,10 @@ class Examples:
         """The examples of the clients at some places, on the CPU, ``[clients]``."""
         if len(places) == len(self):
             return self
-        there = places.to(self.ids.device, non_blocking=True)
+        return self._some(places, places.to(self.ids.device, non_blocking=True))
+
+    def _some(self, places: Tensor | slice, there: Tensor | slice) -> "Examples":
+        """The examples of some clients, given their places on the CPU and on the device of the samples."""
         counts = self.counts[places]
         index = self.index[there, : int(counts.max()) if len(counts) else 0]
         return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
@@ -173,10 +173,8 @@ class Examples:
             places = (self.counts > start).nonzero()[:, 0]
             there = slice(None) if len(places) == len(self) else places.to(self.ids.device, non_blocking=True)
             stop = start + max(1, size // len(places))
-            counts = self.counts[places].clamp(max=stop) - start
-            index = self.index[:, start:stop][there, : int(counts.max())]
-            host_ids = self.host_ids[places]
-            yield there, replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=host_ids)
+            window = replace(self, index=self.index[:, start:stop], counts=self.counts.clamp(max=stop) - start)
+            yield there, window._some(places, there)
             start = stop
 
     def gather(self, positions: Tensor, bits: Tensor | None = None) -> Tensor:

@@ -17,16 +17,6 @@ Layers = Literal["erk", "uniform"]
 ROUNDING = 1e-9  # a share of entries may come out a little above or below a whole number
 
 
-def uniform_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[str, float]:
-    """The same density for every tensor.
-
-    Args:
-        shapes: Shapes of the tensors of a model.
-        density: Share of the entries of the model that are held, in (0, 1].
-    """
-    return dict.fromkeys(shapes, density)
-
-
 def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[str, float]:
     """Densities in proportion to the sum of a tensor's dimensions over their product, up to 1 (Erdos-Renyi kernel).
 
@@ -59,9 +49,6 @@ def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[s
     return densities
 
 
-DENSITIES = {"erk": erk_densities, "uniform": uniform_densities}
-
-
 def first_masks(key: Key, clients: int, model: Tree, density: float, layers: Layers) -> Tree:
     """Draw random masks; each depends on the key and the client's number alone.
 
@@ -75,7 +62,8 @@ def first_masks(key: Key, clients: int, model: Tree, density: float, layers: Lay
     Returns:
         Booleans by the names of the tensors, ``[clients, ...]``.
     """
-    densities = DENSITIES[layers]({name: tensor.shape for name, tensor in model.items()}, density)
+    shapes = {name: tensor.shape for name, tensor in model.items()}
+    densities = erk_densities(shapes, density) if layers == "erk" else dict.fromkeys(shapes, density)
     return {name: _drawn((*key, name), clients, tensor, densities[name]) for name, tensor in model.items()}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pfl_lightning import processes
 from pfl_lightning.data import FederatedDataModule, Round
-from pfl_lightning.server import Aggregator, nbytes, pack
+from pfl_lightning.server import Aggregator, nbytes, packed_bits
 from pfl_lightning.system import Clock, Ledger, model_bits
 from pfl_lightning.tree import Tree
 
@@ -37,8 +37,8 @@ class Traffic:
         if not self.pruned and links:  # all models are of one size
             links = {next(iter(links)): sum(links.values())}
         for row, times in links.items():
-            model = {name: stack[row] for name, stack in models.items()}
-            self.bits += times * 8 * nbytes(pack(model) if self.pruned else model)
+            model = {name: stack[row : row + 1] for name, stack in models.items()}
+            self.bits += times * (int(packed_bits(model)) if self.pruned else 8 * nbytes(model))
             self.paper += times * model_bits(self._counted(model), self.pruned)
 
     def _counted(self, model: Tree) -> Tree:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from pfl_lightning.client import Collected, Engine, Examples
 from pfl_lightning.data import EvalBatch
 from pfl_lightning.federation.cohort import Cohort
-from pfl_lightning.metrics import ClientAccuracy, ClientLoss, ClientMetric, ClientScore
-from pfl_lightning.quantity import HEADLINED, headline
+from pfl_lightning.metrics import ClientMetric, ClientScore
+from pfl_lightning.quantity import ACCURACY, HEADLINED, LOSS, headline
 from pfl_lightning.tree import Params
 
 Models = Callable[[Examples], Iterator[tuple[str, Params]]]  # names and tensors of some clients' models
@@ -52,8 +52,8 @@ class Evaluator(nn.Module):
         self.others.clear()
         for split in splits:
             for model in models:
-                kind = ClientLoss if regression or split == "train" else ClientAccuracy
-                self._scores[f"{split}/{model}"] = kind(clients)
+                quantity = LOSS if regression or split == "train" else ACCURACY
+                self._scores[f"{split}/{model}"] = ClientScore(clients, quantity)
 
     def begin(self) -> None:
         """Begin an evaluation; the memory that a client takes is learned anew, so that a resumed run does the same."""

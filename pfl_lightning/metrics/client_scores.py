@@ -1,12 +1,11 @@
-from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
 from pfl_lightning.metrics.functional import client_summary
-from pfl_lightning.quantity import ACCURACY, LOSS, Quantity
+from pfl_lightning.quantity import ACCURACY, Quantity
 
 
 class ClientScores(NamedTuple):
@@ -28,14 +27,15 @@ class ClientScores(NamedTuple):
 class ClientScore(Metric):
     """A score of each client, with states of one entry per client.
 
-    ``compute`` gives its mean, sample-weighted mean, standard deviation and worst value over the clients that have
-    samples.
+    It is the accuracy, correct_i / samples_i for client i, in [0, 1], or for data without classes the mean loss, in
+    [0, inf). ``compute`` gives its mean, sample-weighted mean, standard deviation and worst value over the clients that
+    have samples.
 
     Args:
         num_clients: Number of clients.
+        quantity: ``ACCURACY`` or ``LOSS``.
     """
 
-    quantity: ClassVar[Quantity]
     is_differentiable = False
     full_state_update = False
 
@@ -43,15 +43,15 @@ class ClientScore(Metric):
     correct: Tensor
     loss: Tensor
 
-    def __init__(self, num_clients: int) -> None:
+    def __init__(self, num_clients: int, quantity: Quantity) -> None:
         super().__init__()
+        self.quantity = quantity
         for name, dtype in (("samples", torch.int64), ("correct", torch.int64), ("loss", torch.float32)):
             self.add_state(name, torch.zeros(num_clients, dtype=dtype), dist_reduce_fx="sum")
 
-    @staticmethod
-    @abstractmethod
-    def values(scores: ClientScores) -> Tensor:
+    def values(self, scores: ClientScores) -> Tensor:
         """The score of each of the clients, ``[clients]``."""
+        return scores.correct / scores.samples if self.quantity == ACCURACY else scores.loss
 
     def update(self, ids: Tensor, samples: Tensor, correct: Tensor, loss: Tensor) -> None:
         """Add the results of some clients.
@@ -69,34 +69,10 @@ class ClientScore(Metric):
     def compute(self) -> dict[str, Tensor]:
         """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score."""
         scores = self.scores()
-        return client_summary(self.values(scores), scores.samples, bool(self.higher_is_better))
+        return client_summary(self.values(scores), scores.samples, self.quantity.higher_is_better)
 
     def scores(self) -> ClientScores:
         """Scores of the clients that have samples; only of this process, unless the states are synchronised."""
         ids = self.samples.nonzero().squeeze(1)
         samples = self.samples[ids]
         return ClientScores(ids, samples, self.correct[ids], self.loss[ids] / samples)
-
-
-class ClientAccuracy(ClientScore):
-    """Accuracy of every client: correct_i / samples_i for client i; range [0, 1]."""
-
-    quantity = ACCURACY
-    higher_is_better = ACCURACY.higher_is_better
-
-    @staticmethod
-    def values(scores: ClientScores) -> Tensor:
-        """Share of correct predictions, ``[clients]``."""
-        return scores.correct / scores.samples
-
-
-class ClientLoss(ClientScore):
-    """Mean loss of every client's samples, for data without classes; range [0, inf)."""
-
-    quantity = LOSS
-    higher_is_better = LOSS.higher_is_better
-
-    @staticmethod
-    def values(scores: ClientScores) -> Tensor:
-        """Mean loss, ``[clients]``."""
-        return scores.loss

@@ -105,7 +105,7 @@ def layer_paths(module: nn.Module, path: str = "") -> list[str]:
 
 def _taken_out(module: nn.Module, paths: list[str]) -> list[nn.Module]:
     """The modules at these paths; those inside of another one leave an ``Identity`` in their place."""
-    layers = []
+    layers: list[nn.Module] = []
     for path in reversed(paths):
         layers.insert(0, module.get_submodule(path))
         if path:

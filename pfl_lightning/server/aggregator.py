@@ -17,7 +17,7 @@ class Aggregator(Recorded):
 
     Participants may upload in any order and in any chunks:
 
-        total = sums.start(ids, key)
+        total = aggregator.start(ids, key)
         for some, weights, tree in chunks:
             total.add(some, total.encode(some, weights, tree))
         total.abstain(others)

@@ -52,7 +52,7 @@ class DPAggregator(Aggregator):
         secure: bool = False,
     ) -> None:
         super().__init__()
-        self.clip_norm, self.noise_multiplier, self.delta = clip_norm, noise_multiplier, delta
+        self.clip_norm, self.noise_multiplier, self.delta, self.secure = clip_norm, noise_multiplier, delta, secure
         self.inner = SecureAggregator() if secure else Aggregator()
         self.fewest = self.inner.fewest
 
@@ -61,10 +61,8 @@ class DPAggregator(Aggregator):
     ) -> "PrivateWeightedSum":
         """Start a sum; see ``Aggregator.start``. Clipped uploads are never packed."""
         if received is None:
-            raise PflError(
-                "model.aggregator: DPAggregator is not possible for other sums than of models; allowed: "
-                "SecureAggregator"
-            )
+            allowed = "allowed: SecureAggregator"
+            raise PflError(f"model.aggregator: DPAggregator is not possible for other sums than of models; {allowed}")
         return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
@@ -152,12 +150,11 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
     squares = [update.double().reshape(len(update), -1).square().sum(1) for update in updates.values()]
     factors = norm / torch.stack(squares).sum(0).sqrt().clamp(min=norm) if squares else torch.ones(0)
     near = factors == 1
-    return {
-        name: torch.where(_wide(near, update), models[name], received[name] + _wide(factors, update) * update).to(
-            update
-        )
-        for name, update in updates.items()
-    }
+    result = {}
+    for name, update in updates.items():
+        moved = received[name] + _wide(factors, update) * update
+        result[name] = torch.where(_wide(near, update), models[name], moved).to(update)
+    return result
 
 
 @cache

@@ -29,9 +29,8 @@ class FixedPoint:
 
     def __init__(self, limit: float) -> None:
         if not LIMITS[0] <= limit <= LIMITS[1]:
-            raise PflError(
-                f"model.aggregator.limit: {limit:g} is not possible; allowed: {LIMITS[0]:g} to {LIMITS[1]:g}"
-            )
+            allowed = f"{LIMITS[0]:g} to {LIMITS[1]:g}"
+            raise PflError(f"model.aggregator.limit: {limit:g} is not possible; allowed: {allowed}")
         mantissa, exponent = frexp(limit)
         self.limit, self.places = limit, 62 - exponent + (mantissa == 0.5)
         self.resolution = ldexp(1.0, -self.places)
@@ -53,8 +52,7 @@ class FixedPoint:
         if not largest <= self.limit:
             raise PflError(
                 f"model.aggregator.limit: {self.limit:g} is not possible with an upload of {largest:g}; allowed: a "
-                f"larger "
-                f"limit up to {LIMITS[1]:g}, or a smaller model.lr if the run diverges"
+                f"larger limit up to {LIMITS[1]:g}, or a smaller model.lr if the run diverges"
             )
         weights = weights.reshape(-1, *[1] * (values.dim() - 1))
         return (weights * values.double()).mul_(2.0**self.places).round_().long().sum(0)

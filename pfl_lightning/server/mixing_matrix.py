@@ -45,15 +45,16 @@ class MixingMatrix:
                 "model.mixing: given is not possible with links that have no weight; allowed: metropolis, uniform"
             )
         weight = "weight" if mixing == "given" else None
-        links = cls(clients, nx.to_numpy_array(graph, clients, weight=weight), mixing)
-        if (links.matrix.diagonal() < -ROUNDING).any():
-            client = int(links.matrix.diagonal().argmin())
-            total = links.adjacency[client].sum()
+        found = cls(clients, nx.to_numpy_array(graph, clients, weight=weight), mixing)
+        own_weights = found.matrix.diagonal()
+        if (own_weights < -ROUNDING).any():
+            client = int(own_weights.argmin())
+            total = found.adjacency[client].sum()
             raise PflError(
                 f"model.topology: weights of {total:g} at client {clients[client]} are not possible with model.mixing: "
                 "given; allowed: up to 1 at each client, so that the matrix is doubly stochastic"
             )
-        return links
+        return found
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:

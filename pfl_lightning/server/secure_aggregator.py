@@ -46,7 +46,7 @@ class SecureAggregator(Aggregator):
 
     def __init__(self, limit: Limit = 2.0**20, masks: bool = True) -> None:
         super().__init__()
-        self.code, self.masks = FixedPoint(limit), masks
+        self.limit, self.masks, self.code = limit, masks, FixedPoint(limit)
 
     def start(
         self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
@@ -54,9 +54,8 @@ class SecureAggregator(Aggregator):
         """Start a sum; see ``Aggregator.start``. Masked uploads are never packed."""
         if len(ids) < self.fewest:
             raise PflError(
-                f"model.aggregator: {len(ids)} participant in a round is not possible with SecureAggregator, the "
-                f"sum would be its "
-                "upload; allowed: 2 or more, see data.participation.pool_size and StageDoubling.n0"
+                f"model.aggregator: {len(ids)} participant in a round is not possible with SecureAggregator, the sum "
+                "would be its upload; allowed: 2 or more, see data.participation.pool_size and StageDoubling.n0"
             )
         code = self.code if limit is None else FixedPoint(limit)
         return SecureWeightedSum(self, ids, code, Masks(ids, key) if self.masks else None)
@@ -94,29 +93,17 @@ class SecureWeightedSum(WeightedSum):
         return self._hidden(ids, {**words, WEIGHT: WEIGHTS.encode(weights, torch.ones_like(weights))})
 
     def add(self, ids: Tensor, upload: Upload) -> None:
-        """Receive the words of these clients, ``[clients]``.
-
-        Raises:
-            PflError: If one of them is no participant, or is received twice.
-        """
+        """Receive the words of these clients, ``[clients]``."""
         self._receive(ids)
         super().add(ids, upload)
 
     def abstain(self, ids: Tensor) -> None:
-        """Let these participants, ``[clients]``, upload masked zeros.
-
-        Raises:
-            PflError: As in ``add``.
-        """
+        """Let these participants, ``[clients]``, upload masked zeros."""
         self._receive(ids)
         self.silent = torch.cat([self.silent, ids])
 
     def drop(self, ids: Tensor) -> None:
-        """Recover the masks of these participants, ``[clients]``, whose uploads will not arrive.
-
-        Raises:
-            PflError: As in ``add``.
-        """
+        """Recover the masks of these participants, ``[clients]``, whose uploads will not arrive."""
         self._receive(ids)
         self.dropped = torch.cat([self.dropped, ids])
 
@@ -127,18 +114,11 @@ class SecureWeightedSum(WeightedSum):
 
     def result(self) -> Tree:
         """End the sum and count it; see ``WeightedSum.result``."""
-        if self.awaited:
-            raise PflError(
-                f"model.aggregator: {len(self.awaited)} participants without an upload are not possible, such as "
-                f"client "
-                f"{min(self.awaited)}; allowed: each of them adds, abstains or is dropped"
-            )
+        assert not self.awaited, f"participants that neither add, abstain nor are dropped: {self.awaited}"
         zeros = {name: torch.zeros_like(words) for name, words in self.total.items()}
         super().add(self.silent, self._hidden(self.silent, zeros))
-        recovered = self._hidden(
-            self.dropped, zeros
-        ).tree  # what their masks leave in the others' uploads, but negative
-        super().add(self.dropped, Upload(recovered, 0))
+        left = self._hidden(self.dropped, zeros).tree  # of their masks in the others' uploads, but negative
+        super().add(self.dropped, Upload(left, 0))
         total = super().result()
         weight = float(WEIGHTS.decode(total.pop(WEIGHT)))
         if weight > 1 + TOLERANCE:
@@ -147,11 +127,7 @@ class SecureWeightedSum(WeightedSum):
 
     def _receive(self, ids: Tensor) -> None:
         some = set(ids.tolist())
-        if not some <= self.awaited:
-            wrong = min(some - self.awaited)
-            raise PflError(
-                f"model.aggregator: an upload of client {wrong} is not possible; allowed: one of each participant"
-            )
+        assert some <= self.awaited, f"no participants, or heard before: {some - self.awaited}"
         self.awaited -= some
 
     def _hidden(self, ids: Tensor, words: Tree) -> Upload:

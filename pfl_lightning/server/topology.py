@@ -1,7 +1,6 @@
 """Who exchanges models with whom where there is no server: graphs of the clients."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from io import BytesIO
 from math import inf, isqrt, log
 from pathlib import Path
@@ -132,7 +131,8 @@ class GraphFile(Topology):
     """A graph from a file: GraphML (``.graphml``), or otherwise a list of edges.
 
     Every line of a list has the ids of two clients, and optionally the weight of the link between them. GraphML has it
-    as the edge's attribute ``weight``. Weights are used with ``mixing: given``.
+    as the edge's attribute ``weight``. Weights are used with ``mixing: given``; of a link that comes twice the last one
+    counts.
 
     Args:
         path: The file; its nodes are numbered from 0.
@@ -155,8 +155,6 @@ class GraphFile(Topology):
             raise self._error(ids, f"one node per client, numbered from 0 to {num_clients - 1}")
         if loops := list(nx.selfloop_edges(graph)):
             raise self._error(f"a link of client {loops[0][0]} to itself", "links between two clients")
-        if twice := [link for link in graph.edges() if graph.number_of_edges(*link) > 1]:
-            raise self._error(f"the link {twice[0]} more than once", "each link once")
         graph = nx.Graph(graph)
         for link, weight in nx.get_edge_attributes(graph, "weight").items():
             if not (isinstance(weight, int | float) and 0 < weight < inf):
@@ -165,7 +163,7 @@ class GraphFile(Topology):
             raise self._error("a graph that is not connected", "one with a path between every two clients")
         return graph
 
-    def _read(self) -> nx.MultiGraph:
+    def _read(self) -> nx.Graph:
         try:
             content = self.path.read_bytes()
         except OSError as error:
@@ -173,29 +171,9 @@ class GraphFile(Topology):
         try:
             if self.path.suffix == ".graphml":
                 return nx.read_graphml(BytesIO(content), node_type=int)
-            graph = nx.MultiGraph()
-            graph.add_edges_from([_edge(*line) for line in _lines(content.decode())])
-            return graph
+            return nx.parse_edgelist(content.decode().splitlines(), nodetype=int, data=[("weight", float)])
         except (ValueError, TypeError, LookupError, SyntaxError, nx.NetworkXError) as error:
             raise self._error(f"its text ({error})", "GraphML (.graphml), or two ids on each line") from error
 
     def _error(self, what: str, allowed: str) -> PflError:
         return PflError(f"model.topology.path: '{self.path}' is not possible: {what}; allowed: {allowed}")
-
-
-def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Numbers and fields of the lines of a text that are not empty but for a comment."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if fields := line.partition("#")[0].split():
-            yield number, fields
-
-
-def _edge(number: int, fields: list[str]) -> tuple[int, int, dict[str, float]]:
-    """A link, with its weight if it has one."""
-    if len(fields) not in (2, 3):
-        raise ValueError(f"line {number}: {' '.join(fields)}")
-    try:
-        weight = {"weight": float(fields[2])} if len(fields) == 3 else {}
-        return int(fields[0]), int(fields[1]), weight
-    except ValueError as error:
-        raise ValueError(f"line {number}: {error}") from error

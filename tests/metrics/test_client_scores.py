@@ -1,14 +1,15 @@
 import pytest
 import torch
 
-from pfl_lightning.metrics import ClientAccuracy, ClientLoss
+from pfl_lightning.metrics import ClientScore
+from pfl_lightning.quantity import ACCURACY, LOSS
 
 # client, samples, correct, sum of losses
 RESULTS = [(4, 10, 5, 20.0), (0, 4, 4, 2.0), (2, 6, 3, 3.0), (4, 10, 10, 10.0)]
 
 
 def filled(*batches):
-    metric = ClientAccuracy(6)
+    metric = ClientScore(6, ACCURACY)
     for batch in batches:
         metric.update(*map(torch.tensor, zip(*batch, strict=True)))
     return metric
@@ -19,9 +20,10 @@ def filled(*batches):
 )
 def test_results_add_up_in_any_batches(batches):
     # client 4: 15 of 20 correct, loss 30 / 20; clients 1, 3 and 5 have no samples
-    scores = filled(*batches).scores()
+    metric = filled(*batches)
+    scores = metric.scores()
     assert [column.tolist() for column in scores] == [[0, 2, 4], [4, 6, 20], [4, 3, 15], [0.5, 0.5, 1.5]]
-    assert ClientAccuracy.values(scores).tolist() == [1.0, 0.5, 0.75]
+    assert metric.values(scores).tolist() == [1.0, 0.5, 0.75]
 
 
 def test_summary_is_over_the_clients_with_samples():
@@ -44,7 +46,7 @@ def test_reset_forgets_everything():
 
 
 def test_losses_of_any_float_type_are_accepted():
-    metric = ClientAccuracy(2)
+    metric = ClientScore(2, ACCURACY)
     for dtype in (torch.float64, torch.bfloat16):
         metric.update(torch.tensor([1]), torch.tensor([2]), torch.tensor([1]), torch.tensor([3.0], dtype=dtype))
     assert metric.scores().loss.tolist() == [1.5]
@@ -52,7 +54,7 @@ def test_losses_of_any_float_type_are_accepted():
 
 def test_the_worst_loss_is_the_largest():
     # losses 1/2, 1/2 and 3/2 of 4, 6 and 20 samples
-    metric = ClientLoss(6)
+    metric = ClientScore(6, LOSS)
     metric.update(*map(torch.tensor, zip(*RESULTS, strict=True)))
     summary = {name: value.item() for name, value in metric.compute().items()}
     expected = {"mean": 2.5 / 3, "weighted_mean": 35 / 30, "std": (2 / 9) ** 0.5, "worst": 1.5}
