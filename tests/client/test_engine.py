@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fakes.cohorts import COUNTS, Identity, examples_of
+from fakes.torch_sgd import KEY, by_torch
 from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
@@ -13,10 +14,7 @@ from pfl_lightning.client.layers import frozen_layers
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
-from pfl_lightning.seeding import permutations, random_bits
 from pfl_lightning.tree import Params
-
-KEY = (1, "train", 0)
 
 
 class Shift:
@@ -34,28 +32,6 @@ def params_of(network, own=()):
     for name in sorted(own):
         params.own[name] += 0.1 * torch.randn_like(params.own[name])
     return params
-
-
-def by_torch(network, examples, params, phase, client):
-    """The same phase for one client by torch.optim.SGD, in the engine's batch order."""
-    tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
-    moving = {name: tensors[name].requires_grad_() for name in phase.trainable}
-    weights, biases = ([t for t in moving.values() if (t.ndim > 1) == wanted] for wanted in (True, False))
-    groups = [{"params": weights, "weight_decay": phase.weight_decay}, {"params": biases, "weight_decay": 0}]
-    optimizer = torch.optim.SGD([group for group in groups if group["params"]], phase.lr, phase.momentum)
-    count = int(examples.counts[client])
-    ids, counts, longest = examples.ids[client : client + 1], examples.counts[client : client + 1], examples.longest
-    every = torch.arange(count)[None]
-    for epoch in range(phase.epochs):
-        bits = random_bits((*KEY, "augment", epoch), ids, longest)[:, :count]
-        inputs = examples.rows(client, client + 1).gather(every, bits)[0]
-        targets = examples.rows(client, client + 1).targets(every)[0]
-        order = permutations((*KEY, "order", epoch), ids, counts, longest)[0, :count]
-        for batch in order.split(phase.batch_size):
-            optimizer.zero_grad()
-            F.cross_entropy(functional_call(network, tensors, inputs[batch]), targets[batch]).backward()
-            optimizer.step()
-    return {name: tensor.detach() for name, tensor in moving.items()}
 
 
 @pytest.mark.parametrize("kind", ["logistic", "regression"])
@@ -99,7 +75,7 @@ def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform,
     trained, losses = Engine(network, backend).train(examples, params, phase, KEY)
     assert losses.shape == (len(COUNTS),)
     for client in range(len(COUNTS)):
-        reference = by_torch(network, examples, params, phase, client)
+        reference, _ = by_torch(network, examples, params, phase, client)
         update = max((tensor - params.client(client)[name]).abs().max() for name, tensor in reference.items())
         assert update > 1e-3
         for name, tensor in reference.items():
@@ -160,15 +136,6 @@ def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeyp
             torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
-def test_padding_is_no_correct_prediction(backend):
-    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
-    samples = examples.samples
-    samples.targets = functional_call(network, params.shared, samples.inputs).argmax(1)  # so padding would be correct
-    assert Engine(network, backend).score(examples, params)[0].tolist() == [5, 3, 0]
-
-
 @pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
 def test_each_maps_a_function_of_one_client(backend):
     """The gradient of every client's loss, here a rule that is no phase."""
@@ -184,29 +151,6 @@ def test_each_maps_a_function_of_one_client(backend):
         expected = gradient(params.client(client), inputs[client], targets[client])
         for name, tensor in expected.items():
             torch.testing.assert_close(result[name][client], tensor)
-
-
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
-def test_each_takes_no_argument_but_the_tensors(backend):
-    network = MLP((4,), 3, hidden=(5,))
-    params = params_of(network, ["fc2.bias"])
-    norms = Engine(network, backend).each(lambda tree: {"norm": tree["fc2.bias"].norm()}, params)["norm"]
-    torch.testing.assert_close(norms, params.own["fc2.bias"].norm(dim=1))
-
-
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
-def test_dropout_is_repeatable_and_active(backend):
-    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
-    phase = Phase(names(network, "head"), 1, 4, lr=0.1)
-
-    def heads(key):
-        return Engine(network, backend).train(examples, params_of(network), phase, key)[0].own["fc3.weight"]
-
-    assert torch.equal(heads(KEY), heads(KEY))
-    network.dropout.p = 0.0
-    without = heads(KEY)
-    network.dropout.p = 0.5
-    assert not torch.allclose(heads(KEY), without)
 
 
 @pytest.mark.parametrize(("backend", "chunk_size"), [("sequential", None), ("batched", None), ("batched", 1)])
@@ -296,7 +240,7 @@ def test_frozen_batch_norm_uses_its_statistics_and_leaves_them_alone(moves):
     assert all(torch.equal(tensor, before[name]) for name, tensor in trained.shared.items())
     network.eval()
     for client in range(len(COUNTS)):
-        for name, tensor in by_torch(network, examples, params, phase, client).items():
+        for name, tensor in by_torch(network, examples, params, phase, client)[0].items():
             torch.testing.assert_close(trained.own[name][client], tensor, atol=1e-10, rtol=0)
 
 
@@ -331,47 +275,23 @@ def test_nothing_waits_for_an_accelerator(make, transform, epochs, part, rules):
         float(losses.sum() + correct.sum())
 
 
+DUAL = "batched by hand, the first layer in dual form"
+FREE = "no layer needs or prefers one client at a time"
+SLOW = "convolutions and fused recurrent layers are faster one client at a time on a CPU"
+LOOP = "sequential by autograd"
+
+
 @pytest.mark.parametrize(
     ("make", "part", "backend", "choice"),
     [
-        (
-            partial(MLP, hidden=(6, 5)),
-            "all",
-            "auto",
-            "batched by hand, the first layer in dual form (no layer needs or prefers one client at a time)",
-        ),
-        (
-            partial(MLP, hidden=(6, 5)),
-            "all",
-            "batched",
-            "batched by hand, the first layer in dual form (requested by model.backend)",
-        ),
-        (
-            partial(MLP, hidden=(6, 5)),
-            "all",
-            "sequential",
-            "sequential by autograd (requested by model.backend)",
-        ),
-        (
-            LeNet5,
-            "head",
-            "auto",
-            "batched by hand, the first layer in dual form (no layer needs or prefers one client at a time)",
-        ),
-        (
-            LeNet5,
-            "body",
-            "auto",
-            "sequential by autograd (convolutions and fused recurrent layers are faster one client at a time on a CPU)",
-        ),
-        (partial(LeNet5, dropout=0.5), "head", "auto", "sequential by autograd (dropout would depend on the chunk)"),
-        (Normed, "body", "auto", "sequential by autograd (BatchNorm would count the padding of ragged clients)"),
-        (
-            Normed,
-            "head",
-            "auto",
-            "batched by hand, the first layer in dual form (no layer needs or prefers one client at a time)",
-        ),
+        (partial(MLP, hidden=(6, 5)), "all", "auto", f"{DUAL} ({FREE})"),
+        (partial(MLP, hidden=(6, 5)), "all", "batched", f"{DUAL} (requested by model.backend)"),
+        (partial(MLP, hidden=(6, 5)), "all", "sequential", f"{LOOP} (requested by model.backend)"),
+        (LeNet5, "head", "auto", f"{DUAL} ({FREE})"),
+        (LeNet5, "body", "auto", f"{LOOP} ({SLOW})"),
+        (partial(LeNet5, dropout=0.5), "head", "auto", f"{LOOP} (dropout would depend on the chunk)"),
+        (Normed, "body", "auto", f"{LOOP} (BatchNorm would count the padding of ragged clients)"),
+        (Normed, "head", "auto", f"{DUAL} ({FREE})"),
     ],
 )
 def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, choice):

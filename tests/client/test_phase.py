@@ -7,18 +7,15 @@ import numpy as np
 import pytest
 import torch
 from fakes.cohorts import COUNTS, Identity, examples_of
+from fakes.torch_sgd import KEY, by_torch
 from torch import nn
-from torch.func import functional_call
-from torch.nn import functional as F
 
 from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Samples, SmoothL1, Total
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
-from pfl_lightning.seeding import permutations, samples
 from pfl_lightning.tree import Params, prefixed
 
-KEY = (1, "train", 0)
 NETWORKS = {
     "mlp": partial(MLP, hidden=(12, 5)),
     "lenet": partial(LeNet5, channels=(2, 3), hidden=(6, 5)),
@@ -35,39 +32,6 @@ def params_of(network, own=False):
     return params
 
 
-def by_torch(network, examples, params, phase, client, value):
-    """The same phase for one client by torch.optim.SGD; ``value`` is what is added to the loss."""
-    tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
-    moving = {name: tensors[name].requires_grad_() for name in phase.trainable}
-    spared = [name for name, tensor in moving.items() if tensor.ndim == 1 and not phase.decay_biases]
-    decayed = [name for name in moving if name not in spared]
-    groups = [
-        {"params": [moving[name] for name in names], "weight_decay": decay}
-        for names, decay in ((decayed, phase.weight_decay), (spared, 0.0))
-        if names
-    ]
-    optimizer = torch.optim.SGD(groups, phase.lr, phase.momentum)
-    own = examples.rows(client, client + 1)
-    inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
-    losses = []
-    for epoch in range(phase.epochs):
-        key = (*KEY, "order", epoch)
-        visited = min(phase.visited(10**6), len(targets))
-        few = samples([key], own.ids, own.counts, visited)[0] if phase.steps else None
-        order = (permutations(key, own.ids, own.counts, visited) if few is None else few)[0]
-        losses = []
-        for batch in order.split(phase.batch_size)[: phase.steps]:
-            optimizer.zero_grad()
-            own_tensors = {name: tensors[name] for name in network.state_dict()}
-            loss = F.cross_entropy(functional_call(network, own_tensors, inputs[batch]), targets[batch])
-            losses += [loss.item()] * len(batch)
-            (loss + value(moving, tensors)).backward()
-            if phase.clip_norm:
-                nn.utils.clip_grad_norm_(moving.values(), phase.clip_norm)
-            optimizer.step()
-    return {name: tensor.detach() for name, tensor in moving.items()}, sum(losses) / len(losses)
-
-
 def near(moving, tensors):
     return 0.15 * sum((w - tensors[f"anchor.{name}"]).square().sum() for name, w in moving.items())
 
@@ -78,10 +42,6 @@ def along(moving, tensors):
 
 def small(moving, tensors):
     return 0.03 * sum(0.1 * torch.log(torch.cosh(w / 0.1)).sum() for w in moving.values())
-
-
-def nothing(moving, tensors):
-    return torch.zeros(())
 
 
 def everything(moving, tensors):
@@ -95,12 +55,12 @@ RULES = {
     "smooth l1": ({"penalty": PENALTIES[2]}, small),
     "all three": ({"penalty": Total(PENALTIES)}, everything),
     "all three with momentum": ({"penalty": Total(PENALTIES), "momentum": 0.5, "weight_decay": 0.1}, everything),
-    "clipping": ({"clip_norm": 0.3, "momentum": 0.5, "weight_decay": 0.1}, nothing),
+    "clipping": ({"clip_norm": 0.3, "momentum": 0.5, "weight_decay": 0.1}, None),
     "clipping with a penalty": ({"clip_norm": 0.3, "penalty": PENALTIES[0]}, near),
-    "decay of biases": ({"decay_biases": True, "weight_decay": 0.1, "momentum": 0.5}, nothing),
-    "single steps": ({"epochs": 5, "steps": 1, "momentum": 0.5}, nothing),
+    "decay of biases": ({"decay_biases": True, "weight_decay": 0.1, "momentum": 0.5}, None),
+    "single steps": ({"epochs": 5, "steps": 1, "momentum": 0.5}, None),
     "two steps an epoch": ({"epochs": 2, "steps": 2, "penalty": PENALTIES[0]}, near),
-    "a step in all": ({"epochs": 1, "steps": 1}, nothing),
+    "a step in all": ({"epochs": 1, "steps": 1}, None),
 }
 
 
@@ -269,31 +229,11 @@ def test_a_missing_anchor_is_named():
 
 @pytest.mark.parametrize("key", ["epochs", "batch_size", "steps"])
 def test_a_phase_without_a_step_is_refused(key):
+    settings = {"trainable": frozenset("w"), "epochs": 1, "batch_size": 10, "lr": 0.1}
     with pytest.raises(PflError, match=rf"phase\.{key}: 0 is not possible; allowed: 1 or more"):
-        Phase(frozenset("w"), **{"epochs": 1, "batch_size": 10, "lr": 0.1, key: 0})
-
-
-def test_a_phase_that_moves_nothing_is_refused():
+        Phase(**settings | {key: 0})
     with pytest.raises(PflError, match=r"phase\.trainable: nothing is not possible; allowed: names of tensors"):
-        Phase(frozenset(), 1, 10, 0.1)
-
-
-@pytest.mark.parametrize(
-    ("smoothing", "at", "slope"),
-    [
-        (1.0, 0.5, 0.4621171573),
-        (1.0, -2.0, -0.9640275801),
-        (1.0, 1000.0, 1.0),
-        (0.1, 0.5, 0.9999092043),
-        (0.1, 0.05, 0.4621171573),
-        (0.01, 0.5, 1.0),
-        (0.01, 0.0, 0.0),
-    ],
-)
-def test_the_slope_of_smooth_l1_is_known(smoothing, at, slope):
-    # the hyperbolic tangent of at / smoothing, times the strength
-    gradient = SmoothL1(2.0, smoothing)({"w": torch.tensor([[at]])}, {})["w"]
-    assert gradient.item() == pytest.approx(2 * slope, abs=1e-9)
+        Phase(**settings | {"trainable": frozenset()})
 
 
 @pytest.mark.parametrize(

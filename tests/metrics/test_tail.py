@@ -12,18 +12,11 @@ from pfl_lightning.metrics import smooth_quantile, superquantile, tail_weights, 
 # values, weights, tail, the weights of the superquantile, the values that reach the quantile
 DUAL = [
     ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, [0.25, 0.25, 0.25, 0.25], {1, 2, 3, 4}),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, [0.0625, 0.3125, 0.3125, 0.3125], {1, 2, 3, 4}),
     ([1, 2, 3, 4], [1, 1, 1, 1], 0.5, [0, 0, 0.5, 0.5], {2, 3, 4}),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.25, [0, 0, 0, 1], {3, 4}),
-    ([1, 2, 3, 4], [1, 1, 1, 1], 0.1, [0, 0, 0, 1], {4}),
     ([1, 2, 3, 4], [1, 2, 3, 4], 1.0, [0.1, 0.2, 0.3, 0.4], {1, 2, 3, 4}),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, [0, 0.125, 0.375, 0.5], {2, 3, 4}),
     ([1, 2, 3, 4], [1, 2, 3, 4], 0.5, [0, 0, 0.2, 0.8], {3, 4}),
-    ([1, 2, 3, 4], [1, 2, 3, 4], 0.25, [0, 0, 0, 1], {4}),
-    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.8, [0, 0.25, 0.25, 0.25, 0.25], {1, 2, 5}),
     ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.5, [0, 0.2, 0.2, 0.2, 0.4], {2, 5}),
     ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.1, [0, 0, 0, 0, 1], {5}),
-    ([3, 1, 2], [5, 3, 2], 0.8, [0.625, 0.125, 0.25], {1, 2, 3}),
     ([3, 1, 2], [5, 3, 2], 0.5, [1, 0, 0], {2, 3}),
 ]
 # values, weights, tail, smoothing, threshold, value of the smoothed superquantile, its weights
@@ -100,10 +93,3 @@ def test_no_other_threshold_is_better(pairs, forties, smoothing):
     assert -1e-9 <= gap <= smoothing / (2 * tail) + 1e-9
     kept = tail_weights(*tensors(values, weights), tail, torch.tensor(found, dtype=torch.float64), smoothing)
     assert (kept.sum() / sum(weights)).item() == pytest.approx(tail, abs=1e-6)
-
-
-def test_smoothing_that_is_nearly_zero_gives_the_quantile():
-    values, weights = tensors([1, 2, 3, 4], [1, 2, 3, 4])
-    for tail in (0.8, 0.5, 0.3):
-        found = smooth_quantile(values, weights, tail, 1e-9)
-        assert found.item() == pytest.approx(weighted_quantile(values, weights, 1 - tail).item(), abs=1e-8)

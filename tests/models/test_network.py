@@ -5,9 +5,120 @@ import torch
 from torch import nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, Network
+from pfl_lightning.models import (
+    MLP,
+    VGG,
+    AlexNet,
+    CharGRU,
+    ConvNet,
+    LeNet5,
+    LinearNetwork,
+    LogisticRegression,
+    LSTMClassifier,
+    Network,
+    ResNet18,
+    TweetLSTM,
+    WideResNet,
+)
 
 COLOUR, GREY = (3, 32, 32), (1, 28, 28)
+CIFAR100 = {"channels": (64, 128), "hidden": (256, 128), "dropout": 0.6}
+HARBOX = {"hidden": (512, 256, 128, 64), "dropouts": (0.05, 0.05, 0.05)}
+TABLE4 = [64, "M", 128, 128, "M", 256, 256, "M", 512, 512, "M", 512, "M"]
+FEDMAC_VGG = [16, "M", 32, "M", 64, "M", 128, "M", 128, "M"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "classes", "options", "count", "head"),
+    [
+        # linear layers: inputs * outputs + outputs
+        (MLP, GREY, 10, {}, 784 * 512 + 512 + 512 * 256 + 256 + 256 * 64 + 64 + 650, 64 * 10 + 10),  # SRPFL's
+        (MLP, GREY, 10, {"hidden": (100,)}, 79_510, 100 * 10 + 10),  # FedMac's DNNs
+        (MLP, (9, 100), 5, HARBOX, 900 * 512 + 512 + 131_328 + 256 * 128 + 128 + 128 * 64 + 64 + 325, 64 * 5 + 5),
+        (MLP, (4,), 3, {"hidden": ()}, 15, None),
+        (LogisticRegression, GREY, 10, {}, 784 * 10 + 10, None),  # FedMac's MLR
+        (LogisticRegression, GREY, 62, {"bias": False}, 784 * 62, None),  # Delta-FL's linear model
+        (LogisticRegression, (60,), 2, {}, 61, None),  # two classes have one output
+        (LinearNetwork, (1, 4, 5), 10, {"rank": 3}, 20 * 3 + 3 * 10, 3 * 10),
+        (LinearNetwork, (20,), 2, {}, 20 * 2 + 2, 2),
+        # 32 -> 28 -> 14 -> 10 -> 5: 64*5*5 = 1600 and 128*5*5 = 3200 features (SRPFL's networks)
+        (LeNet5, COLOUR, 10, {}, 75 * 64 + 64 + 64 * 25 * 64 + 64 + 1600 * 120 + 120 + 120 * 64 + 64 + 650, 650),
+        (LeNet5, COLOUR, 100, CIFAR100, 4_864 + 64 * 25 * 128 + 128 + 3200 * 256 + 256 + 32_896 + 12_900, 12_900),
+        # 28 -> 24 -> 12 -> 8 -> 4: 64*4*4 = 1024 features (Delta-FL's network)
+        (ConvNet, GREY, 62, {}, 25 * 32 + 32 + 32 * 25 * 64 + 64 + 1024 * 62 + 62, 1024 * 62 + 62),
+        # 32 -> 16 -> 8 -> 4 -> 2: 256*2*2 = 1024 features (DePRL, Table 5); convolutions 9*inputs*outputs + outputs
+        (AlexNet, (1, 32, 32), 10, {}, 640 + 36_928 + 73_856 + 147_584 + 295_168 + 524_800 + 262_656 + 5_130, 5_130),
+        # convolutions: 9,220,480; 512*512+512 twice; 512*10+10 (DePRL's VGG-11)
+        (VGG, COLOUR, 10, {}, 9_220_480 + 2 * 262_656 + 5_130, 5_130),
+        (VGG, COLOUR, 10, {"convolutions": TABLE4}, 7_008_256 + 2 * 262_656 + 5_130, 5_130),
+        # convolutions 245,024, BatchNorm 2*(16+32+64+128+128), 128*512+512, 512*512+512 (FedMac)
+        (VGG, COLOUR, 10, {"convolutions": FEDMAC_VGG, "batch_norm": True}, 579_594, 5_130),
+        (ResNet18, COLOUR, 100, {}, 11_168_832 + 51_300, 512 * 100 + 100),
+        # which of the sizes FedMac has is not known to us
+        (WideResNet, COLOUR, 10, {}, 691_674, 64 * 2 * 10 + 10),
+        (WideResNet, COLOUR, 10, {"depth": 28, "width": 10}, 36_479_194, 64 * 10 * 10 + 10),
+        # gates * hidden * (inputs + hidden + 2 biases) (Delta-FL's networks)
+        (CharGRU, (20, 53), 53, {}, 3 * 128 * (53 + 128 + 2) + 6_837, 128 * 53 + 53),
+        (LSTMClassifier, (20, 50), 2, {}, 4 * 50 * (50 + 50 + 2) + 51, 50 + 1),
+        # two directions, of which the second layer reads both (SRPFL's network)
+        (TweetLSTM, (30, 10_002), 2, {}, 1_000_200 + 2 * 4 * 256 * (358 + 770) + 512 * 5 + 5 + 6, 5 + 1),
+    ],
+)
+def test_parameter_counts_of_network_and_head(kind, shape, classes, options, count, head):
+    with torch.device("meta"):
+        network = kind(shape, classes, **options)
+    sizes = {name: tensor.numel() for name, tensor in network.named_parameters()}
+    assert sum(sizes.values()) == count
+    assert head is None or sum(sizes.get(name, 0) for name in network.cut(1)[1]) == head
+
+
+@pytest.mark.parametrize(
+    ("network", "places"),
+    [
+        (MLP((9, 100), 5, **HARBOX), {"relu1": 0.05, "relu2": 0.05, "relu3": 0.05}),  # DePRL, Table 6
+        (MLP((4,), 3, (5, 6, 7), (0.0, 0.3)), {"relu2": 0.3}),
+        (LeNet5(COLOUR, 100, **CIFAR100), {"relu4": 0.6}),
+        (LeNet5(COLOUR, 10), {}),
+        (AlexNet((1, 32, 32), 10), {"flatten": 0.2, "relu6": 0.2}),
+        (VGG((3, 4, 4), 10, [4, "M", 5, "M"]), {"flatten": 0.2, "relu4": 0.2}),
+        (VGG((3, 4, 4), 10, [4, "M", 5, "M"], dropout=0.0), {}),
+        (TweetLSTM((7, 11), 3, 4, 3, 5, 0.2), {"embedding": 0.2, "lstm": 0.2, "relu": 0.2}),
+        (TweetLSTM((7, 11), 3, 4, 3, 5, 0.0), {}),
+    ],
+)
+def test_dropout_is_where_the_paper_has_it(network, places):
+    found, before = {}, ""
+    for path, layer in network.named_modules():
+        if isinstance(layer, nn.Dropout):
+            found[path.partition(".")[0] if "." in path else before] = layer.p
+        elif not list(layer.children()):
+            before = path
+    assert found == places
+
+
+@pytest.mark.parametrize(
+    ("kind", "smallest"),
+    [
+        (LeNet5, (16, 23)),
+        (ConvNet, (23, 16)),
+        (AlexNet, (15, 47)),
+        (ResNet18, (9, 9)),
+        (WideResNet, (5, 5)),
+        (VGG, (32, 32)),
+    ],
+)
+def test_one_image_of_the_smallest_size_is_enough_and_a_smaller_one_is_refused(kind, smallest):
+    assert kind((2, *smallest), 10).train()(torch.zeros(1, 2, *smallest)).shape == (1, 10)
+    side = min(smallest)
+    for shape in [(1, side, side - 1), (1, side - 1, side), (784,), (1, 1, side, side)]:
+        with pytest.raises(PflError, match=rf"^model\.network: {kind.__name__} takes .* {side} x {side}; these"):
+            kind(shape, 10)
+
+
+@pytest.mark.parametrize("kind", [TweetLSTM, CharGRU, LSTMClassifier])
+def test_images_are_no_sequences(kind):
+    with pytest.raises(PflError, match=rf"model\.network: {kind.__name__} takes sequences"):
+        kind(GREY, 10)
 
 
 def normalised():

@@ -4,7 +4,6 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pfl_lightning.client.layers import DROPOUT, has_layers
 from pfl_lightning.models.recurrent import GRU, LSTM
 
 CLIENTS, BATCH, TIME, FEATURES, HIDDEN = 3, 5, 6, 4, 3
@@ -126,20 +125,6 @@ def test_dropout_is_between_the_layers_in_training_alone(kind):
     plain = kind(FEATURES, HIDDEN, 2)
     plain.load_state_dict(layer.state_dict())
     assert torch.equal(layer.eval()(inputs), plain(inputs))
-
-
-@each
-def test_dropout_differs_between_clients_of_one_vmap(kind):
-    layer = kind(FEATURES, HIDDEN, 2, dropout=0.5)
-    inputs = torch.randn(BATCH, TIME, FEATURES).expand(CLIENTS, -1, -1, -1)
-    outputs = vmap(layer, randomness="different")(inputs)
-    assert not torch.allclose(outputs[0], outputs[1])
-
-
-@each
-def test_the_engine_sees_dropout_only_where_it_drops(kind):
-    assert has_layers(kind(FEATURES, HIDDEN, 2, dropout=0.5), DROPOUT)
-    assert not has_layers(kind(FEATURES, HIDDEN, 2), DROPOUT)
 
 
 @each

@@ -8,8 +8,6 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pfl_lightning.client import Engine, Phase, Samples
 from pfl_lightning.client.backends import Batched, Sequential
 from pfl_lightning.data.clients import ClientTable
-from pfl_lightning.errors import PflError
-from pfl_lightning.models import LogisticRegression
 from pfl_lightning.models.text import PADDING, CharGRU, Embedding, LSTMClassifier, OneHot, TweetLSTM
 from pfl_lightning.tree import Params
 
@@ -31,45 +29,6 @@ def tweet_lstm(dropout=0.0, classes=3):
 def tweets(lengths):
     tokens = torch.randint(UNKNOWN, VOCABULARY, (len(lengths), LENGTH))
     return torch.where(torch.arange(LENGTH) < torch.tensor(lengths)[:, None], tokens, PADDING)
-
-
-@pytest.mark.parametrize(
-    ("network", "sizes"),
-    [
-        # gates * hidden * (inputs + hidden + 2 biases) (Delta-FL's networks)
-        (CharGRU((20, 53), 53), [3 * 128 * (53 + 128 + 2), 128 * 53 + 53]),  # 77,109
-        (LSTMClassifier((20, 50), 2), [4 * 50 * (50 + 50 + 2), 50 + 1]),  # 20,451
-        # two directions, of which the second layer reads both (SRPFL's network)
-        (
-            TweetLSTM((30, 10_002), 2),
-            [
-                10_002 * 100,
-                2 * 4 * 256 * (100 + 256 + 2) + 2 * 4 * 256 * (512 + 256 + 2),  # 2,310,144
-                512 * 5 + 5,
-                5 + 1,
-            ],
-        ),
-    ],
-    ids=["Shakespeare", "Delta-FL's Sent140", "SRPFL's Sent140"],
-)
-def test_parameter_counts(network, sizes):
-    layers = [sum(tensor.numel() for tensor in layer.parameters()) for layer in network]
-    assert [size for size in layers if size] == sizes
-
-
-@pytest.mark.parametrize(
-    ("make", "inputs"),
-    [
-        (lambda classes: TweetLSTM(TOKENS, classes), tweets([7, 2])),
-        (lambda classes: CharGRU(TOKENS, classes), tweets([7, 7])),
-        (lambda classes: LSTMClassifier(VECTORS, classes), torch.randn(2, *VECTORS, dtype=torch.float64)),
-        (lambda classes: LogisticRegression((DIM,), classes, bias=False), torch.randn(2, DIM, dtype=torch.float64)),
-    ],
-    ids=["TweetLSTM", "CharGRU", "LSTMClassifier", "LogisticRegression"],
-)
-@pytest.mark.parametrize(("classes", "outputs"), [(2, 1), (3, 3)])
-def test_two_classes_have_one_output(make, inputs, classes, outputs):
-    assert make(classes)(inputs).shape == (2, outputs)
 
 
 @pytest.mark.parametrize(
@@ -126,18 +85,6 @@ def test_padding_does_not_change_a_tweet_but_the_order_of_words_does():
     assert network(torch.full((1, 3), PADDING)).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("network", "inputs"),
-    [
-        (CharGRU(TOKENS, 3).double(), torch.tensor([[2, 3, 4]])),
-        (LSTMClassifier(VECTORS, 3).double(), torch.eye(DIM, dtype=torch.float64)[None, :3]),
-    ],
-    ids=["CharGRU", "LSTMClassifier"],
-)
-def test_the_order_of_steps_matters(network, inputs):
-    assert (network(inputs) - network(inputs[:, [1, 0, 2]])).abs().max() > 1e-6
-
-
 def test_embedding_looks_up_and_marks_the_words():
     embedding, tokens = Embedding(VOCABULARY, DIM), torch.tensor([[3, UNKNOWN, PADDING]])
     vectors = embedding(tokens)
@@ -152,33 +99,11 @@ def test_padding_does_not_learn():
     assert embedding.weight.grad.any(1).nonzero().flatten().tolist() == [UNKNOWN, 3]
 
 
-def test_dropout_spares_the_marks_of_the_words():
-    embedding = Embedding(VOCABULARY, DIM, dropout=1.0)
-    vectors = embedding(torch.tensor([[3, PADDING]]))
-    assert not vectors[..., :DIM].any()
-    assert vectors[..., DIM].tolist() == [[1, 0]]
-
-
-def test_tweet_lstm_drops_at_three_places_and_only_where_asked_to():
-    def places(network):
-        return [(path, layer.p) for path, layer in network.named_modules() if isinstance(layer, nn.Dropout)]
-
-    assert places(tweet_lstm(0.2)) == [("embedding.dropout", 0.2), ("lstm.between", 0.2), ("dropout", 0.2)]
-    assert places(tweet_lstm(0.0)) == []
-
-
 def test_one_hot_rows_follow_the_networks_type_and_are_no_part_of_its_state():
     layer = OneHot(3).float()
     assert layer(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
     assert layer(torch.tensor([[2]])).dtype == torch.float32
     assert not layer.state_dict()
-
-
-@pytest.mark.parametrize("network", [TweetLSTM, CharGRU, LSTMClassifier])
-@pytest.mark.parametrize("shape", [(1, 28, 28), (784,)])
-def test_images_are_refused(network, shape):
-    with pytest.raises(PflError, match=rf"model\.network: {network.__name__} takes sequences"):
-        network(shape, 10)
 
 
 class Identity:

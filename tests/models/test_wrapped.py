@@ -7,7 +7,7 @@ from torch import nn
 from torchvision.models import mobilenet_v3_small, resnet18
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models import MLP, start_network
+from pfl_lightning.models import start_network
 
 IMAGES = (3, 32, 32)
 
@@ -164,12 +164,3 @@ def test_what_is_no_classifier_gets_a_line(make, line):
         start(make)
     assert str(refusal.value).startswith(f"model.network: {line}")
     assert "\n" not in str(refusal.value)
-
-
-def test_a_network_without_parameters_gets_a_line():
-    with pytest.raises(PflError, match="Flatten has no parameters"):
-        start(nn.Flatten, (3,))
-
-
-def test_our_own_networks_are_taken_as_they_are():
-    assert type(start(MLP)) is MLP

@@ -48,24 +48,6 @@ def test_a_large_sigma_leaves_nothing_but_the_most_similar_client():
     assert torch.equal(weights, expected.double())
 
 
-def test_among_equal_models_all_others_count_the_same():
-    equal = products(MODELS[:1].expand(4, -1))
-    off_diagonal = 1 - torch.eye(4, dtype=torch.float64)
-    cosine, distance = cosine_attention(equal, 0.4, 10.0), distance_attention(equal, 5.0, 0.5)
-    torch.testing.assert_close(cosine, 0.4 * torch.eye(4, dtype=torch.float64) + 0.2 * off_diagonal)  # (1 - 0.4) / 3
-    torch.testing.assert_close(distance * off_diagonal, 0.1 * off_diagonal)  # lr / sigma
-
-
-def test_the_largest_rate_leaves_nothing_for_oneself_among_equal_models():
-    weights = distance_attention(products(torch.ones(4, 3)), sigma=6.0, lr=2.0)
-    torch.testing.assert_close(weights, (1 - torch.eye(4, dtype=torch.float64)) / 3)
-
-
-def test_cosines_do_not_depend_on_the_length_of_a_model():
-    longer = MODELS * torch.tensor([1.0, 2.0, 1e-3, 1e3, 5.0], dtype=torch.float64)[:, None]
-    torch.testing.assert_close(cosine_attention(products(longer), 0.3, 4.0), cosine_attention(products(MODELS), 0.3, 4))
-
-
 def test_a_model_of_zeros_is_like_no_other():
     models = MODELS.clone()
     models[2] = 0

@@ -80,11 +80,6 @@ def test_the_torus_is_the_squarest_grid_with_its_sides_joined(clients, rows):
     assert degrees(Torus().graph(clients, 0)) == [4] * clients
 
 
-def test_a_torus_of_two_rows_joins_them_once():
-    assert degrees(Torus().graph(4, 0)) == [2] * 4
-    assert degrees(Torus().graph(10, 0)) == [3] * 10
-
-
 def test_exponential_neighbours_are_powers_of_two_away():
     distances = {1, 2, 4, 8}  # of 16 clients; 8 away is the same client in both directions
     pairs = {frozenset((i, (i + distance) % 16)) for i in range(16) for distance in distances}
@@ -107,14 +102,6 @@ def test_a_random_graph_can_be_drawn_again_every_few_rounds():
     assert len({frozenset(links(graph)) for graph in drawn}) == 3
     resumed = ErdosRenyi(0.3, redraw_every=2).graph(20, 1, round_index=4)
     assert links(resumed) == links(drawn[4]), "a graph does not depend on those before it"
-
-
-@pytest.mark.parametrize(("clients", "share"), [(4, 0.89), (8, 0.69), (16, 0.18)])
-def test_drawing_until_connected_is_needed_for_few_clients(clients, share):
-    # shares of 400 draws of G(N, 1/4) that are not connected; a standard error is at most 2.5 %
-    broken = sum(not nx.is_connected(nx.gnp_random_graph(clients, 0.25, seed)) for seed in range(400)) / 400
-    assert broken == pytest.approx(share, abs=0.075)
-    assert all(nx.is_connected(ErdosRenyi(0.25).graph(clients, seed)) for seed in range(20))
 
 
 @pytest.mark.parametrize("probability", [0.0, 1e-4])
@@ -170,28 +157,18 @@ TEXT = "GraphML (.graphml), or two ids on each line"
 @pytest.mark.parametrize(
     ("name", "text", "what", "allowed"),
     [
-        ("few.txt", "0 1", "2 nodes from 0 to 1", ALL_CLIENTS),
         ("many.txt", "0 1\n1 2\n2 3", "4 nodes from 0 to 3", ALL_CLIENTS),
-        ("from_one.txt", "1 2\n2 3", "3 nodes from 1 to 3", ALL_CLIENTS),
         ("empty.txt", "# nothing", "no nodes", ALL_CLIENTS),
         ("loop.txt", "0 1\n1 2\n2 2", "a link of client 2 to itself", "links between two clients"),
         ("negative.txt", "0 1 -1\n1 2 1", r"the weight -1.0 of the link \(0, 1\)", "positive numbers"),
-        ("zero.txt", "0 1 1\n1 2 0", r"the weight 0.0 of the link \(1, 2\)", "positive numbers"),
         ("nan.txt", "0 1 nan\n1 2 1", r"the weight nan of the link \(0, 1\)", "positive numbers"),
-        ("infinite.txt", "0 1 inf\n1 2 1", r"the weight inf of the link \(0, 1\)", "positive numbers"),
         ("words.txt", "a b\nb c", r"its text \(.*a,b to .*\)", TEXT),
         ("weight.txt", "1 2\n0 1 strong", r"its text \(.*strong to .*\)", TEXT),
         ("columns.txt", "0 1 2 3\n1 2", r"its text \(.*not the same length\)", TEXT),
         ("binary.txt", bytes(range(256)), r"its text \(.*utf-8.*\)", TEXT),
-        ("binary.gz", bytes(range(256)), r"its text \(.*utf-8.*\)", TEXT),
-        ("binary.graphml", bytes(range(256)), r"its text \(.*line 1.*\)", TEXT),
-        ("half.graphml", graphml()[:300], r"its text \(.*line 6.*\)", TEXT),
         ("page.graphml", "<html/>", r"its text \(.*graphml.*\)", TEXT),
-        ("names.graphml", graphml(more='<node id="n3"/>'), r"its text \(.*'n3'\)", TEXT),
         ("type.graphml", graphml("quaternion"), r"its text \('quaternion'\)", TEXT),
         ("directed.graphml", graphml(direction="directed"), "a directed graph", "an undirected one"),
-        ("mixed.graphml", graphml(more='<edge source="0" target="2" directed="true"/>'), r"its text \(.*\)", TEXT),
-        ("nodes.graphml", graphml(more='<node id="3"/>'), "4 nodes from 0 to 3", ALL_CLIENTS),
         ("text.graphml", graphml("string", weight="much"), r"the weight much of .*", "positive numbers"),
     ],
 )

@@ -1,5 +1,3 @@
-from itertools import groupby
-
 import numpy as np
 import pytest
 import torch
@@ -17,8 +15,6 @@ SPEEDS = FixedExponential(seed=1)
         (100, 5, [5, 10, 20, 40, 80, 100]),
         (100, 10, [10, 20, 40, 80, 100]),
         (20, 10, [10, 20]),
-        (83, 20, [20, 40, 80, 83]),
-        (128, 8, [8, 16, 32, 64, 128]),
         (20, 50, [20]),
     ],
 )
@@ -31,13 +27,6 @@ def test_stages_double_up_to_the_pool(pool, n0, sizes):
         lengths.append(len(participation.cohort(0, index, np.ones(200), SPEEDS.times(index, 200))[0]))
     assert lengths[: 3 * len(sizes)] == list(np.repeat(sizes, 3))
     assert set(lengths[3 * len(sizes) :]) <= {sizes[-1]}
-
-
-def test_sent140_stages_have_lengths_of_their_own():
-    # SRPFL's code: rounds 1-4: 20, 5-9: 40, 10-14: 80, 15-50: 83
-    schedule = StageDoubling(20, [4, 5, 5])
-    sizes = (min(83, schedule.n0 << schedule.stage_of(index)) for index in range(50))
-    assert [(size, len(list(rounds))) for size, rounds in groupby(sizes)] == [(20, 4), (40, 5), (80, 5), (83, 36)]
 
 
 @pytest.mark.parametrize(("pool", "cohort"), [(None, None), (None, 7), (12, None), (12, 7), (12, 40), (30, 1)])
@@ -69,14 +58,6 @@ def test_cohort_is_a_pure_function_of_seed_and_round(speeds):
     assert len({tuple(sorted(cohort(seed, index))) for seed in range(5) for index in range(5)}) == 25
 
 
-def test_pool_does_not_depend_on_the_speeds():
-    pools = [
-        sorted(Participation(5).cohort(1, 2, np.ones(50), FixedExponential(seed=seed).times(2, 50))[0])
-        for seed in (1, 2)
-    ]
-    assert pools[0] == pools[1]
-
-
 def test_every_client_is_sampled_equally_often():
     participation = Participation(5)
     ids = np.concatenate(
@@ -100,15 +81,6 @@ def test_samples_double_instead_of_clients():
     for clients, ids in ((1, [0, 1]), (2, [0, 1]), (4, [0, 1, 2, 3, 4]), (8, list(range(8))), (16, list(range(10)))):
         participation.resize(cohort_samples=4 * clients)
         assert participation.cohort(0, 0, counts, speeds.times(0, 10))[0] == ids
-
-
-def test_doubling_samples_of_equal_clients_is_doubling_clients():
-    by_clients, by_samples = Participation(30), Participation(30)
-    for size in (1, 3, 7, 30, 60):
-        by_clients.resize(size)
-        by_samples.resize(cohort_samples=size * np.full(50, 7).mean())
-        cohorts = [each.cohort(1, 5, np.full(50, 7), SPEEDS.times(5, 50)) for each in (by_clients, by_samples)]
-        assert cohorts[0][0] == cohorts[1][0]
 
 
 def test_uploads_are_lost_at_the_given_rate_whatever_the_cohort():
