@@ -3,8 +3,6 @@
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -80,16 +78,18 @@ class ClientMetric(Metric):
         """
         (metric,) = self.of_one
         metric.to(outputs.device).reset()
-        with _listening() as heard:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             metric.update(_predictions(metric, outputs, targets), targets)
             value = metric.compute()
+        is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
         if not isinstance(value, Tensor) or value.ndim > 1:
             raise ValueError(f"{type(metric).__name__} gives neither one number nor one of each class")
         held = targets.unique() if not targets.is_floating_point() else targets[:0]
         if value.ndim == 1 and len(value) > len(held) > 0:
             value = value[held]
         is_alone = value.ndim == 0 or len(held) == 1
-        return value.new_tensor(torch.nan) if heard and is_alone else value.to(self.sums.dtype).mean()
+        return value.new_tensor(torch.nan) if is_meaningless and is_alone else value.to(self.sums.dtype).mean()
 
     def update(self, ids: Tensor, samples: Tensor, values: Tensor) -> None:
         """Take the values of some clients.
@@ -127,13 +127,3 @@ def _predictions(metric: Metric, outputs: Tensor, targets: Tensor) -> Tensor:
         shares = outputs.softmax(-1)
     takes_classes = "num_classes" in inspect.signature(type(metric).__init__).parameters
     return shares if takes_classes or shares.shape[-1] > 2 else shares[:, 1]
-
-
-@contextmanager
-def _listening() -> Iterator[list[str]]:
-    """Hear torchmetrics say that a value is meaningless, in place of the user, for each client."""
-    heard: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield heard
-    heard += [str(warning.message) for warning in caught if MEANINGLESS.search(str(warning.message))]
