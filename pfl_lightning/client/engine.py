@@ -73,8 +73,8 @@ class Engine:
         self.loss = loss
         self.trainable = frozenset(name for name, _ in network.named_parameters())
         self.choices: dict[str, str] = {}
-        if backend == "batched" and (reason := batch_norm_reason(network) or vmap_reason(network)):
-            raise PflError(f"model.backend: batched is not possible: {reason}; allowed: auto, sequential")
+        if backend == "batched" and (unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM) + alone(network)):
+            raise PflError(f"model.backend: batched is not possible with {', '.join(unfit)}; allowed: auto, sequential")
 
     def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
         """The backend for a part of the network; ``own`` holds the stacked tensors that differ between clients."""
@@ -87,12 +87,12 @@ class Engine:
         if self.requested != "auto":
             return REQUESTED if self.requested == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        if training and (reason := batch_norm_reason(network)):
-            return reason
+        if training and has_layers(network, BATCH_NORM):
+            return "BatchNorm would count the padding of ragged clients"
         if training and is_random(network):
             return "dropout would depend on the chunk"
-        if reason := vmap_reason(network):
-            return reason
+        if alone(network):
+            return f"torch's vmap cannot run {', '.join(alone(network))}"
         if on_cpu and own and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU):
             return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
@@ -275,13 +275,3 @@ class Engine:
             for other in others:
                 other(found)
         return correct, losses
-
-
-def batch_norm_reason(network: nn.Module) -> str:
-    """Why the batched backend cannot train BatchNorm; empty without such layers."""
-    return "BatchNorm would count the padding of ragged clients" if has_layers(network, BATCH_NORM) else ""
-
-
-def vmap_reason(network: nn.Sequential) -> str:
-    """Why the batched backend cannot run some layers at all; empty if it can."""
-    return f"torch's vmap cannot run {', '.join(alone(network))}" if alone(network) else ""
