@@ -1,4 +1,4 @@
-"""How much memory there is; keeps freed memory in the process, so that the next round need not request it again."""
+"""Size of the machine's memory, and an allocator setting that keeps freed memory in the process between rounds."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ def machine_bytes() -> int:
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an error says that memory is exhausted; torch raises a plain RuntimeError, in one of several wordings."""
+    """Whether an error means out of memory; torch raises a plain RuntimeError with one of several messages."""
     said = str(error)
     torch_says = "can't allocate memory" in said or "out of memory" in said or "size calculation overflowed" in said
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and torch_says)
@@ -23,8 +23,8 @@ def is_exhausted(error: BaseException) -> bool:
 def keep_freed_memory() -> bool:
     """Tell the C library's allocator to keep freed blocks of up to 32 MiB; does nothing without glibc.
 
-    Otherwise the tensors of every round are in new pages, which the system fills with zeros first. In return, the
-    process never shrinks; with fragmentation it can hold more memory than it ever needed at once.
+    Otherwise every round's tensors lie in new pages, which the OS must zero first. The price: the process never
+    shrinks, and with fragmentation it can hold more memory than it ever needed at once.
 
     Returns:
         Whether glibc accepted the settings.

@@ -149,7 +149,7 @@ class Examples:
         Args:
             size: Number of clients in a piece.
             even: Whether a piece ends before the first client that has less than half of the examples of its largest,
-                once it has ``ENOUGH`` clients; for clients in the order of ``largest_first``.
+                once it has ``ENOUGH`` clients; needs clients in the order of ``largest_first``.
         """
         start = 0
         while start < len(self):

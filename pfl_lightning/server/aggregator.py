@@ -26,7 +26,7 @@ class Aggregator(Recorded):
         mean = total.result()
 
     Attributes:
-        fewest: Uploads without which a round has no sum: the server gives it up, and the model stays.
+        fewest: Smallest number of uploads for a sum; with fewer, the round is skipped and the model stays.
         calls: Sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
     """
@@ -114,13 +114,13 @@ class WeightedSum:
         """Note that these participants, ``[clients]``, have nothing to add."""
 
     def drop(self, ids: Tensor) -> None:
-        """Note that the uploads of these participants, ``[clients]``, will not arrive."""
+        """Note that the uploads of these participants, ``[clients]``, were dropped."""
 
     def join(self, some_lack: bool) -> None:
         """Add up what all processes have received, each from other participants.
 
         Args:
-            some_lack: Whether processes, but for the first one, may have received nothing.
+            some_lack: Whether processes other than the first may have received nothing.
         """
         total = processes.total({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
         self.uploaded = int(total.pop(UPLOADED))

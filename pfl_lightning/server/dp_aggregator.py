@@ -27,9 +27,9 @@ class DPAggregator(Aggregator):
     moves by at most ``2 * clip_norm``. The budget that this takes, epsilon at ``delta``, is counted over the rounds by
     Renyi differential privacy of fixed-size samples drawn without replacement, and logged as ``privacy/epsilon``.
 
-    The protection is for what the server releases, the shared model; what clients keep never leaves them, and their
-    models are their own. What a simulation logs and evaluates is not protected, such as ``train/loss``, nor is what
-    clients are evaluated by. Seeds follow from that of the run, so this simulates the noise, and hides nothing.
+    What is protected is what the server releases, the shared model; what clients keep never leaves them. What a
+    simulation logs, such as ``train/loss``, and the models that it evaluates are not protected. All seeds follow from
+    that of the run, so this simulates the noise and hides nothing.
 
     Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018,
     arXiv:1710.06963, Algorithm 1 with flat clipping. Accountant: Wang, Balle, Kasiviswanathan, "Subsampled Renyi

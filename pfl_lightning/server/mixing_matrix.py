@@ -1,4 +1,4 @@
-"""How clients without a server mix their models: the links between them, and the weights of the mix."""
+"""Mixing without a server: the links between clients, and the weights by which each averages the models it receives."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class MixingMatrix:
-    """The links between some clients, and how they mix their models.
+    """The links between some clients, and the matrix by which they mix their models.
 
     Attributes:
         clients: Their ids, in the order of the matrices.
