@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from pfl_lightning import processes
-from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.messages import nbytes, packed_bits
 from pfl_lightning.tree import Tree, add_to, mix
@@ -12,7 +11,7 @@ from pfl_lightning.tree import Tree, add_to, mix
 UPLOADED = "sums/bytes"  # beside the tensors that processes add up
 
 
-class Aggregator(Recorded):
+class Aggregator:
     """Weighted sums of what clients upload: all that the server of a round learns about them.
 
     Participants may upload in any order and in any chunks:

@@ -9,7 +9,6 @@ import networkx as nx
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
-from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import seed_of
 
 DRAWS = 1000  # of a random graph, until one is connected
@@ -17,7 +16,7 @@ DRAWS = 1000  # of a random graph, until one is connected
 HOPELESS = 15
 
 
-class Topology(Recorded, ABC):
+class Topology(ABC):
     """A connected, undirected graph with one node per client.
 
     Attributes:

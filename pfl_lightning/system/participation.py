@@ -7,12 +7,11 @@ from torch import Tensor
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat, PositiveInt
 from pfl_lightning.errors import PflError
-from pfl_lightning.recipes import Recorded
 from pfl_lightning.seeding import random_bits, seed_of
 from pfl_lightning.system.speeds import Times
 
 
-class Participation(Recorded):
+class Participation:
     """Which clients take part in a round: a random pool of all clients, or only the fastest clients of the pool.
 
     The uploads of some participants can be dropped. Such a client has received the model, and the others wait for it;

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat, Seed
 from pfl_lightning.errors import PflError
-from pfl_lightning.recipes import Recorded
 
 Times = NDArray[np.float64]
 
 
-class Speeds(Recorded, ABC):
+class Speeds(ABC):
     """Computation time of every client; a pure function of the seed and the round.
 
     It is that of a round, or with ``data.time_per: sample`` that of each training sample.
