@@ -56,7 +56,8 @@ class Epochs:
     ) -> None:
         self.examples, self.phase, self.key, self.features, self.dtype = examples, phase, key, features, dtype
         self.visited = phase.visited(examples.longest)
-        self.kept = bool(keeps_inputs(phase, examples.counts.max(), examples.samples.transform.random))
+        augmented = examples.samples.transform.random
+        self.kept = phase.epochs * self.visited > examples.longest and not augmented
 
     @property
     def fixed(self) -> int:
@@ -112,17 +113,6 @@ class Epochs:
         weights = batch_weights(present, self.phase.batch_size)
         visited = counts.clamp(max=self.visited)
         return Epoch(inputs, None if kept is None else order, examples.targets(order), visited, present, weights)
-
-
-def keeps_inputs(phase: Phase, samples: Tensor, augmented: bool) -> Tensor:
-    """Whether clients with so many samples compute their inputs once for all epochs.
-
-    Args:
-        phase: The phase.
-        samples: Number of samples of each client, ``[clients]``.
-        augmented: Whether inputs are augmented at random.
-    """
-    return (phase.epochs * phase.visited(samples) > samples) & (not augmented)
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:
