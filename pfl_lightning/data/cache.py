@@ -1,37 +1,28 @@
-import glob
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import torch
-from torch import Tensor
 
 from pfl_lightning import files
-from pfl_lightning.data.download import add_file
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.data.download import one_at_a_time
+from pfl_lightning.errors import one_line
+
+Content = dict[str, Any]  # tensors, and lists of words
 
 
-def cached(
-    parse: Callable[[], dict[str, Tensor]],
-    types: Mapping[str, torch.dtype],
-    sources: Sequence[Path],
-    folder: Path,
-    name: str,
-    version: int,
-) -> dict[str, Tensor]:
+def cached(parse: Callable[[], Content], sources: Sequence[Path], folder: Path, name: str, version: int) -> Content:
     """The result of a slow parse, from a file if the same sources were parsed before.
 
-    The file is in ``.pfl_cache`` in the folder; it may be deleted at any time, and it takes the place of the one for
-    other contents or another version. A file with a changed byte, or with something else in it, is not believed. Where
-    it cannot be written, one warning tells so.
+    The file is ``.pfl_cache/<name>.pt`` in the folder; it may be deleted at any time, and is replaced when the version
+    or a source differs: its name, its size or the time of its last change. Of several processes one parses, and the
+    others wait and then map its file. Where it cannot be written, a warning says so.
 
     Args:
         parse: Reads the sources.
-        types: The tensors that it returns, by name.
         sources: The files that the result depends on.
         folder: Where the cache is.
         name: Tells the caches in one folder apart.
@@ -41,59 +32,43 @@ def cached(
         What parse returned, now or then.
 
     Raises:
-        PflError: If a source cannot be read.
+        OSError: If a source cannot be read.
     """
-    try:
-        key = _key(sources, folder, name, version)
-        path = folder / ".pfl_cache" / f"{name}-{key}.pt"
-        tensors = _read(path, key, types)
-        if tensors is not None:
-            return tensors
-        tensors = parse()
-    except OSError as error:
-        raise PflError(f"data.root: cannot read '{error.filename or folder}' ({error.strerror})") from error
-    try:
-        _write({"key": key, "tensors": tensors}, path)
-        _delete_others(path, name, key)
-    except (OSError, RuntimeError) as error:  # torch has the second for what it cannot write
-        warnings.warn(
-            f"cannot keep what was read in '{path}', so it will be read again each time ({one_line(error)})",
-            stacklevel=2,
-        )
-    return tensors
+    key = _key(sources, folder, version)
+    path = folder / ".pfl_cache" / f"{name}.pt"
+    content = _read(path, key)
+    if content is None:
+        with one_at_a_time(path.with_suffix(".lock")):
+            content = _read(path, key)
+            if content is None:
+                content = parse()
+                _write({"key": key, "content": content}, path)
+    return content
 
 
-def _key(sources: Sequence[Path], folder: Path, name: str, version: int) -> str:
-    digest = hashlib.blake2b(f"{name}\0{version}".encode(), digest_size=16)
+def _key(sources: Sequence[Path], folder: Path, version: int) -> str:
+    digest = hashlib.blake2b(f"{version}".encode(), digest_size=16)
     for source in sorted(sources):
-        digest.update(f"\0{os.path.relpath(source, folder)}\0".encode())
-        add_file(digest, source)
+        stat = source.stat()
+        digest.update(f"\0{os.path.relpath(source, folder)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
-def _read(path: Path, key: str, types: Mapping[str, torch.dtype]) -> dict[str, Tensor] | None:
-    if not (path.is_file() and files.is_intact(path)):
-        return None
+def _read(path: Path, key: str) -> Content | None:
     try:
-        content = torch.load(path, mmap=True, weights_only=True)
-        tensors: dict[str, Tensor] = content["tensors"]
-        is_ours = content["key"] == key and {name: tensor.dtype for name, tensor in tensors.items()} == types
-        return tensors if is_ours else None
-    except Exception:  # whatever another file makes torch raise, the sources are there
+        stored = torch.load(path, mmap=True, weights_only=True)
+        return dict(stored["content"]) if stored["key"] == key else None
+    except Exception:  # whatever is wrong with it, the sources are there
         return None
 
 
-def _write(content: dict[str, Any], path: Path) -> None:
-    """Write a temporary file, then rename it to the final one."""
-    temporary = path.parent / f".{uuid4().hex}.tmp"  # another process may write the same
-    files.save(content, temporary)
+def _write(stored: dict[str, Any], path: Path) -> None:
+    temporary = path.with_suffix(".tmp")
     try:
+        files.save(stored, temporary)
         files.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _delete_others(path: Path, name: str, key: str) -> None:
-    for other in path.parent.glob(f"{glob.escape(name)}-{'?' * len(key)}.pt"):
-        if other != path:
-            other.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:  # torch has the second for what it cannot write
+        warnings.warn(
+            f"cannot keep what was read in '{path}', so it will be read again each time ({one_line(error)})",
+            stacklevel=3,
+        )

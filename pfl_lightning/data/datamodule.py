@@ -23,14 +23,13 @@ from pfl_lightning.bounds import (
 )
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
-from pfl_lightning.data.clients import ClientTable
-from pfl_lightning.data.fingerprint import fingerprint_of
+from pfl_lightning.data.clients import ClientTable, fingerprint_of
 from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions import ClassShards, Indices, Labels, Partition, Parts, Population
+from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
+from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import EvalBatch, EvalLoader, Round, RoundLoader
-from pfl_lightning.data.sharing import once_per_machine
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 from pfl_lightning.recipes import Recorded, lazy
 from pfl_lightning.seeding import numpy_generator
@@ -84,6 +83,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     input_shape: tuple[int, ...]
     input_kind: InputKind = "numbers"
     regression: bool = False  # whether targets are real numbers, not classes
+    not_settings: ClassVar[tuple[str, ...]] = ()  # arguments that hold samples, which ``hparams`` leaves out
     files_option: ClassVar[str] = "root"  # the option that says where the files are
     overlap: ClassVar[int] = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
@@ -111,6 +111,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
+        self.save_hyperparameters(logger=False, ignore=self.not_settings)
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared
@@ -126,8 +127,6 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the training and the test split, or all samples and None if there is no split.
 
-        One process of a machine does; the others there get the attributes that it sets.
-
         Raises:
             PflError: If the files are missing or cannot be read.
         """
@@ -137,7 +136,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         """Make the function that turns raw inputs into network inputs; called after ``load``."""
 
     def pretrained(self) -> Mapping[str, Tensor]:
-        """Pretrained tensors for the network, by name, such as ``embedding.weight``, in each process after ``load``."""
+        """Pretrained tensors for the network, by name, such as ``embedding.weight``, after ``load``."""
         return {}
 
     @property
@@ -156,7 +155,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         return int(self.new_clients or self.num_clients)
 
     def setup(self, stage: str | None = None) -> None:
-        """Get the data, load them and split them among the clients, once, in one process of each machine.
+        """Get the data, load them and split them among the clients, once.
 
         Raises:
             PflError: If the files cannot be read, or the options are not possible together.
@@ -165,11 +164,9 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
             raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
         if self.new_clients and (self.held_out.val_clients or self.held_out.test_clients):
             raise PflError(f"data.new_clients: not possible with data.{self.held_out.clients_option}; allowed: 0")
-        if not self.tables:
-            once_per_machine(self, self._prepare)
-
-    def _prepare(self) -> None:
-        self.prepare_data()  # here, so that a single process does it
+        if self.tables:
+            return
+        self.prepare_data()
         train, test = self.load_checked()  # first, since it may set the number of clients
         self.held_out.check(self.eval_clients)
         if not self.new_clients:
@@ -193,11 +190,20 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         except OSError as error:
             path = error.filename or getattr(self, self.files_option)
             raise PflError(f"data.{self.files_option}: cannot read '{path}' ({error.strerror})") from error
-        needs = None if self.regression else self.num_classes, self.transform(), self.input_shape, self.input_kind
+        classes = None if self.regression else self.num_classes
         for name, split in (("training", train), ("test", test)):
             if split is not None:
-                split.check(f"{name} samples of {type(self).__name__}", *needs)
+                try:
+                    split.check(classes, self.transform(), self.input_shape, self.input_kind)
+                except (ValueError, RuntimeError) as error:
+                    raise PflError(f"{self.where}: {name} samples: {one_line(error)}") from error
         return train, test
+
+    @property
+    def where(self) -> str:
+        """What an error begins with: the option that names the files, and the files; or just the class."""
+        place, name = getattr(self, self.files_option), type(self).__name__
+        return f"data.{self.files_option}: {name} in '{place}'" if place else f"data: {name}"
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
         """Assign samples to clients and splits.
@@ -297,3 +303,18 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         every = examples.positions
         dataset = TensorDataset(examples.gather(every)[0], examples.targets(every)[0])
         return DataLoader(dataset, batch_size, shuffle=split == "train")
+
+
+def federated(trainer: pl.Trainer) -> FederatedDataModule:
+    """The trainer's data module, narrowed to ``FederatedDataModule``.
+
+    Args:
+        trainer: A running trainer.
+
+    Raises:
+        PflError: If the trainer has another kind of data.
+    """
+    data = getattr(trainer, "datamodule", None)
+    if not isinstance(data, FederatedDataModule):
+        raise PflError(f"trainer: {type(data).__name__} is not possible as data; allowed: a FederatedDataModule")
+    return data

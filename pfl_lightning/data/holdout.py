@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pfl_lightning.data.partitions import Indices, Parts
+from pfl_lightning.data.partitions.base import Indices, Parts
 from pfl_lightning.errors import PflError
 
 Split = Literal["train", "val", "test", "choice"]
@@ -138,22 +138,17 @@ def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overl
     Returns:
         The samples that each client keeps (at least one), and those that are held out (at least one, if possible).
     """
-    if overlap:
-        return _hold_out_the_end(parts, fraction, overlap)
-    shuffled = [rng.permutation(part) for part in parts]
-    sizes = [held_out_size(len(part), fraction) for part in parts]
-    kept = [part[size:] for part, size in zip(shuffled, sizes, strict=True)]
-    return kept, [part[:size] for part, size in zip(shuffled, sizes, strict=True)]
+    split = [_hold_out(part, held_out_size(len(part), fraction), rng, overlap) for part in parts]
+    return [kept for kept, _ in split], [held for _, held in split]
 
 
-def _hold_out_the_end(parts: Sequence[np.ndarray], fraction: float, overlap: int) -> tuple[Parts, Parts]:
-    ordered = [np.sort(part) for part in parts]
-    starts = [len(part) - held_out_size(len(part), fraction) for part in ordered]
-    ends = [
-        max(1, start - overlap) if start < len(part) else start for part, start in zip(ordered, starts, strict=True)
-    ]
-    kept = [part[:end] for part, end in zip(ordered, ends, strict=True)]
-    return kept, [part[start:] for part, start in zip(ordered, starts, strict=True)]
+def _hold_out(part: Indices, size: int, rng: Generator, overlap: int) -> tuple[Indices, Indices]:
+    if not overlap:
+        shuffled = rng.permutation(part)
+        return shuffled[size:], shuffled[:size]
+    ordered, start = np.sort(part), len(part) - size
+    end = max(1, start - overlap) if size else start
+    return ordered[:end], ordered[start:]
 
 
 def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts, Parts]:

@@ -1,14 +1,12 @@
-from collections.abc import Sequence
-from reprlib import repr as shortened
-from typing import Any, NamedTuple
+import warnings
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pfl_lightning.client.examples import Transform
-from pfl_lightning.data.partitions import Labels
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.data.partitions.base import Labels
+from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 
 
@@ -25,39 +23,43 @@ class LabelledData(NamedTuple):
     targets: Tensor
     users: Tensor | None = None
 
-    def check(
-        self, what: str, num_classes: int | None, transform: Transform, shape: tuple[int, ...], kind: InputKind
-    ) -> None:
+    def check(self, num_classes: int | None, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
         """Check that a network can learn from the samples.
 
         Args:
-            what: What they are, for the error.
             num_classes: Number of classes; None for a regression.
             transform: Turns raw inputs into network inputs.
             shape: Shape of a network input; of tokens, their number and that of the words.
             kind: What the inputs are.
 
         Raises:
-            PflError: If their numbers differ, or an input, a target or a user is not possible; it names the sample.
+            ValueError: If their numbers differ, or an input, a target or a user is not possible; it names the sample.
         """
-        try:
-            self.check_targets(num_classes)
-            self._check_inputs(transform, shape, kind)
-        except (ValueError, RuntimeError) as error:
-            raise PflError(f"data: {what}: {one_line(error)}") from error
+        self.check_lengths()
+        self._check_targets(num_classes)
+        if self.users is not None:
+            check_each(self.users, self.users >= 0, "user", "numbers from 0")
+        if self.inputs.is_floating_point():
+            check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
+        wanted = shape if kind == "numbers" else shape[:1]
+        found = tuple(transform(self.inputs[:1]).shape[1:])
+        if found != wanted:
+            raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(wanted)}")
+        if kind != "numbers":
+            known = (self.inputs >= 0) & (self.inputs < shape[1])
+            check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
 
-    def check_targets(self, num_classes: int | None) -> None:
-        """Check the targets, and that inputs and users are as many.
-
-        Args:
-            num_classes: Number of classes; None for a regression.
+    def check_lengths(self) -> None:
+        """Check that inputs, targets and users are as many.
 
         Raises:
-            ValueError: If their numbers differ, or a target or a user is not possible; it names the sample.
+            ValueError: If they are not.
         """
         for name, values in (("targets", self.targets), ("users", self.users)):
             if values is not None and len(values) != len(self.inputs):
                 raise ValueError(f"{len(self.inputs)} inputs with {len(values)} {name}")
+
+    def _check_targets(self, num_classes: int | None) -> None:
         if num_classes is None:
             check_each(self.targets, self.targets.isfinite(), "target", "finite numbers")
         elif self.targets.is_floating_point():
@@ -65,19 +67,6 @@ class LabelledData(NamedTuple):
         else:
             known = (self.targets >= 0) & (self.targets < num_classes)
             check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")
-        if self.users is not None:
-            check_each(self.users, self.users >= 0, "user", "numbers from 0")
-
-    def _check_inputs(self, transform: Transform, shape: tuple[int, ...], kind: InputKind) -> None:
-        if self.inputs.is_floating_point():
-            check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
-        length = shape if kind == "numbers" else shape[:1]
-        found = tuple(transform(self.inputs[:1]).shape[1:])
-        if found != length:
-            raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(length)}")
-        if kind != "numbers":
-            known = (self.inputs >= 0) & (self.inputs < shape[1])
-            check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
 
     def labels(self) -> Labels:
         """The labels and users, for partitions."""
@@ -88,9 +77,8 @@ class LabelledData(NamedTuple):
         if classes is None:
             return self
         kept = (self.targets >= classes[0]) & (self.targets < classes[1])
-        return LabelledData(
-            self.inputs[kept], self.targets[kept] - classes[0], None if self.users is None else self.users[kept]
-        )
+        users = None if self.users is None else self.users[kept]
+        return LabelledData(self.inputs[kept], self.targets[kept] - classes[0], users)
 
     def join(self, other: "LabelledData | None") -> "LabelledData":
         """These samples, followed by the others."""
@@ -98,29 +86,6 @@ class LabelledData(NamedTuple):
             return self
         users = None if self.users is None or other.users is None else torch.cat([self.users, other.users])
         return LabelledData(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]), users)
-
-
-def read_labels(values: Any, num_classes: int) -> Tensor:
-    """Labels that a file holds.
-
-    Args:
-        values: What the file has in their place, a list or an array.
-        num_classes: Number of classes.
-
-    Returns:
-        int64 ``[samples]``.
-
-    Raises:
-        ValueError: If it is no list, or one of them is no whole number of a class.
-    """
-    labels = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(labels, Sequence):
-        raise ValueError(f"labels {shortened(labels)}; allowed: a list")
-    for place, label in enumerate(labels):
-        if label not in range(num_classes):
-            allowed = f"whole numbers from 0 to {num_classes - 1}"
-            raise ValueError(f"the label {shortened(label)} of sample {place} is not possible; allowed: {allowed}")
-    return torch.tensor(labels, dtype=torch.int64)
 
 
 def classes_of(targets: Tensor) -> Tensor:
@@ -167,3 +132,14 @@ def check_each(values: Tensor, possible: Tensor, name: str, allowed: str) -> Non
         place = possible.logical_not().nonzero()[0]
         value = values[tuple(place)].item()
         raise ValueError(f"the {name} {value} of sample {place[0]} is not possible; allowed: {allowed}")
+
+
+def warn_unless_official(what: str, splits: tuple[LabelledData, LabelledData], official: tuple[int, int]) -> None:
+    """Warn if the files have other numbers of training and test samples than the official data set."""
+    found = tuple(len(split.targets) for split in splits)
+    if found != official:
+        warnings.warn(
+            f"{what} is not the official data set: {found[0]:,} training and {found[1]:,} test samples instead of "
+            f"{official[0]:,} and {official[1]:,}",
+            stacklevel=3,
+        )

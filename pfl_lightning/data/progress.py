@@ -1,12 +1,9 @@
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from time import monotonic
-from typing import TypedDict
+from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
@@ -15,22 +12,15 @@ BRIEF = 1.0  # seconds of work before it is shown
 DRAWN = 2  # times a second
 
 
-class Bar(TypedDict):
-    """Options of rich's progress bars: where to show the bar, and whether to hide it."""
-
-    console: Console
-    disable: bool
-
-
-def on_terminal() -> Bar:
-    """Show the bar on stderr, if that is a terminal."""
+def on_terminal() -> dict[str, Any]:
+    """Options of rich's progress bars: show the bar on stderr, if that is a terminal."""
     # without this, rich would print an empty line if there is no terminal
     return {"console": CONSOLE, "disable": not CONSOLE.is_terminal}
 
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Show on a terminal that a data set is being loaded, if that takes more than a second.
+    """Show on a terminal that a data set is being loaded.
 
     Args:
         name: Name of the data set.
@@ -38,27 +28,8 @@ def loading(name: str) -> Iterator[None]:
     if not CONSOLE.is_terminal:
         yield
         return
-    redirects = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
-    with Live(Loading(name), console=CONSOLE, refresh_per_second=DRAWN, transient=True, redirect_stdout=redirects):
+    with CONSOLE.status(f"Loading {name}"):
         yield
-
-
-class Loading:
-    """A line for work of which nobody knows how long it takes.
-
-    Args:
-        name: What is loaded.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name, self.begun = name, monotonic()
-
-    def __rich__(self) -> RenderableType:
-        """Nothing while it is brief."""
-        seconds = monotonic() - self.begun
-        if seconds < BRIEF:
-            return Group()
-        return row(f"Loading {self.name}", ProgressBar(total=None), clock(seconds))
 
 
 def row(title: str, bar: ProgressBar, words: str) -> Table:

@@ -64,13 +64,7 @@ class Round(NamedTuple):
         chosen = chosen.cpu()
         if not chosen.any():
             raise PflError("select_clients: no client is left to train; allowed: one or more")
-        weights = self.weights[chosen]
-        return self._replace(
-            examples=self.examples.take(chosen),
-            weights=weights / weights.sum(),
-            times=self.times[chosen.numpy()],
-            left_out=torch.cat([self.left_out, self.examples.host_ids[~chosen]]),
-        )
+        return self._only(chosen)._replace(left_out=torch.cat([self.left_out, self.examples.host_ids[~chosen]]))
 
     def drop(self, dropped: Tensor) -> "Round":
         """The round in which some uploads are dropped; the weights of the others are normalised to sum 1.
@@ -80,14 +74,15 @@ class Round(NamedTuple):
         """
         if not dropped.any():
             return self
-        weights = self.weights[~dropped]
-        return self._replace(
-            examples=self.examples.take(~dropped),
-            weights=weights / weights.sum(),
-            times=self.times[~dropped.numpy()],
+        return self._only(~dropped)._replace(
             dropped=torch.cat([self.dropped, self.examples.host_ids[dropped]]),
             dropped_times=np.concatenate([self.dropped_times, self.times[dropped.numpy()]]),
         )
+
+    def _only(self, kept: Tensor) -> "Round":
+        weights = self.weights[kept]
+        times = self.times[kept.numpy()]
+        return self._replace(examples=self.examples.take(kept), weights=weights / weights.sum(), times=times)
 
 
 class EvalBatch(NamedTuple):

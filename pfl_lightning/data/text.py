@@ -4,10 +4,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pfl_lightning.data.download import Remote, fetch_members
+from pfl_lightning.data.download import Remote, find_or_fetch
 from pfl_lightning.data.reading import reading
-from pfl_lightning.errors import PflError, one_line
 
 PADDING, UNKNOWN = "<pad>", "<unk>"  # the first two tokens of a vocabulary
 WORDS_AND_MARKS = re.compile(r"[\w']+|[.,!?;]")
 
-GLOVE_DIMS = (50, 100)
 GLOVE = Remote(
     urls=(
         "https://nlp.stanford.edu/data/glove.6B.zip",
@@ -30,7 +25,6 @@ GLOVE = Remote(
     ),
     name="glove.6B.zip",
     digest="617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
-    size=862_182_613,
 )
 
 
@@ -56,17 +50,6 @@ class Texts(NamedTuple):
             tokens.extend([numbers.setdefault(word, len(numbers)) for word in text])
             lengths.append(len(text))
         return cls(torch.from_numpy(np.array(tokens)), torch.from_numpy(np.array(lengths)), list(numbers))
-
-    def to_tensors(self) -> dict[str, Tensor]:
-        """The same as tensors; no word may contain a line break."""
-        words = np.array(bytearray("\n".join(self.words), "utf-8", "surrogatepass"))
-        return {"tokens": self.tokens, "lengths": self.lengths, "words": torch.from_numpy(words)}
-
-    @classmethod
-    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Texts":
-        """The inverse of ``to_tensors``."""
-        words = tensors["words"].numpy().tobytes().decode("utf-8", "surrogatepass")
-        return cls(tensors["tokens"], tensors["lengths"], words.split("\n") if words else [])
 
     def keep(self, kept: Tensor) -> "Texts":
         """Only some of the texts, ``[texts]`` bool."""
@@ -98,12 +81,10 @@ class Texts(NamedTuple):
 
 
 def basic_english() -> Callable[[str], list[str]]:
-    """The tokenizer of torchtext: lower case, marks apart.
+    """The tokenizer of torchtext: lower case, marks apart."""
+    from torchtext.data.utils import get_tokenizer
 
-    Raises:
-        PflError: If torchtext cannot be imported.
-    """
-    tokenizer: Callable[[str], list[str]] = _torchtext("data.utils").get_tokenizer("basic_english")
+    tokenizer: Callable[[str], list[str]] = get_tokenizer("basic_english")
     return tokenizer
 
 
@@ -118,40 +99,21 @@ def vocabulary(counts: Mapping[str, int], size: int) -> list[str]:
     Args:
         counts: How often each word occurs.
         size: How many words, at most.
-
-    Raises:
-        PflError: If torchtext cannot be imported.
     """
-    words: list[str] = _torchtext("vocab").Vocab(Counter(counts), max_size=size, specials=[PADDING, UNKNOWN]).itos
+    from torchtext.vocab import Vocab
+
+    words: list[str] = Vocab(Counter(counts), max_size=size, specials=[PADDING, UNKNOWN]).itos
     return words
 
 
-def find_glove(folder: Path, dim: int) -> Path:
-    """The file with GloVe's vectors of some length.
-
-    Raises:
-        PflError: If it is neither in the folder nor in a folder ``glove`` there.
-    """
-    path = _find_glove(folder, dim)
-    if path is None:
-        raise PflError(
-            f"{_no_glove(folder, dim)}; fetch them with pfl data prepare Sent140 --root '{folder}', or unzip "
-            f"{GLOVE.urls[0]} there"
-        )
-    return path
-
-
-def prepare_glove(folder: Path, dim: int) -> None:
-    """Download GloVe's vectors unless those of the wanted length are there.
+def glove_file(folder: Path, dim: int) -> Path:
+    """The file with GloVe's vectors of some length, in the folder or in ``glove`` there; downloaded if it is missing.
 
     Raises:
         PflError: If that fails.
     """
-    if _find_glove(folder, dim) is None:
-        try:
-            fetch_members(GLOVE, [_glove(each) for each in GLOVE_DIMS], folder)
-        except PflError as error:
-            raise PflError(f"{_no_glove(folder, dim)}; {error}; or unzip {GLOVE.name} there by hand") from error
+    name = f"glove.6B.{dim}d.txt"
+    return find_or_fetch([folder / name, folder / "glove" / name], GLOVE, name, key="data.glove_root")
 
 
 def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[np.float32]]:
@@ -166,49 +128,13 @@ def read_glove(path: Path, words: Iterable[str], dim: int) -> dict[str, NDArray[
         dim: Length of a vector.
 
     Raises:
-        PflError: If it is empty, a line has the wrong number of values, or one of a given word is not finite.
+        PflError: If a vector cannot be read.
     """
     wanted = {word.encode("utf-8", "surrogatepass"): word for word in words}
     vectors = {}
-    number = 0
     with reading(path, "unzip it again", key="data.glove_root"), path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+        for line in file:
             word, _, numbers = line.partition(b" ")
-            if numbers.count(b" ") != dim - 1:
-                raise ValueError(f"line {number} has no {dim} numbers")
             if word in wanted:
-                vectors[wanted[word]] = _vector(numbers, dim, number)
-        if not number:
-            raise ValueError("it is empty")
+                vectors[wanted[word]] = np.array(numbers.split(), dtype=np.float32).reshape(dim)
     return vectors
-
-
-def _vector(numbers: bytes, dim: int, line: int) -> NDArray[np.float32]:
-    with suppress(ValueError):
-        vector = np.array(numbers.split(), dtype=np.float32)
-        if len(vector) == dim and np.isfinite(vector).all():
-            return vector
-    raise ValueError(f"line {line} has no {dim} finite numbers")
-
-
-def _glove(dim: int) -> str:
-    return f"glove.6B.{dim}d.txt"
-
-
-def _find_glove(folder: Path, dim: int) -> Path | None:
-    places = (folder / _glove(dim), folder / "glove" / _glove(dim))
-    return next((path for path in places if path.is_file()), None)
-
-
-def _no_glove(folder: Path, dim: int) -> str:
-    return f"data.glove_root: no GloVe vectors in '{folder}' (looked for {_glove(dim)} and glove/{_glove(dim)})"
-
-
-def _torchtext(module: str) -> ModuleType:
-    try:
-        return import_module(f"torchtext.{module}")
-    except (ImportError, OSError) as error:  # its compiled versions raise the second
-        raise PflError(
-            f"torchtext cannot be imported ({one_line(error)}); allowed: torchtext>=0.6,<0.7 "
-            "(pip install 'torchtext>=0.6,<0.7')"
-        ) from error

@@ -13,27 +13,10 @@ def terminal(monkeypatch):
     """What a terminal of 80 columns shows."""
     shown = io.StringIO()
     monkeypatch.setattr(progress, "CONSOLE", Console(file=shown, force_terminal=True, width=80))
-    monkeypatch.setattr(progress, "DRAWN", 50)
     return shown
 
 
-def test_loading_that_takes_long_is_shown(terminal, monkeypatch):
-    monkeypatch.setattr(progress, "BRIEF", 0.0)
-    with progress.loading("CIFAR10"):
-        time.sleep(0.1)
-    lines = [line for line in terminal.getvalue().splitlines() if "Loading CIFAR10" in line]
-    assert lines
-    assert "00:00" in lines[0]
-
-
-def test_brief_loading_is_not_shown(terminal):
-    with progress.loading("Digits"):
-        time.sleep(0.1)
-    assert "Loading" not in terminal.getvalue()
-
-
-def test_a_bar_for_one_part_of_the_loading_is_below_it(terminal, monkeypatch):
-    monkeypatch.setattr(progress, "BRIEF", 0.0)
+def test_a_bar_for_one_part_of_the_loading_is_below_it(terminal):
     with progress.loading("CINIC10"):
         for _ in track(range(3), "Decoding", **progress.on_terminal()):
             time.sleep(0.1)
@@ -41,8 +24,7 @@ def test_a_bar_for_one_part_of_the_loading_is_below_it(terminal, monkeypatch):
     assert "Decoding" in terminal.getvalue()
 
 
-def test_without_a_terminal_nothing_is_shown(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "BRIEF", 0.0)
+def test_without_a_terminal_nothing_is_shown(capsys):
     with progress.loading("CIFAR10"):
         time.sleep(0.1)
     captured = capsys.readouterr()

@@ -205,12 +205,6 @@ def refused(capsys, *args: str) -> tuple[int, str]:
         ("--seed_everything=4294967296", 2, "seed_everything: 4294967296 is not possible; allowed: a whole number v"),
         ("--seed_everything=-1", 2, "seed_everything: -1 is not possible; allowed: a whole number v with v>=0"),
         ("--data.num_clients=1000000000", 2, "data.num_clients: 1000000000 is not possible; allowed: a whole number v"),
-        ("--data=Synthetic --data.num_clients=10000000", 1, "data.num_clients: 10000000: not possible together, they"),
-        (
-            "--data=LinearRepresentation --data.samples=1000000000",
-            1,
-            "data.num_clients: 20, data.samples: 1000000000, data.dimension: 20: not possible together, they take",
-        ),
         ("--model.network.hidden=[1000000000,1000000000]", 1, "model.network: too large for the memory, "),
         ("--trainer.max_steps=10000000000", 1, "trainer.max_steps: 10000000000 is not possible; allowed: a number of"),
         ("--model.server_optimizer.lr=-1", 1, "model.server_optimizer.lr: -1.0 is not possible; allowed: a number v"),

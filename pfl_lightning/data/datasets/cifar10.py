@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+import pickle
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -7,10 +7,8 @@ import torch
 from torch import Tensor
 from torchvision import datasets
 
-from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
-from pfl_lightning.data.download import Remote
-from pfl_lightning.data.labelled import read_labels
-from pfl_lightning.data.pickles import read_pickle
+from pfl_lightning.data.datasets.torchvision_data import REMEDY, TorchvisionData
+from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
 
 
@@ -30,9 +28,10 @@ class CIFAR10(TorchvisionData):
     input_shape = (3, 32, 32)
     source: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
     folder = "cifar-10-batches-py"
+    pattern = "*_batch*"
     labels = "labels"  # their name in a batch
     official_sizes = (50_000, 10_000)
-    num_classes = official_classes = 10
+    num_classes = 10
     mean: ClassVar[tuple[float, float, float]] = (0.485, 0.456, 0.406)
     std: ClassVar[tuple[float, float, float]] = (0.229, 0.224, 0.225)
 
@@ -40,38 +39,41 @@ class CIFAR10(TorchvisionData):
         super().__init__(**kwargs)
         self.augment = augment
 
-    @property
-    def archives(self) -> list[Remote]:
-        """One archive with all files."""
-        return [Remote((self.source.url,), self.source.filename, self.source.tgz_md5)]
-
-    @property
-    def archive_folder(self) -> Path:
-        """The root itself."""
-        return Path(self.root).expanduser()
-
-    @property
-    def files(self) -> tuple[list[str], list[str]]:
-        """The batches."""
-        batches = self.source.train_list, self.source.test_list
-        train, test = ([name for name, _ in files] for files in batches)
-        return train, test
-
-    def read(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """All batches of a split, one after the other."""
-        images, labels = zip(*map(self._batch, names), strict=True)
-        return torch.cat(images), torch.cat(labels)
+        names = self.source.train_list if train else self.source.test_list
+        batches = [self._batch(self.path / name) for name, _ in names]
+        images = torch.from_numpy(np.concatenate([batch["data"] for batch in batches]))
+        labels = torch.tensor([label for batch in batches for label in batch[self.labels]])
+        return images.view(-1, *self.input_shape), labels
 
     def transform(self) -> ImageTransform:
         """Normalise with the constants of SRPFL's code; crop and mirror while training."""
         return ImageTransform(self.mean, self.std, padding=4 if self.augment else 0)
 
-    def _batch(self, name: str) -> tuple[Tensor, Tensor]:
-        with self.reading(name):
-            batch = read_pickle(self.path / name)
-            images, labels = batch["data"], read_labels(batch[self.labels], self.official_classes)
-            if not (isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == (3072,)):
-                raise ValueError("no images of 3 x 32 x 32 bytes")
-            if len(images) != len(labels):
-                raise ValueError(f"{len(images)} images with {len(labels)} labels")
-        return torch.tensor(images).view(-1, *self.input_shape), labels
+    def _batch(self, path: Path) -> dict[str, Any]:
+        with reading(path, REMEDY), path.open("rb") as file:
+            batch: dict[str, Any] = _Unpickler(file, encoding="latin1").load()
+            if len(batch["data"]) != len(batch[self.labels]):  # the labels of all later images would be wrong
+                raise ValueError(f"{len(batch['data'])} images with {len(batch[self.labels])} labels")
+        return batch
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads arrays of numbers, and runs nothing else that a pickle names."""
+
+    allowed: ClassVar[set[str]] = {"numpy.ndarray", "numpy.dtype", "_codecs.encode"} | {
+        f"numpy.{core}.{name}"
+        for core in ("core", "_core")  # before and since numpy 2
+        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a pickle names, if that is allowed.
+
+        Raises:
+            pickle.UnpicklingError: If it is not.
+        """
+        if f"{module}.{name}" not in self.allowed:
+            raise pickle.UnpicklingError(f"it calls {module}.{name}; allowed: arrays of numbers and plain values")
+        return super().find_class(module, name)

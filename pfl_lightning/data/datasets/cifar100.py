@@ -4,7 +4,8 @@ from torchvision import datasets
 
 from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datasets.cifar10 import CIFAR10
-from pfl_lightning.data.partitions import Dirichlet
+from pfl_lightning.data.labelled import check_classes
+from pfl_lightning.data.partitions.dirichlet import Dirichlet
 
 
 class CIFAR100(CIFAR10):
@@ -28,8 +29,9 @@ class CIFAR100(CIFAR10):
 
     source = datasets.CIFAR100
     folder = "cifar-100-python"
+    pattern = "train"
     labels = "fine_labels"
-    num_classes = official_classes = 100
+    num_classes = 100
     usual_partition = Dirichlet  # with 3 classes per client, 20 clients would leave classes out
     mean, std = (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)
 
@@ -37,4 +39,4 @@ class CIFAR100(CIFAR10):
         self, classes: tuple[NonNegativeInt, PositiveInt] | None = None, augment: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(augment=augment, **kwargs)
-        self.choose(classes)
+        self.classes, self.num_classes = classes, check_classes(classes, CIFAR100.num_classes)

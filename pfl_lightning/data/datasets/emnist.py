@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
@@ -7,7 +5,7 @@ from torchvision import datasets
 
 from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
-from pfl_lightning.data.download import Remote
+from pfl_lightning.data.labelled import check_classes
 from pfl_lightning.data.transforms import ImageTransform
 
 
@@ -56,6 +54,7 @@ class EMNIST(TorchvisionData):
     input_shape = (1, 28, 28)
     source = datasets.EMNIST
     folder = "EMNIST/raw"
+    pattern = "*-ubyte"
 
     def __init__(
         self,
@@ -64,36 +63,14 @@ class EMNIST(TorchvisionData):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.split = split
-        self.official_sizes, self.official_classes, self.first_label = OFFICIAL[split]
-        self.choose(classes)
+        self.split, self.arguments = split, {"split": split}
+        self.official_sizes, official_classes, self.first_label = OFFICIAL[split]
+        self.classes, self.num_classes = classes, check_classes(classes, official_classes)
 
-    @property
-    def archives(self) -> list[Remote]:
-        """One archive with all splits."""
-        return [Remote((self.source.url,), Path(self.source.url).name, self.source.md5)]
-
-    @property
-    def archive_folder(self) -> Path:
-        """The folder with the unpacked files."""
-        return self.path
-
-    @property
-    def files(self) -> tuple[list[str], list[str]]:
-        """Images and labels of both splits."""
-        kinds = ("images-idx3-ubyte", "labels-idx1-ubyte")
-        train, test = ([f"emnist-{self.split}-{part}-{kind}" for kind in kinds] for part in ("train", "test"))
-        return train, test
-
-    @property
-    def arguments(self) -> dict[str, str]:
-        """The split of EMNIST."""
-        return {"split": self.split}
-
-    def read(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, upright: in the files, rows and columns are swapped."""
-        images, labels = self.read_idx(names[0], (28, 28)), self.read_idx(names[1]).long()
-        return images.mT[:, None].contiguous(), labels - self.first_label
+        split = self.source(self.root, split=self.split, train=train)
+        return split.data.mT[:, None].contiguous(), split.targets - self.first_label
 
     def transform(self) -> ImageTransform:
         """Normalise with MNIST's constants, as SRPFL does."""

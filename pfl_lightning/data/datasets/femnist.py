@@ -1,4 +1,3 @@
-from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +8,8 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
-from pfl_lightning.data.labelled import LabelledData, check_classes, read_labels
-from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.transforms import ImageTransform
 
 RECIPE = (
@@ -81,9 +80,7 @@ class FEMNIST(FederatedDataModule):
             PflError: If they are missing or cannot be read.
         """
         train, test = load_leaf(Path(self.root), RECIPE, encode, "femnist", version=1)
-        train, test = train.keep(self.classes), test.keep(self.classes) if test else None
-        if self.background == "black":
-            train, test = inverted(train), inverted(test) if test else None
+        train, test = self._chosen(train), self._chosen(test) if test else None
         if self.normalize == "mean_ratio":
             self._means = pixel_means(train.join(test).inputs)
         return train, test
@@ -93,6 +90,11 @@ class FEMNIST(FederatedDataModule):
         if self._means is None:
             return ImageTransform([0.0], [1.0])
         return ImageTransform(self._means, self._means)
+
+    def _chosen(self, samples: LabelledData) -> LabelledData:
+        """Only the chosen classes, on the chosen background."""
+        kept = samples.keep(self.classes)
+        return kept._replace(inputs=255 - kept.inputs) if self.background == "black" else kept
 
 
 def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
@@ -106,21 +108,12 @@ def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
         Images, uint8 ``[samples, 1, 28, 28]``, 255 is white; and classes, ``[samples]``.
 
     Raises:
-        ValueError: If pixels or classes are out of range.
+        ValueError: If there are not 784 pixels in [0, 1] for each sample.
     """
-    for place, image in enumerate(inputs):
-        if len(image) != prod(FEMNIST.input_shape):
-            raise ValueError(f"sample {place} has {len(image)} pixels instead of {prod(FEMNIST.input_shape)}")
-    pixels = np.array(inputs, dtype=np.float64).reshape(len(inputs), *FEMNIST.input_shape) * 255
-    possible = ((pixels >= 0) & (pixels <= 255)).all((1, 2, 3))
-    if not possible.all():
-        raise ValueError(f"pixels of sample {possible.argmin()} are outside [0, 1]")
-    return torch.from_numpy(pixels.round().astype(np.uint8)), read_labels(targets, FEMNIST.num_classes)
-
-
-def inverted(samples: LabelledData) -> LabelledData:
-    """The same images with black and white exchanged."""
-    return samples._replace(inputs=255 - samples.inputs)
+    pixels = np.array(inputs, dtype=np.float64).reshape(len(targets), *FEMNIST.input_shape) * 255
+    if not ((pixels >= 0) & (pixels <= 255)).all():
+        raise ValueError("pixels are outside [0, 1]")
+    return torch.from_numpy(pixels.round().astype(np.uint8)), torch.tensor(targets, dtype=torch.int64)
 
 
 def pixel_means(images: Tensor) -> Tensor:

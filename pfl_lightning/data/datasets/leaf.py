@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import torch
 from rich.progress import track
@@ -16,27 +16,9 @@ from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 
-
-class LeafUser(NamedTuple):
-    """One user's samples in one file.
-
-    Attributes:
-        name: Name of the user.
-        inputs: LEAF's ``x``, one entry per sample.
-        targets: LEAF's ``y``, one entry per sample.
-        path: The file, for error messages.
-    """
-
-    name: str
-    inputs: list[Any]
-    targets: list[Any]
-    path: Path
-
-
-Encode = Callable[[list[Any], list[Any]], tuple[Tensor, Tensor]]
-Parsed = list[tuple[str, Tensor, Tensor]]
 REMEDY = "create it again"
-TYPES = {"inputs": torch.uint8, "targets": torch.int64, "users": torch.int64}
+Encoded = TypeVar("Encoded")
+Samples = tuple[Tensor, Tensor]  # inputs and targets
 
 
 def leaf_folders(root: Path, recipe: str) -> list[Path]:
@@ -68,18 +50,30 @@ def leaf_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
-def read_leaf(folder: Path) -> Iterator[LeafUser]:
+def read_leaf(folder: Path, encode: Callable[[list[Any], list[Any]], Encoded]) -> Iterator[tuple[str, Encoded]]:
     """The users in all files of a folder; one file is in memory at a time. Progress is shown on a terminal.
 
+    Args:
+        folder: The folder.
+        encode: What to make of a user's ``x`` and ``y``, which have one entry per sample; raises if it cannot.
+
+    Yields:
+        Name of the user, and what was made of its samples.
+
     Raises:
-        PflError: If a file cannot be read, or is not what LEAF writes.
+        PflError: If a file cannot be read.
     """
     for path in track(leaf_files(folder), f"reading {folder}", **on_terminal()):
-        yield from _read_file(path)
+        with reading(path, REMEDY):
+            with path.open(encoding="utf-8") as file:
+                content = json.load(file, parse_float=cache(float))  # equal pixels are one object: half the memory
+            users = [(name, content["user_data"][name]) for name in content["users"]]
+            encoded = [(name, encode(data["x"], data["y"])) for name, data in users]
+        yield from encoded
 
 
 def load_leaf(
-    root: Path, recipe: str, encode: Encode, name: str, version: int
+    root: Path, recipe: str, encode: Callable[[list[Any], list[Any]], Samples], name: str, version: int
 ) -> tuple[LabelledData, LabelledData | None]:
     """Read LEAF's files the first time, and a cache of them later.
 
@@ -99,57 +93,26 @@ def load_leaf(
     """
     folders = leaf_folders(root, recipe)
     files = [path for folder in folders for path in leaf_files(folder)]
-    types = {f"{each}{split}": kind for split in range(len(folders)) for each, kind in TYPES.items()}
-    tensors = cached(lambda: _parse(folders, encode), types, files, root, name, version)
-    splits = [
+    with reading(root, REMEDY):
+        tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
+    train, *others = (
         LabelledData(tensors[f"inputs{split}"], tensors[f"targets{split}"], tensors[f"users{split}"])
         for split in range(len(folders))
-    ]
-    if len(splits) == 1:
-        return splits[0], None
-    train, test = splits
-    if not torch.isin(tensors["users1"], tensors["users0"]).any():
-        return train.join(test), None
-    return train, test
+    )
+    if not others:
+        return train, None
+    has_common_users = torch.isin(tensors["users1"], tensors["users0"]).any()
+    return (train, others[0]) if has_common_users else (train.join(others[0]), None)
 
 
-def _read_file(path: Path) -> Iterator[LeafUser]:
-    with reading(path, REMEDY):
-        with path.open(encoding="utf-8") as file:
-            content = json.load(file, parse_float=cache(float))  # equal pixels are one object: half the memory
-        if not isinstance(content, dict):
-            raise ValueError(f"a {type(content).__name__} instead of users and user_data")
-        users = [_user(name, content["user_data"][name], path) for name in content["users"]]
-    yield from users
-
-
-def _user(name: str, data: dict[str, Any], path: Path) -> LeafUser:
-    inputs, targets = data["x"], data["y"]
-    if not (isinstance(inputs, list) and isinstance(targets, list)):
-        raise ValueError(f"x and y of {name} are no lists")
-    if len(inputs) != len(targets):
-        raise ValueError(f"{len(inputs)} inputs and {len(targets)} targets of {name}")
-    return LeafUser(name, inputs, targets, path)
-
-
-def _parse(folders: Sequence[Path], encode: Encode) -> dict[str, Tensor]:
+def _parse(folders: Sequence[Path], encode: Callable[[list[Any], list[Any]], Samples]) -> dict[str, Tensor]:
     """The inputs, targets and users of each folder, with the folder's place in their names."""
-    splits = [_encode_users(folder, encode) for folder in folders]
-    names = sorted({name for users in splits for name, _, _ in users})
+    splits = [list(read_leaf(folder, encode)) for folder in folders]
+    names = sorted({name for users in splits for name, _ in users})
     numbers = {name: number for number, name in enumerate(names)}
     tensors = {}
     for split, users in enumerate(splits):
-        tensors[f"inputs{split}"] = torch.cat([inputs for _, inputs, _ in users])
-        tensors[f"targets{split}"] = torch.cat([targets for _, _, targets in users])
-        tensors[f"users{split}"] = torch.cat([torch.full((len(each),), numbers[name]) for name, _, each in users])
+        tensors[f"inputs{split}"] = torch.cat([inputs for _, (inputs, _) in users])
+        tensors[f"targets{split}"] = torch.cat([targets for _, (_, targets) in users])
+        tensors[f"users{split}"] = torch.cat([torch.full((len(each),), numbers[name]) for name, (_, each) in users])
     return tensors
-
-
-def _encode_users(folder: Path, encode: Encode) -> Parsed:
-    users: Parsed = []
-    for name, inputs, targets, path in read_leaf(folder):
-        with reading(path, REMEDY, place=name):
-            users.append((name, *encode(inputs, targets)))
-    if not users:
-        raise PflError(f"data.root: no users in the files of '{folder}'")
-    return users

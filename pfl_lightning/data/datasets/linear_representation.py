@@ -10,9 +10,8 @@ from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Seed
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.rounds import Round
-from pfl_lightning.data.size import check_size
 from pfl_lightning.data.transforms import Numbers
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator
@@ -70,12 +69,7 @@ class LinearRepresentation(FederatedDataModule):
         if fresh and not isinstance(self.partition, NaturalUsers):
             given = type(self.partition).__name__
             raise PflError(f"data.partition: {given} is not possible with data.fresh; allowed: NaturalUsers")
-        check_size(
-            dimension * (self.num_clients * samples + 3 * rank),
-            num_clients=self.num_clients,
-            samples=samples,
-            dimension=dimension,
-        )
+        self.dimension, self.rank = dimension, rank
         self.input_shape = (int(dimension),)  # a plain number, which a safe checkpoint can hold
         self.samples, self.noise, self.generator_seed, self.fresh = samples, noise, generator_seed, fresh
         random = numpy_generator(generator_seed, "representation")

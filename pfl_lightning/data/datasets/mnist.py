@@ -1,5 +1,3 @@
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -8,7 +6,6 @@ from torchvision import datasets
 from torchvision.transforms.v2.functional import resize
 
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
-from pfl_lightning.data.download import Remote
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform
 
@@ -30,43 +27,26 @@ class MNIST(TorchvisionData):
     input_shape = (1, 28, 28)
     source = datasets.MNIST
     folder = "MNIST/raw"
+    pattern = "*-ubyte"
     official_sizes = (60_000, 10_000)
-    num_classes = official_classes = 10
+    num_classes = 10
 
     def __init__(
         self, normalize: Literal["constants", "pixels"] = "constants", size: Literal[28, 32] = 28, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.normalize = normalize
+        self.normalize, self.size = normalize, size
         self.input_shape = (1, size, size)
         self.mean: list[float] | Tensor = [0.1307]
         self.std: list[float] | Tensor = [0.3081]
 
-    @property
-    def archives(self) -> list[Remote]:
-        """One archive for each file."""
-        return [
-            Remote(tuple(mirror + name for mirror in self.source.mirrors), name, digest)
-            for name, digest in self.source.resources
-        ]
-
-    @property
-    def archive_folder(self) -> Path:
-        """The folder with the unpacked files."""
-        return self.path
-
-    @property
-    def files(self) -> tuple[list[str], list[str]]:
-        """Images and labels of both splits."""
-        names = [archive.name.removesuffix(".gz") for archive in self.archives]
-        return names[:2], names[2:]
-
-    def read(self, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, resized bilinearly if ``size`` is not 28."""
-        images, labels = self.read_idx(names[0], (28, 28))[:, None], self.read_idx(names[1]).long()
-        if images.shape[1:] != self.input_shape:
-            images = resize(images, list(self.input_shape[1:]), antialias=True)
-        return images, labels
+        split = self.source(self.root, train=train)
+        images = split.data[:, None]
+        if self.size != 28:
+            images = resize(images, [self.size, self.size], antialias=True)
+        return images, split.targets
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits, and compute the statistics of each pixel if they are needed.

@@ -1,12 +1,10 @@
 import csv
 import re
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import rich.progress
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -14,21 +12,12 @@ from torch.nn import functional as F
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.datasets.leaf import REMEDY, leaf_files, leaf_folders, read_leaf
-from pfl_lightning.data.download import Remote, fetch_members
-from pfl_lightning.data.labelled import LabelledData, read_labels
-from pfl_lightning.data.partitions import NaturalUsers
-from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.datasets.leaf import leaf_files, leaf_folders, read_leaf
+from pfl_lightning.data.download import Remote, find_or_fetch
+from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.reading import reading
-from pfl_lightning.data.text import (
-    Texts,
-    basic_english,
-    find_glove,
-    prepare_glove,
-    read_glove,
-    vocabulary,
-    words_and_marks,
-)
+from pfl_lightning.data.text import Texts, basic_english, glove_file, read_glove, vocabulary, words_and_marks
 from pfl_lightning.data.transforms import Numbers, Tokens, TokenVectors
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
@@ -46,30 +35,15 @@ ARCHIVE = Remote(
     ),
     name="trainingandtestdata.zip",
     digest="004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
-    size=81_363_704,
 )
 LABELS = {"0": 0, "4": 1}
-TYPES = {  # of parsed tweets
-    "tokens": torch.int32,
-    "lengths": torch.int32,
-    "words": torch.uint8,
-    "users": torch.int64,
-    "targets": torch.int8,
-    "training": torch.bool,
-}
 
 FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # as SRPFL's code, except 48: of 40,073 real tweets 13 are longer
 LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
 NO_TWEET = re.compile(r"https?://t\.co/\w+|@\w+")
 
 
-class Tweet(NamedTuple):
-    """One tweet: its user, its text, its label (1 positive, 0 negative), and whether it is for training."""
-
-    user: str
-    text: str
-    target: int
-    training: bool
+Tweet = tuple[str, str, int, bool]  # its user, its text, its label (1 positive, 0 negative), whether it is for training
 
 
 class Sent140(FederatedDataModule):
@@ -120,7 +94,7 @@ class Sent140(FederatedDataModule):
             raise PflError(f"data.normalize: {normalize} is not possible with data.text {text}; allowed: none")
         self.source, self.text, self.normalize = source, text, normalize
         self.input_kind = "padded tokens" if text == "tokens" else "numbers"
-        self.glove_dim, self.glove_root = glove_dim, Path(glove_root or self.root).expanduser()
+        self.glove_dim, self.glove_root = glove_dim, glove_root
 
     def prepare_data(self) -> None:
         """Download GloVe's vectors, and the table if that is the source, unless they are there.
@@ -128,14 +102,8 @@ class Sent140(FederatedDataModule):
         Raises:
             PflError: If that fails, or LEAF's files are missing.
         """
-        if self.source == "leaf":
-            leaf_folders(Path(self.root), LEAF)
-        elif self._table() is None:
-            try:
-                fetch_members(ARCHIVE, [CSV], Path(self.root))
-            except PflError as error:
-                raise PflError(f"{self._no_table()}; {error}; or unzip {ARCHIVE.name} there by hand") from error
-        prepare_glove(self.glove_root, self.glove_dim)
+        self._sources()
+        glove_file(self._glove_folder, self.glove_dim)
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the tweets, slowly the first time, and make numbers of them.
@@ -143,9 +111,10 @@ class Sent140(FederatedDataModule):
         Raises:
             PflError: If files are missing or cannot be read, or there are no tweets.
         """
-        glove = find_glove(self.glove_root, self.glove_dim)
+        glove = glove_file(self._glove_folder, self.glove_dim)
         tensors = self._read()
-        texts, users, training = Texts.from_tensors(tensors), tensors["users"], tensors["training"]
+        texts = Texts(tensors["tokens"], tensors["lengths"], tensors["words"])
+        users, training = tensors["users"], tensors["training"]
         if not torch.isin(users[~training], users[training]).any():  # LEAF has split the users
             training = torch.ones_like(training)
         kept = texts.lengths >= (FEWEST_TOKENS if self.text == "tokens" else 0)
@@ -153,7 +122,7 @@ class Sent140(FederatedDataModule):
             raise PflError(f"data.root: no tweets to train on in '{self.root}'")
         texts, training = texts.keep(kept), training[kept]
         inputs = self._tokens(texts, training, glove) if self.text == "tokens" else self._vectors(texts, glove)
-        targets, users = tensors["targets"][kept].long(), users[kept]
+        targets, users = tensors["targets"][kept], users[kept]
         train, test = (LabelledData(inputs[part], targets[part], users[part]) for part in (training, ~training))
         return train, test if len(test.targets) else None
 
@@ -167,31 +136,29 @@ class Sent140(FederatedDataModule):
         """GloVe's vectors for an embedding of tokens; always the same random ones for words that it does not know."""
         return {"embedding.weight": self.embedding} if self.text == "tokens" else {}
 
-    def _read(self) -> dict[str, Tensor]:
-        """The tweets as ``_parse`` gives them."""
+    @property
+    def _glove_folder(self) -> Path:
+        return Path(self.glove_root or self.root).expanduser()
+
+    def _sources(self) -> list[Path]:
+        """LEAF's folders, or the original table, which is downloaded if it is missing."""
         root = Path(self.root)
         if self.source == "leaf":
-            folders = leaf_folders(root, LEAF)
-            files, tweets = [path for folder in folders for path in leaf_files(folder)], _leaf_tweets(folders)
+            return leaf_folders(root, LEAF)
+        folders = (root, root / "data" / "raw_data")
+        return [find_or_fetch([folder / name for name in (CSV, "training.csv") for folder in folders], ARCHIVE, CSV)]
+
+    def _read(self) -> dict[str, Any]:
+        """The tweets as ``_parse`` gives them."""
+        sources = self._sources()
+        if self.source == "leaf":
+            files, tweets = [path for folder in sources for path in leaf_files(folder)], _leaf_tweets(sources)
         else:
-            table = self._table()
-            if table is None:
-                raise PflError(f"{self._no_table()}; a run fetches it, or unzip {ARCHIVE.urls[0]} there")
-            files, tweets = [table], _csv_tweets(table)
-        tokenize = _srpfl_tokens() if self.text == "tokens" else words_and_marks
-        name = f"sent140-{self.source}-{'tokens' if self.text == 'tokens' else 'words'}"
-        return cached(lambda: _parse(tweets, tokenize), TYPES, files, root, name, version=1)
-
-    def _table(self) -> Path | None:
-        folders = (Path(self.root), Path(self.root) / "data" / "raw_data")
-        paths = [folder / name for folder in folders for name in ("training.csv", CSV)]
-        return next((path for path in paths if path.is_file()), None)
-
-    def _no_table(self) -> str:
-        return (
-            f"data.root: no table of Sentiment140 in '{self.root}' (looked for '{CSV}' and 'training.csv' there and in "
-            "data/raw_data)"
-        )
+            files, tweets = sources, _csv_tweets(sources[0])
+        kind, tokenize = ("tokens", _srpfl_tokens()) if self.text == "tokens" else ("words", words_and_marks)
+        name = f"sent140-{self.source}-{kind}"
+        with reading(Path(self.root), "create its files again"):
+            return cached(lambda: _parse(tweets, tokenize), files, Path(self.root), name, version=1)
 
     def _tokens(self, texts: Texts, training: Tensor, glove: Path) -> Tensor:
         """Numbers in the vocabulary of the training tweets, ``[tweets, length]``."""
@@ -225,26 +192,15 @@ class Sent140(FederatedDataModule):
         return means / means.mean(0) - 1 if self.normalize == "mean_ratio" else means
 
 
-def _parse(tweets: Iterator[Tweet], tokenize: Callable[[str], list[str]]) -> dict[str, Tensor]:
+def _parse(tweets: Iterable[Tweet], tokenize: Callable[[str], list[str]]) -> dict[str, Any]:
     """``Texts``, and their users, targets and whether they are for training, ``[tweets]`` each."""
-    users: list[str] = []
-    targets = array("b")
-    training = array("b")
-
-    def words() -> Iterator[list[str]]:
-        for tweet in tweets:
-            users.append(tweet.user)
-            targets.append(tweet.target)
-            training.append(tweet.training)
-            yield tokenize(tweet.text)
-
-    tensors = Texts.of(words()).to_tensors()
-    numbers = {
-        "users": np.unique(users, return_inverse=True)[1],
-        "targets": np.array(targets),
-        "training": np.array(training, dtype=np.bool_),
+    users, texts, targets, training = zip(*tweets, strict=True)
+    return {
+        **Texts.of(map(tokenize, texts))._asdict(),
+        "users": torch.from_numpy(np.unique(users, return_inverse=True)[1]),
+        "targets": torch.tensor(targets, dtype=torch.int64),
+        "training": torch.tensor(training),
     }
-    return tensors | {name: torch.from_numpy(array) for name, array in numbers.items()}
 
 
 def _srpfl_tokens() -> Callable[[str], list[str]]:
@@ -255,29 +211,18 @@ def _srpfl_tokens() -> Callable[[str], list[str]]:
 def _leaf_tweets(folders: Sequence[Path]) -> Iterator[Tweet]:
     """Tweets of LEAF's files; those in the first folder are for training."""
     for folder in folders:
-        for user in read_leaf(folder):
-            with reading(user.path, REMEDY, place=user.name):
-                targets = read_labels(user.targets, len(LABELS)).tolist()
-                texts = [_text(sample, place) for place, sample in enumerate(user.inputs)]
+        for user, (texts, targets) in read_leaf(folder, _texts):
             for text, target in zip(texts, targets, strict=True):
-                yield Tweet(user.name, text, target, training=folder == folders[0])
+                yield user, text, target, folder == folders[0]
 
 
-def _text(sample: Any, place: int) -> str:
-    """The text of one of LEAF's samples."""
-    if not (isinstance(sample, list) and len(sample) > 4 and isinstance(sample[4], str)):
-        raise ValueError(f"sample {place} is no tweet")
-    return sample[4]
+def _texts(inputs: list[Any], targets: list[int]) -> tuple[list[str], list[int]]:
+    """Texts and targets of LEAF's samples."""
+    return [text for _, _, _, _, text, _ in inputs], targets
 
 
 def _csv_tweets(path: Path) -> Iterator[Tweet]:
     """Tweets of the original table; all of them are for training."""
-    opened = rich.progress.open(
-        path, "r", encoding="iso-8859-1", newline="", description="reading tweets", **on_terminal()
-    )
-    with reading(path, "unzip it again"), opened as file:
-        rows = csv.reader(file, strict=True)
-        for row in rows:
-            if len(row) != 6 or row[0] not in LABELS:
-                raise ValueError(f"line {rows.line_num} is no tweet with the label 0 or 4")
-            yield Tweet(user=row[4], text=row[5], target=LABELS[row[0]], training=True)
+    with reading(path, "unzip it again"), path.open(encoding="iso-8859-1", newline="") as file:
+        for label, _, _, _, user, text in csv.reader(file, strict=True):
+            yield user, text, LABELS[label], True

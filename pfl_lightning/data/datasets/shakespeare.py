@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
-from pfl_lightning.data.download import Remote, fetch, unpack
+from pfl_lightning.data.download import Remote, find_or_fetch
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions import NaturalUsers
+from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.transforms import Tokens
 from pfl_lightning.errors import PflError
 
@@ -30,11 +29,8 @@ ARCHIVE = Remote(
         "https://mirror.ossplanet.net/mirror/gutenberg/1/0/100/old/1994-01-100.zip",
     ),
     "1994-01-100.zip",
-    digest="b8d60664a90939fa7b5d9f4dd064a1d5",
+    "b8d60664a90939fa7b5d9f4dd064a1d5",
 )
-MEMBER = "100.txt"
-# the same edition; there is no published checksum
-PLAIN = Remote(("https://ocw.mit.edu/ans7870/6/6.006/s08/lecturenotes/files/t8.shakespeare.txt",), "t8.shakespeare.txt")
 RAW_PLACES = ("data/raw_data/raw_data.txt", "raw_data/raw_data.txt", "raw_data.txt")
 RAW_RECIPE = (
     "put Project Gutenberg's complete works of 1994 there (etext 100, 1994-01-100.zip or t8.shakespeare.txt), "
@@ -91,7 +87,7 @@ class Shakespeare(FederatedDataModule):
         if self.text == "leaf":
             leaf_folders(Path(self.root), LEAF_RECIPE)
         else:
-            self._prepared()
+            self._raw_file()
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the raw text, or LEAF's files.
@@ -101,7 +97,7 @@ class Shakespeare(FederatedDataModule):
         """
         if self.text == "leaf":
             return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=1)
-        path = self._prepared()
+        path = self._raw_file()
         texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
         texts = {user: text for user, text in texts.items() if len(text) > WINDOW}
         if not texts:
@@ -112,18 +108,9 @@ class Shakespeare(FederatedDataModule):
         """Characters as numbers."""
         return Tokens()
 
-    def _prepared(self) -> Path:
+    def _raw_file(self) -> Path:
         """The raw text, which is downloaded if it is missing."""
-        places = [Path(self.root) / place for place in RAW_PLACES]
-        if found := next(filter(Path.is_file, places), None):
-            return found
-        try:
-            return _fetch_raw(places[0])
-        except (PflError, OSError, BadZipFile, KeyError) as error:
-            raise PflError(
-                f"data.root: no Shakespeare in '{self.root}' (looked for {', '.join(RAW_PLACES)}), and the download "
-                f"failed ({error}); {RAW_RECIPE}"
-            ) from error
+        return find_or_fetch([Path(self.root) / place for place in RAW_PLACES], ARCHIVE, "100.txt")
 
 
 def read_roles(text: str) -> dict[str, str]:
@@ -174,21 +161,14 @@ def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
 
     Returns:
         Places in LEAF's alphabet: uint8 ``[samples, 80]`` and int64 ``[samples]``.
-
-    Raises:
-        ValueError: If the strings are something else.
     """
     return _leaf_tokens(inputs, LEAF_WINDOW), _leaf_tokens(targets, 1).flatten().long()
 
 
 def _leaf_tokens(strings: list[str], length: int) -> Tensor:
-    if any(len(string) != length for string in strings):
-        raise ValueError(f"strings of other than {length} characters")
     characters = np.frombuffer("".join(strings).encode("latin-1"), np.uint8)
-    tokens = _token_table(LEAF_ALPHABET, others=len(LEAF_ALPHABET))[characters]
-    if (tokens == len(LEAF_ALPHABET)).any():
-        raise ValueError("characters that are not in LEAF's alphabet")
-    return torch.from_numpy(tokens).view(len(strings), length)
+    table = _token_table(LEAF_ALPHABET, others=len(LEAF_ALPHABET))  # no token of the network, so it is refused
+    return torch.from_numpy(table[characters]).view(len(strings), length)
 
 
 def _token_table(alphabet: str, others: int) -> NDArray[np.uint8]:
@@ -224,16 +204,3 @@ def _roles(lines: Sequence[str], odd: bool) -> dict[str, list[str]]:
         elif speaker and (match := continuation.match(line)):
             roles[speaker].append(match[1])
     return roles
-
-
-def _fetch_raw(path: Path) -> Path:
-    """Download the complete works, from the archive or as they are."""
-    try:
-        archive = fetch(ARCHIVE, path.parent)
-    except PflError as error:
-        try:
-            return fetch(PLAIN, path.parent).rename(path)
-        except PflError as other:
-            raise PflError(f"{error}; {other}") from other
-    unpack(archive, MEMBER, path)
-    return path

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from pfl_lightning.bounds import NonNegativeFloat, Seed
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions import NaturalUsers
-from pfl_lightning.data.size import check_size
+from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.transforms import Numbers
 
 Array = NDArray[np.float64]
@@ -53,7 +52,6 @@ class Synthetic(FederatedDataModule):
 
     def load(self) -> tuple[LabelledData, None]:
         """Draw the samples of all users."""
-        check_size(SMALLEST * self.input_shape[0] * self.num_clients, num_clients=self.num_clients)
         random, users = RandomState(self.generator_seed), self.num_clients
         sizes = SMALLEST + 5 * (random.lognormal(4, 2, users).astype(np.int64))
         model_means, input_means = random.normal(0, self.alpha, users), random.normal(0, self.beta, users)

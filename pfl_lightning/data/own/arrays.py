@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pfl_lightning import files
 from pfl_lightning.data.own.base import OwnData
 from pfl_lightning.data.own.raw import FromPython, RawData
 from pfl_lightning.data.reading import reading
@@ -34,6 +33,7 @@ class Arrays(OwnData):
     """
 
     files_option = "file"
+    not_settings = ("inputs", "targets", "clients", "test")
 
     def __init__(
         self,
@@ -49,10 +49,8 @@ class Arrays(OwnData):
             raise PflError(f"data.file: {file} is not possible; allowed: a file, or from Python inputs and targets")
         if inputs is not None and targets is None:
             raise PflError("data.targets: None is not possible with inputs; allowed: one for each of them")
-        if test is not None and len(test) not in (2, 3):
-            raise PflError(f"data.test: {len(test)} arrays are not possible; allowed: inputs, targets, clients")
+        self.inputs, self.targets, self.clients, self.test = inputs, targets, clients, test
         self.file = None if file is None else str(Path(file).expanduser())
-        self.arrays = RawData(inputs, targets, clients), None if test is None else RawData(*test)
 
     def read(self) -> tuple[RawData, RawData | None]:
         """The arrays, or those of the file.
@@ -60,7 +58,10 @@ class Arrays(OwnData):
         Raises:
             PflError: If the file cannot be read.
         """
-        return self.arrays if self.file is None else _read(Path(self.file))
+        if self.file is not None:
+            return _read(Path(self.file))
+        train = RawData(self.inputs, self.targets, self.clients)
+        return train, None if self.test is None else RawData(*self.test)
 
 
 def _read(path: Path) -> tuple[RawData, RawData | None]:
@@ -83,9 +84,5 @@ def _content(path: Path) -> Mapping[str, Any]:
             return dict(arrays)
     if path.suffix != ".pt":
         raise ValueError(f"the extension '{path.suffix}'; allowed: .npz, .pt")
-    if not files.is_intact(path):
-        raise ValueError("not what torch.save writes, or damaged")
-    content = torch.load(path, weights_only=True)
-    if not isinstance(content, dict):
-        raise ValueError(f"a {type(content).__name__} instead of a dictionary")
+    content: Mapping[str, Any] = torch.load(path, weights_only=True)
     return content

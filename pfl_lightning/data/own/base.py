@@ -9,7 +9,9 @@ from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.raw import RawData, encode_clients, encode_inputs, encode_targets
-from pfl_lightning.data.partitions import Dirichlet, NaturalUsers, Partition, Parts
+from pfl_lightning.data.partitions.base import Partition, Parts
+from pfl_lightning.data.partitions.dirichlet import Dirichlet
+from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.errors import PflError, one_line
 
 
@@ -72,7 +74,7 @@ class OwnData(FederatedDataModule):
             self.regression, self.num_classes = not self.class_names, len(self.class_names) or 1
             data = [LabelledData(*each) for each in zip(inputs, targets, clients, strict=True)]
             for each in data:
-                each.check_targets(None if self.regression else self.num_classes)
+                each.check_lengths()
         except (ValueError, TypeError) as error:
             raise PflError(f"{self.where}: {one_line(error)}") from error
         self.input_shape = tuple(inputs[0].shape[1:])
@@ -86,12 +88,6 @@ class OwnData(FederatedDataModule):
     def transform(self) -> Transform:
         """Standardise pixels, or leave the numbers as they were read."""
         return self._transform
-
-    @property
-    def where(self) -> str:
-        """What an error begins with: the option that names the files, and the files; or just the class."""
-        place, name = getattr(self, self.files_option), type(self).__name__
-        return f"data.{self.files_option}: {name} in '{place}'" if place else f"data: {name}"
 
     def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
         """Assign samples to clients and splits; see ``FederatedDataModule``."""

@@ -28,6 +28,8 @@ class HuggingFace(OwnData):
         kwargs: See ``OwnData``.
     """
 
+    not_settings = ("dataset",)
+
     def __init__(
         self,
         dataset: FromPython | None = None,
@@ -52,15 +54,12 @@ class HuggingFace(OwnData):
     def _columns(self, split: "Dataset") -> RawData:
         from datasets import ClassLabel
 
-        options = {"input": self.input, "target": self.target, "client": self.client}
-        for option, name in options.items():
-            if name is not None and name not in split.column_names:
-                raise PflError(f"data.{option}: no column '{name}'; allowed: {', '.join(split.column_names)}")
-        columns = split.select_columns([name for name in options.values() if name is not None]).with_format("numpy")[:]
+        names = [name for name in (self.input, self.target, self.client) if name is not None]
+        columns = split.select_columns(names).with_format("numpy")[:]
         feature = split.features[self.target]
-        names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
+        class_names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
         clients = None if self.client is None else columns[self.client]
-        return RawData(columns[self.input], columns[self.target], clients, names)
+        return RawData(columns[self.input], columns[self.target], clients, class_names)
 
 
 def _open(root: Path) -> "Dataset | dict[str, Dataset]":
@@ -83,8 +82,6 @@ def _splits(dataset: Any) -> tuple["Dataset", "Dataset | None"]:
     from datasets import Dataset
 
     splits = {"train": dataset} if isinstance(dataset, Dataset) else dataset
-    if not isinstance(splits, dict):
-        raise PflError(f"data.dataset: {type(dataset).__name__} is not possible; allowed: a Dataset or a DatasetDict")
     if "train" not in splits:
         raise ValueError(f"no split 'train' among {', '.join(map(str, splits)) or 'none'}")
     return splits["train"], splits.get("test")

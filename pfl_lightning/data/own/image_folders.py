@@ -1,4 +1,3 @@
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.cache import cached
@@ -18,7 +18,6 @@ from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 
-EXTENSIONS = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}  # torchvision's
 FORMATS = ["JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP"]  # others may start programs
 GREY = ("1", "L", "LA")
 COLOR = ("P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
@@ -57,16 +56,12 @@ class ImageFolders(OwnData):
         if len(found := {picture.client is None for picture in everything}) != 1:
             what = "pictures of both layouts" if found else "no pictures"
             raise PflError(f"data.root: {what} in '{root}'; allowed: {LAYOUTS}")
-        pixels = self._pixels(root, [picture.path for picture in everything])
-        raw = [_labelled(*each) for each in zip(np.split(pixels, [len(splits[0])]), splits, strict=False)]
-        return raw[0], raw[1] if len(raw) > 1 else None
-
-    def _pixels(self, root: Path, paths: Sequence[Path]) -> Pixels:
-        """Decoded pictures, from the cache where they were decoded before."""
+        paths = [picture.path for picture in everything]
         name = f"images-{self.size or 'own'}-{'grey' if self.grey else 'color'}"
-        types = {"pixels": torch.uint8}
-        tensors = cached(lambda: {"pixels": decode(paths, self.size, self.grey)}, types, paths, root, name, version=1)
-        return tensors["pixels"].numpy()
+        pixels = cached(lambda: {"pixels": decode(paths, self.size, self.grey)}, paths, root, name, version=1)["pixels"]
+        sizes = [len(split) for split in splits]
+        raw = [_labelled(*each) for each in zip(pixels.split(sizes), splits, strict=True)]
+        return raw[0], raw[1] if len(raw) > 1 else None
 
 
 class _Picture(NamedTuple):
@@ -107,8 +102,7 @@ def decode(paths: Sequence[Path], size: int | None = None, grey: bool = False) -
 
 def _decode(path: Path, size: int | None, grey: bool) -> Pixels:
     """One picture, ``[channels, height, width]``."""
-    with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
+    with Image.open(path, formats=FORMATS) as image:
         if image.mode not in (*GREY, *COLOR):
             raise ValueError(f"pixels of the mode {image.mode}; allowed: {', '.join((*GREY, *COLOR))}")
         plain = image.convert("L" if grey or image.mode in GREY else "RGB")
@@ -123,14 +117,14 @@ def _pictures(folder: Path) -> list[_Picture]:
     pictures = []
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
-        if path.suffix.lower() in EXTENSIONS and not any(part.startswith(".") for part in parts):
+        if path.suffix.lower() in IMG_EXTENSIONS and not any(part.startswith(".") for part in parts):
             if len(parts) not in (2, 3):
                 raise PflError(f"data.root: '{path}' is not in its place; allowed: {LAYOUTS}")
             pictures.append(_Picture(path, parts[-2], parts[0] if len(parts) == 3 else None))
     return pictures
 
 
-def _labelled(pixels: Pixels, pictures: Sequence[_Picture]) -> RawData:
+def _labelled(pixels: Tensor, pictures: Sequence[_Picture]) -> RawData:
     """Pictures with the names of their classes, and of their clients if there are any."""
     clients = None if pictures[0].client is None else [str(picture.client) for picture in pictures]
     return RawData(pixels, [picture.label for picture in pictures], clients)

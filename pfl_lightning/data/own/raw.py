@@ -100,20 +100,19 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
     Raises:
         ValueError: If they are neither classes nor real numbers.
     """
-    arrays = [_array(split, "targets", axes=1) for split in splits]
-    kinds = {array.dtype.kind for array in arrays}
-    if kinds == {"f"}:
-        return [torch.tensor(array, dtype=torch.get_default_dtype()) for array in arrays], ()
-    if "f" in kinds or ("U" in kinds and len(kinds) > 1):
-        raise ValueError("training and test targets of two types; allowed: one of whole numbers, text and floats")
-    if kinds == {"U"}:
-        targets, class_names = _numbered(arrays)
-    else:
-        targets = [torch.from_numpy(array.astype(np.int64)) for array in arrays]
-        class_names = class_names or _numbers_below(targets)
-    if len(np.unique(arrays[0])) < 2:
-        raise ValueError(f"all targets are {arrays[0][0]}; allowed: two classes or more, or floats for a regression")
-    return targets, tuple(class_names)
+    targets, sizes = _joined(splits, "targets")
+    if targets.dtype.kind == "f":
+        return list(torch.tensor(targets, dtype=torch.get_default_dtype()).split(sizes)), ()
+    names = list(class_names)
+    if targets.dtype.kind == "U":
+        found, targets = np.unique(targets, return_inverse=True)
+        names = found.tolist()
+    numbers = torch.from_numpy(targets.astype(np.int64))
+    allowed = "classes counted from 0, fewer than there are samples, or floats for a regression"
+    check_each(numbers, (numbers >= 0) & (numbers < len(numbers)), "label", allowed)
+    if len(numbers.unique()) < 2:
+        raise ValueError(f"all targets are {numbers[0]}; allowed: two classes or more, or floats for a regression")
+    return list(numbers.split(sizes)), tuple(names or map(str, range(1 + int(numbers.max()))))
 
 
 def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[str, ...]]:
@@ -128,16 +127,15 @@ def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[st
     Raises:
         ValueError: If they are neither whole numbers nor text, or known for a part of the samples only.
     """
-    known = [split is not None for split in splits]
-    if not any(known):
+    if all(split is None for split in splits):
         return [None] * len(splits), ()
-    if not all(known):
+    if any(split is None for split in splits):
         raise ValueError("clients of training or test samples alone; allowed: of both, or of neither")
-    arrays = [_array(split, "clients", axes=1) for split in splits]
-    if any(array.dtype.kind == "f" for array in arrays):
+    clients, sizes = _joined(splits, "clients")
+    if clients.dtype.kind == "f":
         raise ValueError("clients that are floats; allowed: whole numbers or text")
-    numbers, names = _numbered(arrays)
-    return list(numbers), names
+    names, numbers = np.unique(clients, return_inverse=True)
+    return list(torch.from_numpy(numbers).split(sizes)), tuple(map(str, names))
 
 
 def moments(inputs: Array) -> tuple[Array, Array]:
@@ -177,18 +175,25 @@ def _standardized(array: Array, mean: Array, deviation: Array) -> Tensor:
     return result
 
 
-def _array(values: Any, name: str, axes: int | None = None) -> Array:
-    """An array of numbers or text, of the type of the machine, with so many axes."""
+def _joined(splits: Sequence[Any], name: str) -> tuple[Array, list[int]]:
+    """Numbers or text of all splits, one after the other, ``[samples]``, and how many each split has."""
+    arrays = [_array(split, name, kinds="biufU") for split in splits]
+    for array in arrays:
+        if array.ndim != 1:
+            raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: [samples], one for each sample")
+    if len({array.dtype.kind if array.dtype.kind in "fU" else "i" for array in arrays}) > 1:
+        raise ValueError(f"training and test {name} of two types; allowed: one of whole numbers, text and floats")
+    return np.concatenate(arrays), [len(array) for array in arrays]
+
+
+def _array(values: Any, name: str, kinds: str = "biuf") -> Array:
+    """An array of some kinds of values, of the type of the machine."""
     array = np.asarray(values.detach().cpu().numpy() if isinstance(values, Tensor) else values)
     if array.dtype.kind == "S" or (array.dtype == object and all(isinstance(each, str) for each in array.flat)):
         array = array.astype(str)
-    kinds, allowed = ("biufU", "numbers or text") if axes else ("biuf", "numbers, all of one shape")
-    if array.dtype.kind not in kinds:
-        raise ValueError(f"{name} of the type {array.dtype}; allowed: {allowed}")
-    if axes and array.ndim != axes:
-        raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: [samples], one for each sample")
-    if not array.size:
-        raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: at least one sample")
+    if array.dtype.kind not in kinds or not array.size:
+        allowed = "numbers or text" if "U" in kinds else "numbers, all of one shape"
+        raise ValueError(f"{name} of the type {array.dtype} and the shape {list(array.shape)}; allowed: {allowed}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -207,19 +212,3 @@ def _laid_out(array: Array) -> Array:
     if array.ndim == 4 and array.shape[-1] < array.shape[1]:
         array = np.moveaxis(array, -1, 1)
     return np.array(array, np.float32 if array.dtype.kind == "b" else array.dtype, order="C")
-
-
-def _numbered(arrays: Sequence[Array]) -> tuple[list[Tensor], tuple[str, ...]]:
-    """The place of each value among all values in sorted order, and these."""
-    names, numbers = np.unique(np.concatenate(arrays), return_inverse=True)
-    splits = np.split(numbers, np.cumsum([len(array) for array in arrays])[:-1])
-    return [torch.from_numpy(split) for split in splits], tuple(map(str, names))
-
-
-def _numbers_below(targets: Sequence[Tensor]) -> tuple[str, ...]:
-    """Names of the classes that whole numbers count."""
-    samples = sum(len(split) for split in targets)
-    for split in targets:
-        allowed = "classes counted from 0, fewer than there are samples, or floats for a regression"
-        check_each(split, (split >= 0) & (split < samples), "label", allowed)
-    return tuple(str(number) for number in range(1 + max(int(split.max()) for split in targets)))

@@ -47,41 +47,23 @@ class Table(OwnData):
         path = Path(self.file)
         with reading(path, "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
             table = pd.read_csv(path)
-            _check_names(table, {"target": [self.target], "client": [self.client], "features": self.features})
-            own = [name for name in table.columns if name not in (self.target, self.client)]
-            features = table[own if self.features is None else list(self.features)]
-            labels = table[[name for name in (self.target, self.client) if name is not None]]
-            _check_values(features.join(labels))
+            labels = [name for name in (self.target, self.client) if name is not None]
+            own = [name for name in table.columns if name not in labels] if self.features is None else self.features
+            _check(table, [*own, *labels])
+            texts = [name for name in own if not pd.api.types.is_numeric_dtype(table[name])]
+            if any(table[name].nunique() > MOST_VALUES for name in texts):
+                raise ValueError(f"a column of text has more than {MOST_VALUES:,} values")
+            inputs = pd.get_dummies(table[list(own)], columns=texts).to_numpy(np.float64)
             clients = None if self.client is None else table[self.client].to_numpy()
-            return RawData(_numbers(features), table[self.target].to_numpy(), clients), None
+            return RawData(inputs, table[self.target].to_numpy(), clients), None
 
 
-def _check_names(table: "DataFrame", asked: dict[str, Sequence[str | None] | None]) -> None:
-    """Check the names of columns, by the option that asks for them."""
-    for option, names in asked.items():
-        for name in names or ():
-            if name is not None and name not in table.columns:
-                known = ", ".join(map(str, table.columns))
-                raise ValueError(f"data.{option}: no column '{name}'; allowed: {known}")
-    unnamed = [name for name in table.columns if str(name).startswith("Unnamed: ")]
-    if unnamed and asked["features"] is None:
-        raise ValueError(f"a column without a name, '{unnamed[0]}', perhaps the index; allowed: a name for each")
-
-
-def _check_values(table: "DataFrame") -> None:
-    """Refuse missing values, and text that is no category."""
-    missing = table.isna().to_numpy()
-    if missing.any():
-        row, column = np.argwhere(missing)[0]
-        raise ValueError(f"column '{table.columns[column]}' has no value in line {row + 2}; allowed: a value in all")
-
-
-def _numbers(features: "DataFrame") -> Any:
-    """Features as floats ``[samples, features]``: columns of numbers, then one-hot columns of those of text."""
-    import pandas as pd
-
-    texts = [name for name in features.columns if not pd.api.types.is_numeric_dtype(features[name])]
-    for name in texts:
-        if (count := features[name].nunique()) > MOST_VALUES:
-            raise ValueError(f"column '{name}' of text has {count:,} values; allowed: up to {MOST_VALUES:,}")
-    return pd.get_dummies(features, columns=texts).to_numpy(np.float64)
+def _check(table: "DataFrame", names: Sequence[str]) -> None:
+    """Refuse columns that are not there, or an index that to_csv has written, and missing values."""
+    for name in names:
+        if name not in table.columns:
+            raise ValueError(f"no column '{name}'; allowed: {', '.join(map(str, table.columns))}")
+        if str(name).startswith("Unnamed: "):
+            raise ValueError(f"a column without a name, '{name}', perhaps the index; allowed: a name for each")
+        if (missing := table[name].isna()).any():
+            raise ValueError(f"column '{name}' has no value in line {missing.argmax() + 2}; allowed: a value in all")

@@ -22,19 +22,6 @@ def write_folders(root, files, top=""):
         path.write_bytes(content)
 
 
-@pytest.fixture(autouse=True)
-def downloads(monkeypatch):
-    """Archives that were asked for; there is no network."""
-    attempts = []
-
-    def fail(remote, folder):
-        attempts.append(remote.name)
-        raise PflError(f"cannot download '{remote.name}'")
-
-    monkeypatch.setattr(cinic10, "fetch", fail)
-    return attempts
-
-
 def refused(root):
     with pytest.raises(PflError, match=r"^data\.root: ") as caught:
         CINIC10(root=str(root)).setup()
@@ -44,14 +31,13 @@ def refused(root):
 
 @pytest.mark.parametrize("top", ["", "CINIC-10/", "./"])
 @pytest.mark.parametrize("write", [write_archive, write_folders])
-def test_every_layout_is_read_and_valid_left_out(tmp_path, write, top, downloads):
+def test_every_layout_is_read_and_valid_left_out(tmp_path, write, top):
     write(tmp_path, dict(reversed(FILES.items())), top)
     for part, (split, count) in zip(CINIC10(root=str(tmp_path)).load(), [("train", 3), ("test", 2)], strict=True):
         names = [f"{split}/{label}/{number}.png" for label in CLASSES for number in range(count)]
         pixels = [np.atleast_3d(PIXELS[name]) * np.ones(3, dtype=np.uint8) for name in names]  # grey to three channels
         np.testing.assert_array_equal(part.inputs, np.stack(pixels).transpose(0, 3, 1, 2))
         assert part.targets.tolist() == [label for label in range(10) for _ in range(count)]
-    assert not downloads
 
 
 def test_part_of_the_data_set_gives_one_warning(tmp_path):
@@ -71,64 +57,24 @@ def test_images_are_decoded_once(tmp_path, write, monkeypatch):
         assert part.targets.equal(again.targets)
 
 
-def test_missing_files_are_named_when_the_download_fails(tmp_path, downloads):
-    complaint = refused(tmp_path)
-    assert "CINIC-10/train/<class>/*.png" in complaint
-    assert f"no CINIC10 in '{tmp_path}'" in complaint
-    assert downloads == ["CINIC-10.tar.gz"]
+def test_missing_files_are_named_when_the_download_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(cinic10, "ARCHIVE", cinic10.ARCHIVE._replace(urls=("http://127.0.0.1:9/none",)))
+    assert f"there is no '{tmp_path / 'CINIC-10.tar.gz'}', and cannot download" in refused(tmp_path)
 
 
-def test_archive_is_fetched_into_the_root(tmp_path, monkeypatch):
-    monkeypatch.setattr(cinic10, "fetch", lambda remote, folder: write_archive(folder, FILES))
-    module = CINIC10(root=str(tmp_path))
-    module.prepare_data()
-    assert len(module.load()[0].targets) == 30
-
-
-@pytest.mark.parametrize("length", [0, 100, 20_000, -1])
+@pytest.mark.parametrize("length", [0, 100, 20_000])
 def test_archive_that_is_cut_off_is_refused(tmp_path, length):
     write_archive(tmp_path, FILES)
     archive = tmp_path / "CINIC-10.tar.gz"
-    assert archive.stat().st_size > 20_000
     archive.write_bytes(archive.read_bytes()[:length])
-    assert refused(tmp_path).startswith(f"data.root: cannot read '{archive}' (")
+    for _ in range(2):
+        assert refused(tmp_path).startswith(f"data.root: cannot read '{archive}' (")
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no image", FILES["test/dog/1.png"][:600], FILES["test/dog/1.png"][:900] + b"\0" * 2000]
-)
-@pytest.mark.parametrize(("write", "path"), [(write_archive, "CINIC-10.tar.gz"), (write_folders, "test/dog/1.png")])
-def test_damaged_image_is_named(tmp_path, write, path, content):
-    write(tmp_path, FILES | {"test/dog/1.png": content})
-    complaint = refused(tmp_path)
-    assert f"cannot read '{tmp_path / path}'" in complaint
-    assert "test/dog/1.png" in complaint
-
-
-def test_link_to_nothing_is_named(tmp_path):
-    write_folders(tmp_path, FILES)
-    path = tmp_path / "train/ship/9.png"
-    path.symlink_to("nowhere")
-    assert refused(tmp_path) == f"data.root: cannot read '{path}' (No such file or directory)"
-
-
-def test_image_of_another_size_is_refused(tmp_path):
-    write_folders(tmp_path, FILES)
-    image = cinic10.Image.fromarray(np.zeros((28, 32, 3), dtype=np.uint8))
-    image.save(tmp_path / "train/ship/0.png")
-    assert "32 x 28 pixels instead of 32 x 32" in refused(tmp_path)
-
-
-@pytest.mark.parametrize("write", [write_archive, write_folders])
-def test_unknown_class_is_refused(tmp_path, write):
-    write(tmp_path, FILES | {"train/boat/0.png": FILES["train/ship/0.png"]})
-    assert "train/boat/0.png: no such class; allowed: airplane, " in refused(tmp_path)
-
-
-@pytest.mark.parametrize("write", [write_archive, write_folders])
-def test_missing_split_is_refused(tmp_path, write):
-    write(tmp_path, {name: content for name, content in FILES.items() if not name.startswith("test")})
-    assert "no images in test" in refused(tmp_path)
+@pytest.mark.parametrize("content", [b"no image", FILES["test/dog/1.png"][:600]])
+def test_damaged_image_is_named(tmp_path, content):
+    write_archive(tmp_path, FILES | {"test/dog/1.png": content})
+    assert f"cannot read '{tmp_path / 'CINIC-10/test/dog/1.png'}'" in refused(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import torch
 from fakes.torchvision_data import write_emnist
 
 from pfl_lightning.data.datasets.emnist import EMNIST
-from pfl_lightning.errors import PflError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
 
@@ -33,15 +32,6 @@ def test_all_classes_of_a_split_are_counted_from_zero(write, split):
     assert module.num_classes == CLASSES[split]
     for part in module.load():
         assert part.targets.bincount().tolist() == [2] * CLASSES[split]
-
-
-def test_label_zero_among_the_letters_is_refused(write, tmp_path):
-    # the letters of the official files are 1 to 26
-    root = write("letters")
-    images, labels = np.zeros((2, 1, 28, 28), dtype=np.uint8), np.array([-1, 25])
-    write_emnist(tmp_path / EMNIST.folder, {"test": images}, {"test": labels}, "letters")
-    with pytest.raises(PflError, match=r"test-labels-idx1-ubyte' \(the label -1 of sample 0 .* from 0 to 25"):
-        EMNIST(root=root, split="letters").load()
 
 
 @pytest.mark.parametrize("split", CLASSES)

@@ -1,13 +1,10 @@
-import re
-
 import numpy as np
 import pytest
 import torch
 from fakes.leaf import write_femnist, write_json
 
-from pfl_lightning.data import ConsecutiveClasses, EqualSizes
+from pfl_lightning.data import ConsecutiveClasses, EqualSizes, NaturalUsers
 from pfl_lightning.data.datasets.femnist import FEMNIST
-from pfl_lightning.data.partitions import NaturalUsers
 from pfl_lightning.errors import PflError
 
 
@@ -87,24 +84,6 @@ def test_classes_are_kept_and_counted_from_zero(three_pixels):
 def test_impossible_classes_are_refused(classes):
     with pytest.raises(PflError, match=r"^data\.classes: \[.*\] is not possible; allowed: .* from 0 to 62"):
         FEMNIST(classes=classes)
-
-
-@pytest.mark.parametrize(
-    ("pixels", "label", "reason"),
-    [
-        ([1.0] * 783, 0, "sample 0 has 783 pixels instead of 784"),
-        ([1.0] * 783 + [1.5], 0, r"pixels of sample 0 are outside \[0, 1\]"),
-        ([1.0] * 783 + [float("nan")], 0, r"pixels of sample 0 are outside \[0, 1\]"),
-        ([1.0] * 784, 62, "label 62 of sample 0 .* from 0 to 61"),
-        ([1.0] * 784, -1, "label -1 of sample 0 .* from 0 to 61"),
-    ],
-)
-def test_samples_that_are_no_characters_are_refused(tmp_path, pixels, label, reason):
-    path = tmp_path / "data/train/a.json"
-    write_json(path, {"f1": ([pixels], [label])})
-    with pytest.raises(PflError, match=rf"^data\.root: cannot read '{re.escape(str(path))}'.*f1: .*{reason}") as caught:
-        FEMNIST(root=str(tmp_path)).load()
-    assert "\n" not in str(caught.value)
 
 
 def test_missing_files_are_explained(tmp_path):

@@ -129,9 +129,8 @@ def test_missing_files_say_where_to_get_them(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"not a number\n", b"\xff\xfe\x00", b"1 2 3\n" * 100, b"1 2 3 4 5 6 7 8 9 10\n" * 99 + b"1 2 3\n",
-     b"1 2 3 4 5 6 7 8 9 nan\n" * 100],
-)  # fmt: skip
+    [b"not a number\n", b"\xff\xfe\x00", b"1 2 3\n" * 100, b"1 2 3 4 5 6 7 8 9 10\n" * 99 + b"1 2 3\n"],
+)
 def test_damaged_file_is_named(tmp_path, content):
     write_windows(tmp_path, 1, "Hop", np.zeros((5, 100, 10)))
     path = tmp_path / harbox.FOLDER / "1/Walk_train.txt"
@@ -140,10 +139,3 @@ def test_damaged_file_is_named(tmp_path, content):
         HARBox(root=str(tmp_path)).load()
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_link_to_nothing_is_named(tmp_path):
-    write_windows(tmp_path, 1, "Hop", np.zeros((5, 100, 10)))
-    (tmp_path / harbox.FOLDER / "1/Walk_train.txt").symlink_to("nowhere")
-    with pytest.raises(PflError, match=r"^data\.root: cannot read '.*Walk_train\.txt' \(No such file or directory\)$"):
-        HARBox(root=str(tmp_path)).load()

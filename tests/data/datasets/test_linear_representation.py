@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from pfl_lightning.data import IID
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
-from pfl_lightning.data.partitions import IID
 from pfl_lightning.errors import PflError
 from pfl_lightning.system import Participation
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.data.partitions import Labels, Population
+from pfl_lightning.data import Labels, Population
 
 
 @pytest.fixture(scope="session")

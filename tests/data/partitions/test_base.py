@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pfl_lightning.data import partitions
-from pfl_lightning.data.partitions import (
+from pfl_lightning import data
+from pfl_lightning.data import (
     IID,
     ClassShards,
     ConsecutiveClasses,
@@ -200,7 +200,7 @@ def test_split_is_a_pure_function_of_the_generator(partition):
 
 
 def test_every_partition_is_among_these():
-    exported = [each for each in map(partitions.__dict__.get, partitions.__all__) if type(each) in (type, ABCMeta)]
+    exported = [each for each in vars(data).values() if type(each) in (type, ABCMeta)]
     concrete = {each for each in exported if issubclass(each, Partition) and not inspect.isabstract(each)}
     assert {type(partition) for partition in ORDINARY} == concrete
     assert {name.split()[0] for name in KINDS} == {each.__name__ for each in concrete}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.partitions import (
+from pfl_lightning.data import (
     IID,
     ClassShards,
     ConsecutiveClasses,

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.partitions import Dirichlet, EqualDirichlet, GroupedDirichlet, Population, dirichlet
+from pfl_lightning.data import Dirichlet, EqualDirichlet, GroupedDirichlet, Population
+from pfl_lightning.data.partitions import dirichlet
 from pfl_lightning.errors import PflError
 
 CIFAR10, FASHION_MNIST, CIFAR100, HARBOX = (10, 5000), (10, 6000), (100, 500), (5, 5500)  # classes, samples of each

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.data.partitions import IID, EqualSizes, LogNormalSizes, UniformSizes
+from pfl_lightning.data import IID, EqualSizes, LogNormalSizes, UniformSizes
 from pfl_lightning.errors import PflError
 
 

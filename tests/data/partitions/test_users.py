@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.partitions import Labels, NaturalUsers, Population
+from pfl_lightning.data import Labels, NaturalUsers, Population
 from pfl_lightning.errors import PflError
 
 
