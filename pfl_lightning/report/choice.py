@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.tables import OVER_SEEDS, Rows, Table, over_seeds, seeds_markdown
+from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 
 OWN, ORACLE = "clients' own choice", "best in hindsight (oracle: chosen on test)"
@@ -93,29 +93,23 @@ def choice_of(curves: Sequence[Curve]) -> Choice:
     return Choice(curves, seeds, errors, losses.argmin(axis=0))
 
 
-def choice_rows(choice: Choice) -> Rows:
-    """Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight."""
-    return [
-        {"method": label, "seeds": len(errors)} | over_seeds({name: map(TEST[name], errors) for name in SHOWN})
-        for label, errors in choice.outcomes.items()
+def choice_tables(choice: Choice) -> tuple[Table, Table]:
+    """What the clients' own choice is worth, and which curve serves whom.
+
+    Returns:
+        Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight; and the share
+        of the clients of each group that pick each curve.
+    """
+    quantity, reference = choice.curves[0].quantity, reference_of(choice.curves).label
+    errors = [
+        {"method": label, "seeds": len(each)} | over_seeds({name: map(TEST[name], each) for name in SHOWN})
+        for label, each in choice.outcomes.items()
     ]
-
-
-def group_rows(choice: Choice) -> Rows:
-    """Share of the clients of each group that pick each curve."""
     shares = {name: choice.shares(group) for name, group in choice.groups.items()}
-    return [
+    picks = [
         {"method": curve.label} | over_seeds({name: share[index] for name, share in shares.items()})
         for index, curve in enumerate(choice.curves)
     ]
-
-
-def choice_tables(choice: Choice) -> tuple[Table, Table]:
-    """The tables of ``choice_rows`` and ``group_rows``."""
-    quantity, reference = choice.curves[0].quantity, reference_of(choice.curves).label
-    left_out = ", ".join(map(str, choice.left_out))
-    note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
-    errors, picks = choice_rows(choice), group_rows(choice)
     errors_title = (
         f"Clients' test {quantity.error_name}{quantity.unit} if each picks the model with the smallest loss on its "
         f"choice samples, {OVER_SEEDS}"
@@ -124,9 +118,11 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         f"Who picks which model{SHARE.unit}, by the percentile of the client's {quantity.error_name} under "
         f"{reference}, {OVER_SEEDS}"
     )
+    left_out = ", ".join(map(str, choice.left_out))
+    note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
     return (
         Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, quantity)),
-        Table("choice_groups", picks, seeds_markdown(picks_title, picks, choice.groups, SHARE) + note),
+        Table("choice_groups", picks, seeds_markdown(picks_title, picks, shares, SHARE) + note),
     )
 
 

@@ -13,7 +13,6 @@ from pfl_lightning.report.compare_runs import BITS, SAMPLES
 from pfl_lightning.report.tables import (
     OVER_SEEDS,
     Row,
-    Rows,
     Table,
     bit_unit,
     markdown,
@@ -76,24 +75,19 @@ def tables_of(
         communication_times: Simulated seconds that the communication of a round takes.
         targets: Scores; by default ``usual_targets``.
     """
-    quantity, targets = curves[0].quantity, targets or usual_targets(curves)
-    final, times, errors = final_rows(curves), time_rows(curves, targets, communication_times), error_rows(curves)
-    yield Table("final", final, final_markdown(final, quantity))
-    yield Table("time_to_accuracy", times, time_markdown(times, quantity))
-    yield Table("errors", errors, error_markdown(errors, quantity))
+    targets = targets or usual_targets(curves)
+    yield final_table(curves)
+    yield time_table(curves, targets, communication_times)
+    yield error_table(curves)
     if all(curve.logs_losses() for curve in curves):
-        converged = convergence_rows(curves, communication_times)
-        yield Table("convergence", converged, convergence_markdown(converged))
-    for cost in COSTS:
-        if cost.known(curves):
-            spent = cost_rows(curves, targets, cost)
-            yield Table(f"{cost.name}_to_accuracy", spent, cost_markdown(spent, quantity, cost))
+        yield convergence_table(curves, communication_times)
+    yield from (cost_table(curves, targets, cost) for cost in COSTS if cost.known(curves))
 
 
 # The clients at the last evaluation
 
 
-def final_rows(curves: Sequence[Curve]) -> Rows:
+def final_table(curves: Sequence[Curve]) -> Table:
     """How the scores are spread over the clients at the last evaluation, never at the best one.
 
     Args:
@@ -104,25 +98,15 @@ def final_rows(curves: Sequence[Curve]) -> Rows:
         (interpolated), each as the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation over
         the seeds, nan for one seed.
     """
-    return [
-        _about(curve)
-        | over_seeds(
-            {
-                name: [statistic(scores, curve.quantity) for scores in curve.final_scores]
-                for name, statistic in SPREAD.items()
-            }
-        )
-        for curve in curves
-    ]
-
-
-def final_markdown(rows: Rows, quantity: Quantity) -> str:
-    """The table of ``final_rows``."""
+    quantity, rows = curves[0].quantity, []
+    for curve in curves:
+        values = {name: [of(scores, quantity) for scores in curve.final_scores] for name, of in SPREAD.items()}
+        rows.append(_about(curve) | over_seeds(values))
     title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, {OVER_SEEDS}"
-    return seeds_markdown(title, rows, SPREAD, quantity, first=("method", "seeds", "round"))
+    return Table("final", rows, seeds_markdown(title, rows, SPREAD, quantity, first=("method", "seeds", "round")))
 
 
-def error_rows(curves: Sequence[Curve]) -> Rows:
+def error_table(curves: Sequence[Curve]) -> Table:
     """The clients' test errors (or losses) at the last evaluation, and their training losses if these were evaluated.
 
     Args:
@@ -134,7 +118,8 @@ def error_rows(curves: Sequence[Curve]) -> Rows:
         samples. Each is a mean over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one
         seed.
     """
-    reference, trained, rows = reference_of(curves), evaluate_training(curves), []
+    quantity, reference, trained = curves[0].quantity, reference_of(curves), evaluate_training(curves)
+    rows = []
     for curve in curves:
         row = _about(curve)
         row |= over_seeds({name: map(statistic, curve.final_errors) for name, statistic in TEST.items()})
@@ -143,20 +128,15 @@ def error_rows(curves: Sequence[Curve]) -> Rows:
         if trained:
             row |= over_seeds({f"train loss {name}": map(each, curve.final("train")) for name, each in TRAIN.items()})
         rows.append(row)
-    return rows
-
-
-def error_markdown(rows: Rows, quantity: Quantity) -> str:
-    """The tables of ``error_rows``: errors, differences to the reference, training losses."""
-    name = f"Clients' test {quantity.error_name}{quantity.unit}"
-    texts = [seeds_markdown(f"{name} at the last evaluation, {OVER_SEEDS}", rows, TEST, quantity)]
-    if others := [row for row in rows if row["method"] != row["reference"]]:
-        title = f"{name} minus that of {rows[0]['reference']} with the same seed, {OVER_SEEDS}"
+    what = f"Clients' test {quantity.error_name}{quantity.unit}"
+    texts = [seeds_markdown(f"{what} at the last evaluation, {OVER_SEEDS}", rows, TEST, quantity)]
+    if others := [row for row in rows if row["method"] != reference.label]:
+        title = f"{what} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
         texts.append(seeds_markdown(title, others, COMPARED, quantity, key="{} difference", sign="+"))
-    if f"train loss {next(iter(TRAIN))}" in rows[0]:
+    if trained:
         title = f"Clients' training loss, weighted by their samples, {OVER_SEEDS}"
         texts.append(seeds_markdown(title, rows, TRAIN, LOSS, key="train loss {}"))
-    return "\n".join(texts)
+    return Table("errors", rows, "\n".join(texts))
 
 
 # What was spent until a score was reached
@@ -171,7 +151,7 @@ def usual_targets(curves: Sequence[Curve]) -> list[float]:
     return [min(finals) / share for share in SHARES]
 
 
-def time_rows(curves: Sequence[Curve], targets: Sequence[float], communication_times: Sequence[float]) -> Rows:
+def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_times: Sequence[float]) -> Table:
     """Simulated seconds until the mean score of the clients was first as good as a target, at an evaluation.
 
     Args:
@@ -180,10 +160,11 @@ def time_rows(curves: Sequence[Curve], targets: Sequence[float], communication_t
         communication_times: Simulated seconds that the communication of a round takes.
 
     Returns:
-        For each target, curve and communication time: ``seconds`` and the rest as in ``cost_rows``; and ``ratio``,
-        seconds over those of the same method without doubling, nan where there is none.
+        For each target, curve and communication time: ``seconds`` and the rest as in ``cost_table``; and ``ratio``,
+        seconds over those of the same method without doubling, nan where there is none. The text has a row for each
+        target and curve, and a column for each communication time.
     """
-    rows = []
+    quantity, rows = curves[0].quantity, []
     for target in targets:
         for curve in curves:
             plain = without_doubling(curve, curves)
@@ -192,11 +173,6 @@ def time_rows(curves: Sequence[Curve], targets: Sequence[float], communication_t
                 row |= _spent(curve, target, curve.times(time), "seconds")
                 reference = float(plain.seconds_to(target, time).mean()) if plain else nan
                 rows.append(row | {"ratio": row["seconds"] / reference if reference > 0 else nan})
-    return rows
-
-
-def time_markdown(rows: Rows, quantity: Quantity) -> str:
-    """The table of ``time_rows``: a row for each target and curve, a column for each communication time."""
     lines: dict[tuple[float, str], list[str]] = {}
     for row in rows:
         ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
@@ -207,10 +183,11 @@ def time_markdown(rows: Rows, quantity: Quantity) -> str:
         f"Simulated seconds to a mean test {quantity.name}: {BETWEEN} "
         "(ratio of the latter to that of the same method without stage doubling)"
     )
-    return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *_time_columns(rows)), cells)
+    columns = f"{quantity.name}{quantity.unit}", "method", *_time_columns(communication_times)
+    return Table("time_to_accuracy", rows, markdown(title, columns, cells))
 
 
-def cost_rows(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> Rows:
+def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> Table:
     """What was spent until the mean score of the clients was first as good as a target, at an evaluation.
 
     Args:
@@ -223,15 +200,12 @@ def cost_rows(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> 
         with ``after_`` before the name, the same of the evaluations before, when the target was not reached; and
         ``reached``, how many seeds reach it.
     """
-    return [
+    quantity = curves[0].quantity
+    rows = [
         {"target": target, "method": curve.label} | _spent(curve, target, cost.of(curve), cost.name)
         for target in targets
         for curve in curves
     ]
-
-
-def cost_markdown(rows: Rows, quantity: Quantity, cost: Cost) -> str:
-    """The table of ``cost_rows``."""
     size, unit = cost.unit(max((row[cost.name] for row in rows if not isnan(row[cost.name])), default=0.0))
     cells = [
         (
@@ -242,10 +216,11 @@ def cost_markdown(rows: Rows, quantity: Quantity, cost: Cost) -> str:
         for row in rows
     ]
     title = f"{cost.words.capitalize()} to a mean test {quantity.name}: {BETWEEN}"
-    return markdown(title, (f"{quantity.name}{quantity.unit}", "method", unit), cells)
+    text = markdown(title, (f"{quantity.name}{quantity.unit}", "method", unit), cells)
+    return Table(f"{cost.name}_to_accuracy", rows, text)
 
 
-def convergence_rows(curves: Sequence[Curve], communication_times: Sequence[float]) -> Rows:
+def convergence_table(curves: Sequence[Curve], communication_times: Sequence[float]) -> Table:
     """Simulated seconds until the training loss has all but stopped to fall, see ``converged_round``.
 
     Args:
@@ -254,9 +229,10 @@ def convergence_rows(curves: Sequence[Curve], communication_times: Sequence[floa
 
     Returns:
         For each curve and communication time: ``round`` and ``seconds``, the means over the seeds, nan unless all
-        converge; and ``reached``, how many do.
+        converge; and ``reached``, how many do. The text has a row for each curve, and a column for each communication
+        time.
     """
-    return [
+    rows = [
         {
             "method": curve.label,
             "round": float(curve.rounds_to_convergence.mean()),
@@ -268,17 +244,14 @@ def convergence_rows(curves: Sequence[Curve], communication_times: Sequence[floa
         for curve in curves
         for time in communication_times
     ]
-
-
-def convergence_markdown(rows: Rows) -> str:
-    """The table of ``convergence_rows``: a row for each curve, a column for each communication time."""
     lines: dict[str, list[str]] = {}
     for row in rows:
         line = lines.setdefault(row["method"], [_if_reached(row, f"{row['round']:.4g}")])
         line.append(_if_reached(row, _seconds(row["seconds"])))
     title = "Round, and simulated seconds, at which the training loss has converged, mean over seeds"
     cells = [(method, *line) for method, line in lines.items()]
-    return markdown(title, ("method", "round", *_time_columns(rows)), cells)
+    text = markdown(title, ("method", "round", *_time_columns(communication_times)), cells)
+    return Table("convergence", rows, text)
 
 
 def _about(curve: Curve) -> Row:
@@ -292,8 +265,8 @@ def _spent(curve: Curve, target: float, costs: Floats, name: str) -> Row:
     return row | {"reached": int(np.isfinite(spent).sum()), "seeds": len(spent)}
 
 
-def _time_columns(rows: Rows) -> list[str]:
-    return list(dict.fromkeys(f"communication {row['communication_time']:g} s" for row in rows))
+def _time_columns(communication_times: Sequence[float]) -> list[str]:
+    return [f"communication {time:g} s" for time in communication_times]
 
 
 def _if_reached(row: Mapping[str, Any], text: str) -> str:

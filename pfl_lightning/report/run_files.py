@@ -1,7 +1,6 @@
 """Reads the files of a run folder; an error names the file."""
 
 import io
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,11 +48,12 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     """
     import pandas as pd  # which takes half a second
 
-    kinds = defaultdict(lambda: "float", dict.fromkeys(WORDS, "str") | dict.fromkeys(WHOLE_NUMBERS, "int"))
+    kinds = dict.fromkeys(WORDS, "str") | dict.fromkeys(WHOLE_NUMBERS, "int")
     try:
         text = path.read_text(encoding="utf-8")
         whole = io.StringIO(text[: text.rfind("\n") + 1])
-        table = pd.read_csv(whole, dtype=kinds, index_col=False, float_precision="round_trip")
+        cells = pd.read_csv(whole, dtype=object, index_col=False)
+        table = cells.astype({name: kinds.get(name, "float") for name in cells})  # Python's floats, to the last digit
     except OSError as error:
         raise unreadable(path, error) from error
     except ValueError as error:

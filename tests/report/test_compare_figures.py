@@ -4,13 +4,13 @@ import pytest
 from pfl_lightning.report import (
     bits_figure,
     cohort_figure,
-    cohorts_differ,
     curves_of,
     read_run,
     rounds_figure,
     time_figure,
     training_figure,
 )
+from pfl_lightning.report.compare_figures import cohorts_differ
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.report import converged_round
+from pfl_lightning.report.convergence import converged_round
 
 
 def plain(losses, window, improvement, patience):
