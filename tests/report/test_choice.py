@@ -43,11 +43,6 @@ def test_each_client_gets_the_error_of_the_model_with_its_smallest_loss(two):
     assert oracle["method"] == "best in hindsight (oracle: chosen on test)"
 
 
-def test_no_choice_is_better_than_the_best_in_hindsight(two):
-    outcomes = list(choice_of(two).outcomes.values())
-    assert all((outcomes[-1] <= errors).all() for errors in outcomes)
-
-
 def test_clients_are_grouped_by_their_percentile_under_the_reference(two):
     choice = choice_of(two)
     members = {name: np.flatnonzero(inside[0]).tolist() for name, inside in choice.groups.items()}

@@ -160,11 +160,6 @@ def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converg
     ]
 
 
-def test_a_loss_that_is_not_logged_in_every_round_has_no_convergence(write_run):
-    (curve,) = curves(write_run("run", {"stored": [[0.1], [0.6]]}))
-    assert not curve.logs_losses()
-
-
 def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(write_run, log):
     folders = [
         write_run("one", {"stored": [[0.1], [0.7], [0.8]]}),

@@ -51,10 +51,6 @@ def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(fol
     assert panels[0].get_ylim()[1] == pytest.approx(1.1 * 44)
 
 
-def test_without_evaluated_training_samples_there_are_only_test_errors(folders):
-    assert len(error_rounds_figure(curves(folders)).axes) == 2
-
-
 def test_bars_show_who_picks_which_model(folders, evaluate):
     for folder, losses in zip(folders, ([1.0, 3.0, 1.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0]), strict=True):
         evaluate(folder, "choice", [losses, losses])

@@ -64,11 +64,6 @@ def test_a_graph_that_can_turn_is_on_a_circle(graph):
     assert places[1][0] > 0, "clockwise"
 
 
-def test_the_centre_of_a_star_is_drawn_in_the_middle():
-    places = places_of(nx.star_graph(9))
-    assert np.linalg.norm(places[0] - places[1:].mean(0)) < 0.2 * np.ptp(places)
-
-
 @pytest.mark.parametrize("clients", [8, 32, 64, 65, 100, 127, 128, 150])
 def test_pies_on_a_circle_do_not_touch_and_can_be_seen(clients):
     places = circle(clients)
