@@ -13,6 +13,7 @@ from pfl_lightning.report.compare_runs import BITS, SAMPLES
 from pfl_lightning.report.tables import (
     OVER_SEEDS,
     Row,
+    Rows,
     Table,
     bit_unit,
     markdown,
@@ -201,7 +202,7 @@ def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) ->
         ``reached``, how many seeds reach it.
     """
     quantity = curves[0].quantity
-    rows = [
+    rows: Rows = [
         {"target": target, "method": curve.label} | _spent(curve, target, cost.of(curve), cost.name)
         for target in targets
         for curve in curves
@@ -232,7 +233,7 @@ def convergence_table(curves: Sequence[Curve], communication_times: Sequence[flo
         converge; and ``reached``, how many do. The text has a row for each curve, and a column for each communication
         time.
     """
-    rows = [
+    rows: Rows = [
         {
             "method": curve.label,
             "round": float(curve.rounds_to_convergence.mean()),
