@@ -66,7 +66,7 @@ def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
 ):
     class Interrupted(FedAvg):
         def on_validation_start(self):
-            if self.clock.rounds == round_index:
+            if self.accounting.clock.rounds == round_index:
                 os.kill(os.getpid(), number)
 
     method = Interrupted(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
