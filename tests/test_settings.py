@@ -35,8 +35,6 @@ def test_a_class_path_ends_with_the_name_of_the_class(path, name, shown):
         ("FedRep", ["StageDoubling"], "FedRep-SRPFL-Digits"),
         ("FedRep", ["EarlyStopping", "my.OwnDoubling"], "FedRep-SRPFL-Digits"),
         ("LGFedAvg", ["StageDoubling"], "LG-SRPFL-Digits"),
-        ("LGFedAvg", ["EarlyStopping"], "LG-FedAvg-Digits"),
-        ("FedAvg", ["GradientDoubling"], "FLANP-Digits"),
         ("PFedMe", ["StageDoubling"], "pFedMe+doubling-Digits"),
         ("my.Own", [], "Own-Digits"),
     ],

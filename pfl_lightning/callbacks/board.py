@@ -5,7 +5,6 @@ from inspect import signature
 import lightning.pytorch as pl
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
-from matplotlib.figure import Figure
 from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 
 from pfl_lightning import methods
@@ -32,10 +31,6 @@ class Board(TensorBoardLogger):
         """Show scalars, but not the epoch: all rounds are one."""
         super().log_metrics({tag_of(name): value for name, value in metrics.items() if name != "epoch"}, step)
 
-    def show_figure(self, name: str, figure: Figure, step: int) -> None:
-        """Show a figure, and close it."""
-        self.experiment.add_figure(tag_of(name), figure, step)
-
     def show_config(self, text: str, step: int) -> None:
         """Show the text of ``config.yaml`` in the tab *Text*."""
         self.experiment.add_text("config.yaml", f"```yaml\n{text}```", step)
@@ -49,15 +44,20 @@ class Board(TensorBoardLogger):
         """
         row = hyperparameters(settings)
         settings_shown = [HParam(column_of(key), display_name=key) for key in columns(row)]
-        writer = self.experiment._get_file_writer()
+        writer = self.experiment.file_writer
         writer.add_summary(hparams_config_pb(settings_shown, [Metric(tag) for tag in results]))
         # with an id of its own: runs with the same settings would share a row
         writer.add_summary(hparams_pb({column_of(key): value for key, value in row.items()}, trial_id=self.log_dir))
 
 
+def tensorboards(trainer: pl.Trainer) -> list[TensorBoardLogger]:
+    """The loggers of this run that write for TensorBoard; none in the processes that do not log."""
+    return [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger) and trainer.is_global_zero]
+
+
 def boards(trainer: pl.Trainer) -> list[Board]:
     """The boards of this run; none in the processes that do not log."""
-    return [logger for logger in trainer.loggers if isinstance(logger, Board) and trainer.is_global_zero]
+    return [logger for logger in tensorboards(trainer) if isinstance(logger, Board)]
 
 
 def tag_of(name: str) -> str:

@@ -86,6 +86,7 @@ class MetricsTable(Logger, pl.Callback):
     ) -> None:
         """Complete the table on disk before the checkpoint is: Lightning logs a round only after its last hook."""
         if trainer.training and logs_now(trainer):
+            # the public ``logged_metrics`` has the values of earlier rounds, too
             values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
             self.log_metrics(values, int(values.pop("step")))
         checkpoint["trained"] = self.trained

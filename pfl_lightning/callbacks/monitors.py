@@ -1,4 +1,4 @@
-"""Callbacks that monitor a logged value, such as Lightning's ``EarlyStopping``."""
+"""What callbacks monitor, such as Lightning's ``EarlyStopping``."""
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import EarlyStopping, Timer
@@ -10,10 +10,10 @@ from pfl_lightning.methods import Method
 from pfl_lightning.quantity import ACCURACY, LOSS, Quantity, headline
 
 
-class Monitors(pl.Callback):
-    """Checks what other callbacks monitor, and has ``EarlyStopping`` follow this run's patience when a run resumes.
+class CheckMonitors(pl.Callback):
+    """Refuses to monitor what is not logged, and has ``EarlyStopping`` follow this run's patience when a run resumes.
 
-    It comes before them. A name that is not logged is refused at the first evaluation, before the first round.
+    It comes before such callbacks, and checks at the first evaluation, before the first round.
     """
 
     def __init__(self) -> None:
@@ -89,19 +89,7 @@ def early_stop(trainer: pl.Trainer) -> str:
         return ""
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, EarlyStopping) and callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
-            return f"{callback.monitor} is {float(trainer.callback_metrics[callback.monitor]):.4g}, {_rule(callback)}"
+            return str(callback.stopping_reason_message).removesuffix(" Signaling Trainer to stop.")
     if any(isinstance(callback, Timer) for callback in trainer.callbacks):  # type: ignore[attr-defined]
         return "trainer.max_time is over"
     return "a callback asked for it"
-
-
-def _rule(callback: EarlyStopping) -> str:
-    """Which rule of ``EarlyStopping`` has ended a run."""
-    return {
-        EarlyStoppingReason.PATIENCE_EXHAUSTED: (
-            f"no better than {float(callback.best_score):.4g} in {callback.wait_count} evaluations"
-        ),
-        EarlyStoppingReason.STOPPING_THRESHOLD: f"past the stopping_threshold {callback.stopping_threshold}",
-        EarlyStoppingReason.DIVERGENCE_THRESHOLD: f"past the divergence_threshold {callback.divergence_threshold}",
-        EarlyStoppingReason.NON_FINITE_METRIC: "which is not finite",
-    }[callback.stopping_reason]

@@ -6,29 +6,30 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.trainer.states import TrainerFn
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live
-from rich.progress_bar import ProgressBar as Bar
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
-from pfl_lightning.data.progress import BRIEF, DRAWN, clock, row
+from pfl_lightning.data.progress import BRIEF, DRAWN, clock
 from pfl_lightning.methods import Method, method_of
 
 SAID_EVERY = 300.0  # seconds between two lines where there is no terminal
 NARROWEST = 10  # columns of a bar
+VALUES = {"train/loss": "loss {:.4g}", "time/total": "simulated {:.4g} s", "system/cohort": "{:g} clients"}
 
 
 class RoundProgressBar(ProgressBar):
     """Shows the rounds done, with an estimate of the time left, and below it how far a long round or evaluation is.
 
-    On a terminal it is drawn on stderr by a thread that reads the method's ``progress`` twice a second: training never
-    waits for it. Elsewhere, as in the log of a job, one line every five minutes says where the run is.
+    On a terminal it is drawn on stderr by rich's thread, which reads the method's ``progress`` twice a second: training
+    never waits for it. Elsewhere, as in the log of a job, one line every five minutes says where the run is.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._enabled = True
-        self._view: View | None = None
-        self._shown: Live | Lines | None = None
+        self._status: Status | None = None
+        self._shown: Bars | Lines | None = None
 
     def disable(self) -> None:
         """Show nothing."""
@@ -40,89 +41,75 @@ class RoundProgressBar(ProgressBar):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin at the current round: the run may be resumed."""
-        self._start(View(method_of(pl_module), trainer.max_steps))
+        self._start(method_of(pl_module), trainer.max_steps)
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Estimate the time left from here: the first evaluation says nothing about rounds."""
-        if self._view:
-            self._view.train()
+        if self._status:
+            self._status.trained = self._status.trained or monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Take over the values of the round."""
-        if self._view:
-            self._view.take(trainer)
-
-    def on_train_end(self, *_: Any) -> None:
-        """Leave the bar as it is."""
-        self._stop()
+        if self._status:
+            self._status.take(trainer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin, if the evaluation is not one of a training run."""
         if trainer.state.fn != TrainerFn.FITTING:
-            self._start(View(method_of(pl_module)))
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """End what ``on_validation_start`` began."""
-        if trainer.state.fn != TrainerFn.FITTING:
-            self._stop()
+            self._start(method_of(pl_module))
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin."""
-        self._start(View(method_of(pl_module)))
+        self._start(method_of(pl_module))
 
-    def on_test_end(self, *_: Any) -> None:
-        """End."""
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Leave the bars as they are."""
+        self._stop()
+
+    def on_train_end(self, *_: Any) -> None:
+        """Leave the bars as they are: the summary comes next."""
         self._stop()
 
     def on_exception(self, *_: Any) -> None:
-        """Leave the bar as it is: the error has a line of its own."""
+        """Leave the bars as they are: the error has a line of its own."""
         self._stop()
 
-    def _start(self, view: "View") -> None:
+    def _start(self, method: Method, rounds: int = 0) -> None:
         self._stop()
-        if not self._enabled:
-            return
-        console = Console(stderr=True)
-        if console.is_terminal:
-            # what is printed meanwhile appears above the bar; a redirected stdout stays what it is
-            self._shown = Live(view, console=console, refresh_per_second=DRAWN, redirect_stdout=sys.stdout.isatty())
-        else:
-            self._shown = Lines(view)
-        self._view = view
-        self._shown.start()
+        if self._enabled:
+            self._status, console = Status(method, rounds), Console(stderr=True)
+            self._shown = Bars(self._status, console) if console.is_terminal else Lines(self._status)
+            self._shown.start()
 
     def _stop(self) -> None:
         if self._shown:
             self._shown.stop()
-        self._view = self._shown = None
+        self._status = self._shown = None
 
 
-class View:
-    """What there is to see of a run: for rich, lines of a terminal with bars; in words, one line.
+class Status:
+    """Where a run is.
 
     Args:
         method: The method that runs.
         rounds: The last round; 0 if there is only an evaluation.
+
+    Attributes:
+        trained: When the first round of this run began, in seconds of ``time.monotonic``; 0 before.
     """
 
     def __init__(self, method: Method, rounds: int = 0) -> None:
         self.method, self.rounds, self.first = method, rounds, method.accounting.clock.rounds
         self.begun, self.trained = monotonic(), 0.0
-        self.values: list[str] = []  # of the last round, the first ones the last to go from a narrow line
+        self.values: list[str] = []  # of the last round
         self._taken = 0.0
-
-    def train(self) -> None:
-        """Note when the first round begins."""
-        self.trained = self.trained or monotonic()
 
     def take(self, trainer: pl.Trainer) -> None:
         """Take over the values of a round, unless there was no time to see the last ones: an accelerator waits."""
-        if monotonic() - self._taken < 1 / DRAWN and trainer.global_step < self.rounds:
-            return
-        forms = {"train/loss": "loss {:.4g}", "time/total": "simulated {:.4g} s", "system/cohort": "{:g} clients"}
-        found = trainer.progress_bar_metrics
-        self.values = [form.format(found[name]) for name, form in forms.items() if name in found]
-        self._taken = monotonic()
+        if monotonic() - self._taken >= 1 / DRAWN or trainer.global_step == self.rounds:
+            found = trainer.progress_bar_metrics
+            self.values = [form.format(found[name]) for name, form in VALUES.items() if name in found]
+            self._taken = monotonic()
 
     @property
     def done(self) -> float:
@@ -131,12 +118,15 @@ class View:
         return self.method.accounting.clock.rounds + (progress.share if progress.doing == "training" else 0.0)
 
     @property
-    def seconds_left(self) -> float | None:
-        """Estimated seconds until the last round is done; None before anything is done, and at the end."""
+    def words(self) -> list[str]:
+        """The time left, or before it is known and at the end the time so far, and the values of the last round."""
         done = self.done
+        if not self.rounds:
+            return []
         if not self.first < done < self.rounds:
-            return None
-        return (monotonic() - self.trained) * (self.rounds - done) / (done - self.first)
+            return [clock(monotonic() - self.begun), *self.values]
+        left = (monotonic() - self.trained) * (self.rounds - done) / (done - self.first)
+        return [f"{clock(left)} left", *self.values]
 
     @property
     def work(self) -> list[str]:
@@ -144,47 +134,62 @@ class View:
         progress = self.method.progress
         if not progress.doing or monotonic() - progress.since < BRIEF:
             return []
-        clients = f"{progress.reached:,} of {progress.clients:,} clients"
-        return [*left(progress.seconds_left), clients, f"{progress.share:.1%}"]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """One line for the rounds, and one for long work."""
-        width = options.max_width
-        if self.rounds:
-            elapsed = clock(monotonic() - self.begun)
-            words = [*(left(self.seconds_left) or [elapsed]), *self.values]
-            title = f"Round {self.method.accounting.clock.rounds}/{self.rounds}"
-            yield row(title, Bar(self.rounds, self.done), fitting(words, width - len(title)))
-        if work := self.work:
-            title = self.method.progress.doing.capitalize()
-            yield row(title, Bar(1.0, self.method.progress.share), fitting(work, width - len(title)))
+        left, clients = progress.seconds_left, f"{progress.reached:,} of {progress.clients:,} clients"
+        return [clients] if left is None else [f"{clock(left)} left", clients]
 
     def __str__(self) -> str:
-        """The same in words, for a log."""
-        rounds = (
-            [f"round {self.method.accounting.clock.rounds} of {self.rounds}", *left(self.seconds_left)]
-            if self.rounds
-            else []
-        )
+        """All of it in one line, for a log."""
+        rounds = f"round {self.method.accounting.clock.rounds} of {self.rounds}, {self.words[0]}" if self.words else ""
         work = f"{self.method.progress.doing}: {', '.join(self.work)}" if self.work else ""
-        return "; ".join(filter(None, [", ".join(rounds), work]))
+        return "; ".join(filter(None, [rounds, work]))
+
+
+class Bars(Progress):
+    """A line for the rounds, and one for long work, on a terminal.
+
+    Args:
+        status: Where the run is.
+        console: The terminal.
+    """
+
+    def __init__(self, status: Status, console: Console) -> None:
+        self.status = status
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            TextColumn("{task.fields[words]}"),
+        )
+        prints = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
+        super().__init__(*columns, console=console, refresh_per_second=DRAWN, redirect_stdout=prints, expand=True)
+        for total in (status.rounds, 1.0):
+            self.add_task("", words="", total=total)
+
+    def get_renderable(self) -> RenderableType:
+        """The lines as they are now."""
+        status, progress = self.status, self.status.method.progress
+        rounds = (f"Round {status.method.accounting.clock.rounds}/{status.rounds}", status.done, status.words)
+        work = (progress.doing.capitalize(), progress.share, status.work)
+        for line, (title, done, words) in zip(self.task_ids, (rounds, work), strict=False):  # at first without lines
+            fitting = words_within(self.console.width - len(title) - NARROWEST - 2, words)
+            self.update(line, description=title, completed=done, words=fitting, visible=bool(words and title))
+        return super().get_renderable()
 
 
 class Lines(Thread):
     """Says where a run is, in one line now and then.
 
     Args:
-        view: The run.
+        status: Where the run is.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, status: Status) -> None:
         super().__init__(daemon=True)
-        self.view, self.ended = view, Event()
+        self.status, self.ended = status, Event()
 
     def run(self) -> None:
         """Write a line to stderr, and wait, until ``stop``."""
         while not self.ended.wait(SAID_EVERY):
-            sys.stderr.write(f"pfl: {self.view}\n")
+            sys.stderr.write(f"pfl: {self.status}\n")
 
     def stop(self) -> None:
         """End the thread."""
@@ -192,18 +197,13 @@ class Lines(Thread):
         self.join()
 
 
-def fitting(words: list[str], width: int) -> str:
-    """As many words as leave room for a bar.
+def words_within(width: int, words: list[str]) -> str:
+    """As many words as fit.
 
     Example:
-        >>> fitting(["00:07 left", "loss 0.5", "20 clients"], 40)
+        >>> words_within(28, ["00:07 left", "loss 0.5", "20 clients"])
         '00:07 left, loss 0.5'
     """
-    while len(line := ", ".join(words)) > width - NARROWEST - 2 and words:
+    while len(line := ", ".join(words)) > width and words:
         words = words[:-1]
     return line
-
-
-def left(seconds: float | None) -> list[str]:
-    """The time left in words, if it is known."""
-    return [] if seconds is None else [f"{clock(seconds)} left"]

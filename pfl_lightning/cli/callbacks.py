@@ -9,34 +9,23 @@ from jsonargparse import Namespace
 from lightning.pytorch import callbacks as theirs
 
 from pfl_lightning.callbacks import (
-    ClientHistograms,
-    ClientScatter,
     EvaluateStartAndEnd,
     MetricsTable,
-    PartitionFigure,
     PercentileErrors,
     RoundCheckpoint,
+    RunFigures,
     RunSummary,
-    ScoreCharts,
-    TopologyFigure,
 )
-from pfl_lightning.callbacks.monitors import Monitors
+from pfl_lightning.callbacks.monitors import CheckMonitors
 from pfl_lightning.callbacks.run_folder import RunFolder
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import Settings, named_callbacks
 
-BESIDE = (  # in every run
-    EvaluateStartAndEnd,
-    PartitionFigure,
-    TopologyFigure,
-    ClientHistograms,
-    ClientScatter,
-    ScoreCharts,
-)
+BESIDE = (EvaluateStartAndEnd, RunFigures)  # in every run
 OPTIONS: dict[type[pl.Callback], str] = {  # callbacks of every run, and where their options are
     RoundCheckpoint: "its options below checkpoint",
     PercentileErrors: "its options below percentile_errors",
-    **dict.fromkeys((*BESIDE, RunSummary, MetricsTable, Monitors, RunFolder), "other callbacks"),
+    **dict.fromkeys((*BESIDE, RunSummary, MetricsTable, CheckMonitors, RunFolder), "other callbacks"),
 }
 INSTEAD: dict[type[pl.Callback], tuple[str, str]] = {  # why a callback cannot work with rounds, and what does
     theirs.BaseFinetuning: ("the method says what clients train", "such a method, e.g. --model FedBABU"),

@@ -45,7 +45,9 @@ def compare_command(args: list[str]) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
-    write_tables(curves, given.targets or report.usual_targets(curves), given.communication_times, out)
+    for table in report.tables_of(curves, given.communication_times, given.targets):
+        report.write_csv(table.rows, out / f"{table.name}.csv")
+        write_text(table.text, out / f"{table.name}.md")
     choice = write_choice(curves, out) if report.can_choose(curves) else None
     report.write_pictures(report.pictures_of(curves, given.communication_times, choice), given.format, out)
     CONSOLE.print(f"Figures and tables: {out}; captions: {out / 'figures.md'}")
@@ -87,39 +89,16 @@ def compare_parser() -> PflParser:
     return parser
 
 
-def write_tables(
-    curves: Sequence[report.Curve], targets: Sequence[float], communication_times: Sequence[float], out: Path
-) -> None:
-    """Print the tables, and write them as CSV and Markdown."""
-    final, times = report.final_rows(curves), report.time_rows(curves, targets, communication_times)
-    errors = report.error_rows(curves)
-    quantity = curves[0].quantity
-    tables = [
-        ("final", final, report.final_markdown(final, quantity)),
-        ("time_to_accuracy", times, report.time_markdown(times, quantity)),
-        ("errors", errors, report.error_markdown(errors, quantity)),
-    ]
-    if all(curve.logs_losses() for curve in curves):
-        converged = report.convergence_rows(curves, communication_times)
-        tables.append(("convergence", converged, report.convergence_markdown(converged)))
-    for cost in report.COSTS:
-        if cost.known(curves):
-            spent = report.cost_rows(curves, targets, cost)
-            tables.append((f"{cost.name}_to_accuracy", spent, report.cost_markdown(spent, quantity, cost)))
-    for name, rows, text in tables:
-        report.write_csv(rows, out / f"{name}.csv")
-        write_text(text, out / f"{name}.md")
-
-
 def write_choice(curves: Sequence[report.Curve], out: Path) -> report.Choice | None:
     """Print and write what clients get that choose among the curves, unless these have no seed in common."""
     if not report.common_seeds(curves):
         complain("no table of what clients choose: no seed is in all curves", "note")
         return None
     choice = report.choice_of(curves)
-    report.write_csv(report.choice_rows(choice), out / "choice.csv")
-    report.write_csv(report.group_rows(choice), out / "choice_groups.csv")
-    write_text(report.choice_markdown(choice), out / "choice.md")
+    tables = report.choice_tables(choice)
+    for table in tables:
+        report.write_csv(table.rows, out / f"{table.name}.csv")
+    write_text("\n".join(table.text for table in tables), out / "choice.md")
     return choice
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
-from pfl_lightning.callbacks.topology_figure import graph_figure
+from pfl_lightning.callbacks.figures import graph_figure
 from pfl_lightning.cli.complaints import nearest
 from pfl_lightning.cli.console import CONSOLE, complain
 from pfl_lightning.cli.fit import PflCLI

@@ -23,7 +23,7 @@ from pfl_lightning.callbacks import (
     RunSummary,
 )
 from pfl_lightning.callbacks.evaluation import lasting_rounds
-from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored
+from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, new_folder
@@ -253,7 +253,7 @@ class PflCLI(LightningCLI):
         callbacks = [given.callbacks] if isinstance(given.callbacks, pl.Callback) else list(given.callbacks or [])
         if self.subcommand == "fit":
             self._check_monitors(callbacks)
-            callbacks = [Monitors(), *callbacks]
+            callbacks = [CheckMonitors(), *callbacks]
         if self.subcommand == "fit" and not given.fast_dev_run:
             self.folder = self.folder or self._opened(lambda: new_folder(self.runs_folder))
             rounds = lasting_rounds(self.resume.content) if self.resume else None

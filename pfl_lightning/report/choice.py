@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.tables import OVER_SEEDS, Rows, markdown, over_seeds, with_spread
+from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 
 OWN, ORACLE = "clients' own choice", "best in hindsight (oracle: chosen on test)"
@@ -93,45 +93,37 @@ def choice_of(curves: Sequence[Curve]) -> Choice:
     return Choice(curves, seeds, errors, losses.argmin(axis=0))
 
 
-def choice_rows(choice: Choice) -> Rows:
-    """Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight."""
-    return [
-        {"method": label, "seeds": len(errors)}
-        | {key: value for name in SHOWN for key, value in over_seeds(name, map(TEST[name], errors)).items()}
-        for label, errors in choice.outcomes.items()
+def choice_tables(choice: Choice) -> tuple[Table, Table]:
+    """What the clients' own choice is worth, and which curve serves whom.
+
+    Returns:
+        Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight; and the share
+        of the clients of each group that pick each curve.
+    """
+    quantity, reference = choice.curves[0].quantity, reference_of(choice.curves).label
+    errors = [
+        {"method": label, "seeds": len(each)} | over_seeds({name: map(TEST[name], each) for name in SHOWN})
+        for label, each in choice.outcomes.items()
     ]
-
-
-def group_rows(choice: Choice) -> Rows:
-    """Share of the clients of each group that pick each curve."""
     shares = {name: choice.shares(group) for name, group in choice.groups.items()}
-    return [
-        {"method": curve.label}
-        | {key: value for name in shares for key, value in over_seeds(name, shares[name][index]).items()}
+    picks = [
+        {"method": curve.label} | over_seeds({name: share[index] for name, share in shares.items()})
         for index, curve in enumerate(choice.curves)
     ]
-
-
-def choice_markdown(choice: Choice) -> str:
-    """The tables of ``choice_rows`` and ``group_rows``."""
-    quantity = choice.curves[0].quantity
-    what = f"Clients' test {quantity.error_name}{quantity.unit}"
-    errors = markdown(
-        f"{what} if each picks the model with the smallest loss on its choice samples, {OVER_SEEDS}",
-        ("method", *SHOWN),
-        [(row["method"], *(with_spread(row, name, quantity) for name in SHOWN)) for row in choice_rows(choice)],
+    errors_title = (
+        f"Clients' test {quantity.error_name}{quantity.unit} if each picks the model with the smallest loss on its "
+        f"choice samples, {OVER_SEEDS}"
     )
-    groups = list(choice.groups)
-    reference = reference_of(choice.curves).label
-    picks = markdown(
+    picks_title = (
         f"Who picks which model{SHARE.unit}, by the percentile of the client's {quantity.error_name} under "
-        f"{reference}, {OVER_SEEDS}",
-        ("method", *groups),
-        [(row["method"], *(with_spread(row, name, SHARE) for name in groups)) for row in group_rows(choice)],
+        f"{reference}, {OVER_SEEDS}"
     )
     left_out = ", ".join(map(str, choice.left_out))
     note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
-    return f"{errors}\n{picks}{note}"
+    return (
+        Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, quantity)),
+        Table("choice_groups", picks, seeds_markdown(picks_title, picks, shares, SHARE) + note),
+    )
 
 
 def _loss_and_error(tried: Clients, test: Clients, quantity: Quantity) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.report.client_table import Floats, Ints
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.drawing import styles_of
-from pfl_lightning.report.scatter import scatter_axes
+from pfl_lightning.report.figures.scatter import scatter_axes
 from pfl_lightning.report.style import PRINT
 from pfl_lightning.report.tails import evaluate_training
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
 from pfl_lightning.report.client_table import Evaluations, Floats, read_clients
-from pfl_lightning.report.run_files import Row, read_settings, read_table, whole_number
+from pfl_lightning.report.run_files import read_settings, read_table
 from pfl_lightning.settings import class_name, flat, is_doubling, named_callbacks
 
 FILES = ("config.yaml", "metrics.csv", "clients.csv")
@@ -22,8 +21,6 @@ COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted 
 BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
 SAMPLES = "samples/total"  # that all clients took gradients of
 LOSS, COMPUTE = "train/loss", "time/compute"
-LOGGED = (COHORT, CALLS, BITS, LINK_BITS, SAMPLES, LOSS, COMPUTE)
-KINDS = ("density/", "consensus/")  # begin the tags of SparsityTracker, and of methods without a server
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards
 NO_MATTER = {"data.root", "data.communication_time", "data.new_clients", "data.new_head_epochs"}
@@ -42,7 +39,7 @@ class Run:
         compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by evaluated model, in the method's order, ``[evaluations]``.
         clients: Results of every client at each evaluation, by split, evaluated model and round.
-        logged: Values by round of those tags of ``LOGGED`` that the run has, of densities and of errors of consensus.
+        logged: Values by round of every logged tag.
     """
 
     folder: Path
@@ -75,8 +72,8 @@ class Run:
 
     def until(self, tag: str) -> Floats:
         """What a count that is logged has grown to at each evaluation, ``[evaluations]``."""
-        counted = [[count for logged, count in self.logged[tag].items() if logged <= last] for last in self.rounds]
-        return np.array([max(counts, default=0.0) for counts in counted])
+        counts = np.maximum.accumulate([0.0, *self.logged[tag].values()])
+        return counts[np.searchsorted(list(self.logged[tag]), self.rounds, side="right")]
 
     def client_scores(self, model: str, round_index: int) -> Floats:
         """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
@@ -97,30 +94,26 @@ def read_run(folder: Path) -> Run:
     if missing := [name for name in FILES if not (folder / name).is_file()]:
         raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
     config = read_settings(folder / "config.yaml")
-    names, logged = read_table(folder / "metrics.csv", ("round", COMPUTE), _numbers)
-    if any(later["round"] <= row["round"] for row, later in pairwise(logged)):
+    logged = read_table(folder / "metrics.csv", ("round", COMPUTE)).set_index("round")
+    if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
         raise PflError(f"runs: '{folder}/metrics.csv' has rounds out of order; allowed: run folders of pfl fit")
-    tags = [tag for name in names if (tag := TEST_MEAN.fullmatch(name))]
+    tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
     clients = read_clients(folder / "clients.csv")
     known = {round_index for split, _, round_index in clients if split == "test"}
-    needed = {COMPUTE, *(tag[0] for tag in tags)}
-    rows = [row for row in logged if tags and needed <= row.keys() and row["round"] in known]
-    if not rows:
+    evaluated = logged[[COMPUTE, *(tag[0] for tag in tags)]].dropna()
+    evaluated = evaluated[evaluated.index.isin(known)]
+    if not tags or evaluated.empty:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
     return Run(
         folder,
         config["seed_everything"],
         dict(settings_of(config)),
         QUANTITIES[tags[0][2]],
-        np.array([int(row["round"]) for row in rows]),
-        np.array([row[COMPUTE] for row in rows]),
-        {tag[1]: np.array([row[tag[0]] for row in rows]) for tag in tags},
+        evaluated.index.to_numpy(),
+        evaluated[COMPUTE].to_numpy(),
+        {tag[1]: evaluated[tag[0]].to_numpy() for tag in tags},
         clients,
-        {
-            name: {int(row["round"]): row[name] for row in logged if name in row}
-            for name in names
-            if name in LOGGED or name.startswith(KINDS)
-        },
+        {name: values for name, column in logged.items() if (values := column.dropna().to_dict())},
     )
 
 
@@ -138,11 +131,6 @@ def check_same_data(runs: Sequence[Run]) -> None:
                 raise PflError(
                     f"{key}: {was} in '{first.folder}', {now} in '{run.folder}'; allowed: runs on the same data"
                 )
-
-
-def _numbers(row: Row) -> dict[str, float]:
-    """The values of a round; what was not logged in it is left out."""
-    return {name: float(cell) for name, cell in row.items() if cell} | {"round": whole_number(row["round"])}
 
 
 def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -64,13 +64,17 @@ def legend_width(curves: Sequence[Curve]) -> float:
     return 0.95 + 0.065 * max(len(curve.label) for curve in curves)
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 200) -> None:
-    """Write a figure in the format that the file's ending says; the same figure gives the same file.
+def save_figure(figure: Figure, *paths: Path, dpi: int = 200) -> None:
+    """Write a figure in the formats that the files' endings say; the same figure gives the same files.
 
     Args:
         figure: The figure.
-        path: The file.
+        paths: The files.
         dpi: Pixels per inch, of formats that have pixels.
     """
     with rc_context(FILES):
-        figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix.lower()))
+        figure.set_dpi(dpi)
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)  # or savefig would lay out the figure again, for each file
+        for path in paths:
+            figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix.lower()))

@@ -1,14 +1,14 @@
 """Results as pandas tables."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.client_table import read_clients
+from pfl_lightning.report.client_table import read_client_table
 from pfl_lightning.report.compare_runs import settings_of
-from pfl_lightning.report.run_files import Row, read_settings, read_table, whole_number
+from pfl_lightning.report.run_files import read_settings, read_table
 from pfl_lightning.settings import class_name, label_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ COSTS = {
     "sums/calls": "calls",
 }
 Folders = str | Path | Iterable[str | Path]
-Rows = list[dict[str, Any]]
 
 
 def results(folders: Folders) -> "pd.DataFrame":
@@ -61,22 +60,21 @@ def clients(folders: Folders, table: str = "clients.csv") -> "pd.DataFrame":
     return _table(folders, lambda folder: _clients(folder / table))
 
 
-def _table(folders: Folders, rows_of: Any) -> "pd.DataFrame":
+def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.DataFrame":
     import pandas as pd
 
     paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
     for path in paths:
         if not (path / "config.yaml").is_file():
             raise PflError(f"folders: '{path}' is no run folder; allowed: folders such as runs/FedRep-Digits/version_0")
-    settings = [read_settings(path / "config.yaml") for path in paths]
-    flat = [dict(settings_of(config)) for config in settings]
-    varied = _varied(flat)
-    rows = [
-        {**_about(path, config), **{key: each.get(key) for key in varied}, **row}
-        for path, config, each in zip(paths, settings, flat, strict=True)
-        for row in rows_of(path)
-    ]
-    return pd.DataFrame(rows)
+    configs = [read_settings(path / "config.yaml") for path in paths]
+    settings = [dict(settings_of(config)) for config in configs]
+    varied, tables = _varied(settings), [read(path) for path in paths]
+    for path, config, each, table in zip(paths, configs, settings, tables, strict=True):
+        about = _about(path, config) | {key: each.get(key) for key in varied}
+        for place, (name, value) in enumerate(about.items()):
+            table.insert(place, name, [value] * len(table))
+    return pd.concat(tables, ignore_index=True)
 
 
 def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +82,7 @@ def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"run": str(path), **names, "seed": config["seed_everything"]}
 
 
-def _varied(settings: Rows) -> list[str]:
+def _varied(settings: list[dict[str, Any]]) -> list[str]:
     """The settings that differ; an option that only some classes have is one of them if it differs among those."""
     varied: list[str] = []
     for key in sorted({key for each in settings for key in each}):
@@ -96,28 +94,21 @@ def _varied(settings: Rows) -> list[str]:
     return [key for key in varied if key not in ("model", "data")]
 
 
-def _evaluations(folder: Path) -> Iterator[dict[str, Any]]:
+def _evaluations(folder: Path) -> "pd.DataFrame":
     """The rows of one run, from ``metrics.csv``."""
-    _, logged = read_table(folder / "metrics.csv", ("round",), _scores)
-    for at, scores in logged:
-        for (split, model, quantity), statistics in scores.items():
-            yield {**at, "split": split, "model": model, "quantity": quantity, **statistics}
+    import pandas as pd
+
+    logged = read_table(folder / "metrics.csv", ("round",))
+    scores = {tag: found.groups() for tag in logged if (found := SCORE.fullmatch(tag))}
+    table = logged.set_index("round")[list(scores)]
+    table.columns = pd.MultiIndex.from_tuples(scores.values(), names=["split", "model", "quantity", None])
+    statistics = table.stack([0, 1, 2], future_stack=True).dropna(how="all").reset_index()
+    costs = logged[["round", *(tag for tag in COSTS if tag in logged)]].rename(columns=COSTS)
+    return costs.merge(statistics, on="round")
 
 
-def _scores(row: Row) -> tuple[dict[str, Any], dict[tuple[str, str, str], dict[str, float]]]:
-    """Round and costs of a line of ``metrics.csv``, and the statistics by split, model and quantity."""
-    at: dict[str, Any] = {"round": whole_number(row["round"])}
-    at |= {name: float(row[tag] or "nan") for tag, name in COSTS.items() if tag in row}
-    found: dict[tuple[str, str, str], dict[str, float]] = {}
-    for tag, cell in row.items():
-        if cell and (name := SCORE.fullmatch(tag)):
-            found.setdefault((name[1], name[2], name[3]), {})[name[4]] = float(cell)
-    return at, found
-
-
-def _clients(path: Path) -> Iterator[dict[str, Any]]:
-    for (split, model, round_index), found in read_clients(path).items():
-        columns = {"client": found.ids, "samples": found.samples, "correct": found.correct, "loss": found.loss}
-        columns |= {"accuracy": found.correct / found.samples, **found.others}
-        for values in zip(*(column.tolist() for column in columns.values()), strict=True):
-            yield {"round": round_index, "split": split, "model": model, **dict(zip(columns, values, strict=True))}
+def _clients(path: Path) -> "pd.DataFrame":
+    """The rows of one run, from ``clients.csv`` or another such table."""
+    table = read_client_table(path)
+    table.insert(list(table).index("loss") + 1, "accuracy", table["correct"] / table["samples"])
+    return table

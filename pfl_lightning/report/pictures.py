@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from pfl_lightning.report import captions
+from pfl_lightning.report.captions import caption_of, latex
 from pfl_lightning.report.choice import Choice
 from pfl_lightning.report.client_figures import clients_figure, samples_figure
-from pfl_lightning.report.compare_costs import COMMUNICATION, TRAINING
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.compare_figures import (
     bits_figure,
@@ -19,11 +18,9 @@ from pfl_lightning.report.compare_figures import (
     time_figure,
     training_figure,
 )
-from pfl_lightning.report.compare_runs import LINK_BITS
+from pfl_lightning.report.compare_runs import BITS, LINK_BITS, SAMPLES
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.tail_figures import choice_figure, error_rounds_figure, tail_figure
-
-CAPTIONS = "figures.md"
 
 
 class Picture(NamedTuple):
@@ -51,20 +48,22 @@ def pictures_of(
         choice: What clients pick among the curves, if they can choose.
     """
     time = time_figure(curves, communication_times)
-    yield Picture("accuracy_time", time, captions.time_caption(curves, communication_times))
-    yield Picture("accuracy_rounds", rounds_figure(curves), captions.rounds_caption(curves))
-    if COMMUNICATION.known(curves) and all(curve.counts(LINK_BITS) for curve in curves):
-        yield Picture("accuracy_bits", bits_figure(curves), captions.bits_caption(curves))
-    if TRAINING.known(curves):
-        yield Picture("accuracy_samples", training_figure(curves), captions.training_caption(curves))
-    yield Picture("errors_rounds", error_rounds_figure(curves), captions.errors_caption(curves))
-    yield Picture("tail", tail_figure(curves), captions.tail_caption(curves))
-    yield Picture("clients", clients_figure(curves), captions.clients_caption(curves))
-    yield Picture("samples", samples_figure(curves), captions.samples_caption(curves))
-    if cohorts_differ(curves):
-        yield Picture("cohort", cohort_figure(curves), captions.cohort_caption(curves))
+    yield Picture("accuracy_time", time, caption_of("accuracy_time", curves, communication_times))
+    for name, draw, can_draw in (
+        ("accuracy_rounds", rounds_figure, True),
+        ("accuracy_bits", bits_figure, all(curve.counts(BITS, LINK_BITS) for curve in curves)),
+        ("accuracy_samples", training_figure, all(curve.counts(SAMPLES) for curve in curves)),
+        ("errors_rounds", error_rounds_figure, True),
+        ("tail", tail_figure, True),
+        ("clients", clients_figure, True),
+        ("samples", samples_figure, True),
+        ("cohort", cohort_figure, cohorts_differ(curves)),
+    ):
+        if can_draw:
+            yield Picture(name, draw(curves), caption_of(name, curves))
     if choice:
-        yield Picture("choice", choice_figure(choice), captions.choice_caption(curves, len(choice.seeds)))
+        caption = caption_of("choice", curves, common_seeds=len(choice.seeds))
+        yield Picture("choice", choice_figure(choice), caption)
 
 
 def write_pictures(pictures: Iterator[Picture], formats: Sequence[str], out: Path) -> None:
@@ -78,8 +77,7 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[str], out: Pat
     shown = "png" if "png" in formats else formats[0]
     sections = ["# Figures\n\nEach with its caption, in plain text and for LaTeX.\n"]
     for name, figure, caption in pictures:
-        for ending in formats:
-            save_figure(figure, out / f"{name}.{ending}")
-        code = captions.latex(name, caption)
+        save_figure(figure, *(out / f"{name}.{ending}" for ending in formats))
+        code = latex(name, caption)
         sections.append(f"## {name}\n\n![{name}]({name}.{shown})\n\n{caption}\n\n```latex\n{code}\n```\n")
-    (out / CAPTIONS).write_text("\n".join(sections))
+    (out / "figures.md").write_text("\n".join(sections))

@@ -2,33 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from matplotlib.rcsetup import cycler
+from matplotlib import rc_params_from_file
 
 from pfl_lightning.settings import DOUBLED_NAMES, method_label
 
-# Okabe and Ito's colours for the colour-blind (Wong, Nature Methods 8, 441) without yellow, and three of Paul Tol's
-COLORS = (
-    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"),
-    *("#882255", "#999933", "#332288"),
-)
-BLUE, VERMILLION, GREEN, PINK, ORANGE, SKY, BLACK, WINE, OLIVE, INDIGO = COLORS
-PRINT: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.axisbelow": True,
-    "axes.titlesize": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.prop_cycle": cycler(color=COLORS),
-    "grid.alpha": 0.3,
-    "lines.linewidth": 1.3,
-    "lines.markersize": 4,
-    "lines.markeredgewidth": 0.9,
-    "legend.frameon": False,
-    "legend.handlelength": 2.8,  # so that dashes show
-}
+PRINT: dict[Any, Any] = rc_params_from_file(Path(__file__).with_name("print.mplstyle"), use_default_template=False)
+COLORS: tuple[str, ...] = tuple(PRINT["axes.prop_cycle"].by_key()["color"])
+# a card of TensorBoard's page is about 310 pixels wide
+CARD: dict[Any, Any] = {**PRINT, "font.size": 13, "axes.titlesize": 13, "lines.linewidth": 2}
+CARD_SIZE = (4.5, 3.4)  # inches
 
 
 class Look(NamedTuple):
@@ -45,33 +30,22 @@ class Look(NamedTuple):
     filled: bool
 
 
-SHAPES = {  # of each colour
-    BLACK: "o",
-    VERMILLION: "s",
-    BLUE: "D",
-    ORANGE: "^",
-    PINK: "v",
-    GREEN: "P",
-    SKY: "X",
-    WINE: "<",
-    OLIVE: ">",
-    INDIGO: "h",
-}
-PAIRS = {  # methods that share a colour, as they are rarely in one figure: with filled and with open markers
-    BLACK: ("FedAvg", "Local"),
-    VERMILLION: ("FedAvg-FT", "FedBABU"),
-    BLUE: ("FedRep", "LinearFedRep"),
-    ORANGE: ("LG-FedAvg", "FedRoD"),
-    PINK: ("HF-MAML", "DisPFL"),
-    GREEN: ("Ditto", "Per-FedAvg"),
-    SKY: ("pFedMe", "D-PSGD"),
-    WINE: ("FedMac", "Delta-FL"),
-    OLIVE: ("HeurFedAMP", "FedAMP"),
-    INDIGO: ("DePRL", "FedProx"),
-}
+SHAPES = dict(zip(COLORS, "DsPv^Xo<>h", strict=True))  # of each colour
+PAIRS = (  # methods that share a colour, as they are rarely in one figure: with filled and with open markers
+    ("FedRep", "LinearFedRep"),
+    ("FedAvg-FT", "FedBABU"),
+    ("Ditto", "Per-FedAvg"),
+    ("HF-MAML", "DisPFL"),
+    ("LG-FedAvg", "FedRoD"),
+    ("pFedMe", "D-PSGD"),
+    ("FedAvg", "Local"),
+    ("FedMac", "Delta-FL"),
+    ("HeurFedAMP", "FedAMP"),
+    ("DePRL", "FedProx"),
+)
 LOOKS = {
     name: Look(color, SHAPES[color], filled)
-    for color, pair in PAIRS.items()
+    for color, pair in zip(COLORS, PAIRS, strict=True)
     for name, filled in zip(pair, (True, False), strict=True)
 }
 _DOUBLED = {doubled: method_label(method, doubled=False) for method, doubled in DOUBLED_NAMES.items()}

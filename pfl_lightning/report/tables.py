@@ -1,39 +1,78 @@
 """Tables of means over seeds, as Markdown and CSV."""
 
-import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from math import isnan, nan
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from rich.box import MARKDOWN
+from rich import box, table
 from rich.console import Console
-from rich.table import Table
 
 from pfl_lightning.quantity import Quantity
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 OVER_SEEDS = "mean ± standard deviation over seeds"
 
 
-def over_seeds(name: str, values: Iterable[float]) -> dict[str, float]:
-    """Two cells of a row: the mean over the seeds, and the sample standard deviation, nan for one seed."""
-    array = np.array(list(values))
-    spread = float(array.std(ddof=1)) if len(array) > 1 else nan
-    return {name: float(array.mean()) if len(array) else nan, f"{name}_seed_std": spread}
+class Table(NamedTuple):
+    """A table for a paper.
+
+    Attributes:
+        name: Name of its files, without their ending.
+        rows: Its rows as numbers; all have the same keys.
+        text: The same in Markdown, in readable units.
+    """
+
+    name: str
+    rows: Rows
+    text: str
 
 
-def with_spread(row: Mapping[str, Any], name: str, quantity: Quantity, sign: str = "") -> str:
-    """The text of what ``over_seeds`` made.
+def over_seeds(values: Mapping[str, Iterable[float]]) -> Row:
+    """Two cells of a row for each name: the mean over the seeds, and ``<name>_seed_std``.
+
+    The latter is the sample standard deviation, nan for one seed.
+    """
+    row: Row = {}
+    for name, each in values.items():
+        array = np.array(list(each))
+        row[name] = float(array.mean()) if len(array) else nan
+        row[f"{name}_seed_std"] = float(array.std(ddof=1)) if len(array) > 1 else nan
+    return row
+
+
+def seeds_markdown(
+    title: str,
+    rows: Rows,
+    names: Iterable[str],
+    quantity: Quantity,
+    first: Sequence[str] = ("method",),
+    key: str = "{}",
+    sign: str = "",
+) -> str:
+    """A table of what ``over_seeds`` made.
 
     Args:
-        row: A row with both cells.
-        name: Name of the first.
+        title: The line above it.
+        rows: The rows.
+        names: Names of the columns with values.
         quantity: Gives the unit and the digits.
+        first: Columns before them, which are shown as they are.
+        key: What the values are called in a row, with the name of the column in it.
         sign: ``+`` to show it of positive numbers too.
     """
+    names = tuple(names)
+    cells = [
+        (*(row[name] for name in first), *(_with_spread(row, key.format(name), quantity, sign) for name in names))
+        for row in rows
+    ]
+    return markdown(title, (*first, *names), cells)
+
+
+def _with_spread(row: Row, name: str, quantity: Quantity, sign: str) -> str:
     if isnan(row[name]):
         return "-"
     spread = row[f"{name}_seed_std"]
@@ -43,12 +82,12 @@ def with_spread(row: Mapping[str, Any], name: str, quantity: Quantity, sign: str
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table with a line above it."""
-    table = Table(*columns, box=MARKDOWN)
+    shown = table.Table(*columns, box=box.MARKDOWN)
     for row in rows:
-        table.add_row(*map(str, row))
-    told = io.StringIO()
-    Console(file=told, width=1000).print(table)
-    return "\n".join((title, "", *(line.rstrip() for line in told.getvalue().splitlines() if line.strip()), ""))
+        shown.add_row(*map(str, row))
+    text = io.StringIO()
+    Console(file=text, width=1000).print(shown)
+    return "\n".join((title, "", *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), ""))
 
 
 def bit_unit(largest: float) -> tuple[float, str]:
@@ -78,7 +117,6 @@ def _unit(largest: float, units: Mapping[float, str]) -> tuple[float, str]:
 
 def write_csv(rows: Rows, path: Path) -> None:
     """Write rows; a nan becomes an empty cell."""
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows({key: "" if value != value else value for key, value in row.items()} for row in rows)
+    import pandas as pd
+
+    pd.DataFrame(rows).to_csv(path, index=False)

@@ -71,44 +71,6 @@ def test_the_table_has_every_clients_own_mean_loss_and_correct_predictions(ragge
         assert row["loss"] == pytest.approx(F.cross_entropy(outputs, targets).item(), rel=1e-5)
 
 
-def test_several_tails_and_the_losses_on_training_samples(ragged_data, fit, tmp_path):
-    method = FedRep(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), head_epochs=1, eval_epochs=0)
-    data, callback = ragged_data(eval_train=True), PercentileErrors(tails=(0.1, 0.125, 0.9))
-    logger = CSVLogger(tmp_path / "logs")
-    metrics = fit(method, data, 2, callbacks=[callback], logger=logger).callback_metrics
-    tails = [float(metrics[f"test/stored/accuracy/superquantile_{tail}"]) for tail in ("10", "12.5", "90")]
-    assert tails == sorted(tails)
-    assert tails[-1] < metrics["test/stored/accuracy/weighted_mean"] + 1e-6
-    assert not [name for name in metrics if name.startswith("train/stored/accuracy")]
-    with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:
-        mine = [row for row in csv.DictReader(file) if (row["round"], row["split"]) == ("2", "train")]
-    assert [int(row["samples"]) for row in mine] == data.tables["train"].counts.tolist()
-    losses = np.array([float(row["loss"]) for row in mine])
-    assert metrics["train/stored/loss/mean"] == pytest.approx(losses.mean())
-    assert metrics["train/stored/loss/worst"] == pytest.approx(losses.max())
-    assert metrics["train/stored/loss/superquantile_10"] <= losses.max() + 1e-6
-
-
-def test_errors_have_percentiles_and_tails_of_their_own(ragged_data, fit, tmp_path):
-    method = FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), eval_epochs=0)
-    data = ragged_data(test_clients=0.5, choice_fraction=0.25, eval_train=True)
-    callback, logger = PercentileErrors(percentiles=(10, 90), tails=(0.9,), errors=True), CSVLogger(tmp_path / "logs")
-    metrics = fit(method, data, 2, callbacks=[callback], logger=logger).callback_metrics
-    with (tmp_path / "logs/lightning_logs/version_0/clients.csv").open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["round"] == "2"]
-    for split in ("test", "choice"):
-        mine = [row for row in rows if row["split"] == split]
-        assert [int(row["client"]) for row in mine] == [3, 4, 5]
-        errors = np.array([1 - int(row["correct"]) / int(row["samples"]) for row in mine])
-        tag = f"{split}/global/error"
-        assert metrics[f"{tag}/mean"] == pytest.approx(errors.mean())
-        assert metrics[f"{tag}/p10"] == pytest.approx(np.percentile(errors, 10))
-        assert metrics[f"{tag}/p90"] == pytest.approx(np.percentile(errors, 90))
-        tail = metrics[f"{split}/global/accuracy/superquantile_90"]
-        assert metrics[f"{tag}/superquantile_90"] == pytest.approx(1 - tail)
-    assert not [name for name in metrics if name.startswith("train/global/error")]
-
-
 def test_only_the_scores_are_logged_unless_errors_are_wanted(ragged_data, fit):
     method = FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), eval_epochs=0)
     metrics = fit(method, ragged_data(), 1, callbacks=[PercentileErrors()]).callback_metrics

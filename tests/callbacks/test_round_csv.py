@@ -25,33 +25,6 @@ def test_rounds_and_columns_add_up(tmp_path):
     ]
 
 
-def test_writing_a_round_again_replaces_it(tmp_path):
-    table = RoundCsv(tmp_path / "t.csv")
-    for value in (1, 2):
-        table.write(5, [{"loss": value}])
-    assert read(table.path) == [{"round": "5", "loss": "2"}]
-
-
-def test_a_resumed_run_cuts_the_file_back(tmp_path):
-    for rounds, value in ((range(6), "first"), (range(3, 5), "resumed")):
-        table = RoundCsv(tmp_path / "t.csv")
-        for round_index in rounds:
-            table.write(round_index, [{"run": value}])
-    assert [(row["round"], row["run"]) for row in read(table.path)] == [
-        ("0", "first"), ("1", "first"), ("2", "first"), ("3", "resumed"), ("4", "resumed"),
-    ]  # fmt: skip
-
-
-def test_a_line_cut_off_by_a_kill_is_dropped(tmp_path):
-    table = RoundCsv(tmp_path / "t.csv")
-    table.write(1, [{"a": 1, "b": 2}])
-    with table.path.open("a") as file:
-        file.write("2,3")
-    again = RoundCsv(table.path)
-    again.write(3, [{"a": 4, "b": 5}])
-    assert [row["round"] for row in read(table.path)] == ["1", "3"]
-
-
 ROWS = st.lists(
     st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1.5", "x,y", '"']), min_size=1), max_size=3
 )

@@ -36,9 +36,7 @@ def evaluated() -> list[int]:
 def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
     fit(2)
     out = capsys.readouterr().out
-    assert "Stopped early:  after round 4 of 20: val/global/accuracy/mean is " in out
-    assert ", no better than " in out
-    assert " in 2 evaluations" in out
+    assert "Stopped early:  after round 4 of 20: Monitored metric val/global/accuracy/mean did not improve in " in out
     assert evaluated() == [0, 2, 4]
     assert torch.load(RUN / "checkpoints/last.ckpt", weights_only=True)["global_step"] == 4
 
@@ -56,8 +54,7 @@ def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
 
 def test_a_run_that_reaches_its_threshold_says_so(capsys):
     fit(9, "--trainer.callbacks.stopping_threshold=0")
-    assert "Stopped early:  after round 0 of 20: val/global/accuracy/mean is " in (out := capsys.readouterr().out)
-    assert "past the stopping_threshold 0" in out
+    assert "Stopped early:  after round 0 of 20: Stopping threshold reached: val/" in capsys.readouterr().out
 
 
 def test_a_run_that_is_out_of_time_says_so(capsys):

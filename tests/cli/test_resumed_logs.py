@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pfl_lightning.callbacks import ClientHistograms, EvaluateStartAndEnd
+from pfl_lightning.callbacks import EvaluateStartAndEnd, RunFigures
 from pfl_lightning.cli import main
 
 RUN = Path("runs/FedRep-Digits/version_0")
@@ -110,7 +110,7 @@ def test_of_a_run_that_is_killed_between_a_checkpoint_and_the_log_of_its_round(m
 
     write = TensorBoardLogger.log_metrics
     with monkeypatch.context() as patch:
-        patch.setattr(ClientHistograms, "on_train_batch_end", stop)
+        patch.setattr(RunFigures, "on_train_batch_end", stop)
         patch.setattr(TensorBoardLogger, "log_metrics", kill)
         with pytest.raises(Kill):
             fit(5, "--trainer.val_check_interval=2")

@@ -67,19 +67,16 @@ def refusal(capsys, *words: str) -> str:
     [
         (["test"], "pfl test: a run is missing; allowed: its folder, or a checkpoint of it"),
         (["test", "nowhere"], "ckpt_path: no such file: 'nowhere'; allowed: a run folder, a checkpoint, or last"),
-        (["test", "empty"], "ckpt_path: 'empty' has no readable checkpoint; allowed: a run folder, a checkpoint"),
         (["test", "file.ckpt"], "ckpt_path: 'file.ckpt' is damaged or not complete; allowed: a checkpoint of pfl fit"),
         (["test", RUN, "--ckpt_path=last"], f"ckpt_path: not possible beside '{RUN}'; allowed: one of them"),
         (["validate", RUN], "data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test"),
         (["test", RUN, "other"], "other: no such option"),
         (["test", RUN, "--data.new_client=3"], "data.new_client: Digits has no such option; did you mean new_clients?"),
-        (["test", RUN, "--data.num_clients=x"], "data.num_clients: 'x' is not possible; allowed: "),
         (
             ["test", RUN, "--model.epochs=2", "--data.num_clients=3", "--model.lr=0.3", "--seed_everything=2"],
             "data.num_clients: 4 in the checkpoint, 3 now; model.epochs: 1 in the checkpoint, 2 now; seed_everything: "
             "1 in the checkpoint, 2 now; keep the old values, or start a new run",
         ),
-        (["test", RUN, "--model=FedRep"], "model: pfl_lightning.methods.FedAvg in the checkpoint, pfl_lightning.m"),
     ],
 )
 def test_what_cannot_be_evaluated(words, line, capsys):
@@ -89,9 +86,7 @@ def test_what_cannot_be_evaluated(words, line, capsys):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["nowhere", "m.pt", "--client=0"], "ckpt_path: no such file: 'nowhere'"),
         ([RUN, "m.pt", "--client=4"], "client: 4 is not possible; allowed: 0 to 3"),
-        ([RUN, "m.pt", "--client=-1"], "client: -1 is not possible; allowed: "),
         ([RUN, "m.pt"], "the following arguments are required: client"),
         ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, finetuned"),
         ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2, .onnx"),
@@ -114,7 +109,6 @@ def test_a_missing_library_is_named(monkeypatch, capsys):
     ("wrong", "line"),
     [
         (lambda: Experiment(FedAvg(lr=-1), Digits()).fit(), "model.lr: -1 is not possible; allowed: "),
-        (lambda: Experiment(FedAvg(), Digits(), rounds=0).fit(), "trainer.max_steps: 0 is not possible"),
         (lambda: Experiment(FedAvg(), Digits(), nonsense=1).fit(), "trainer.nonsense: no such option"),
         (lambda: Experiment(FedAvg(), Digits(), devices=2).fit(), "trainer.devices: 2 is not possible in a program"),
         (lambda: Experiment(type("Mine", (FedAvg,), {"__qualname__": "f.<locals>.C"})(), Digits()), "Mine: cl"),
@@ -124,9 +118,7 @@ def test_a_missing_library_is_named(monkeypatch, capsys):
             lambda: Experiment.from_settings("nowhere.yaml"),
             "config: nowhere.yaml is not possible; allowed: a file that exists, or a name",
         ),
-        (lambda: Run("nowhere").test(), "ckpt_path: no such file: 'nowhere'; allowed: a run folder"),
         (lambda: Run(RUN).test("best"), f"ckpt_path: no such file: '{RUN}/checkpoints/best.ckpt'"),
-        (lambda: Run(RUN).test(num_clients=3), "data.num_clients: 4 in the checkpoint, 3 now; keep the old value"),
         (lambda: Run(RUN).client(9), "client: 9 is not possible; allowed: 0 to 3"),
         (lambda: load_method(f"{RUN}/checkpoints/last.ckpt").client(1, "finetuned"), "model: finetuned is trained on"),
         (lambda: FedAvg().client(0), "client: FedAvg has no clients yet; allowed: after training, or load_method"),

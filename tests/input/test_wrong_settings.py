@@ -325,7 +325,7 @@ def refused(capsys, *args: str) -> tuple[int, str]:
             2,
             "trainer.logger: no such class: Loger; allowed: the import path of a subclass of",
         ),
-        ("--trainer.callbacks=Logger", 2, "trainer.callbacks: no such class: Logger; allowed: ClientHistograms, "),
+        ("--trainer.callbacks=Logger", 2, "trainer.callbacks: no such class: Logger; allowed: ClientMetrics, "),
         ("--trainer.fast_dev_run=-1", 1, "trainer.fast_dev_run: -1 is not possible: "),
         ("--trainer.barebones=true", 1, "trainer: "),
         ("--trainer.check_val_every_n_epoch=1", 1, "trainer.check_val_every_n_epoch: 1 is not possible; allowed: null"),

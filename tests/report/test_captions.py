@@ -1,7 +1,7 @@
 import pytest
 
 from pfl_lightning.report import curves_of, read_run
-from pfl_lightning.report.captions import bits_caption, latex, tail_caption, time_caption
+from pfl_lightning.report.captions import caption_of, latex
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def curves(write_run):
 
 
 def test_a_caption_says_over_what_means_are_taken_and_what_time_is(curves):
-    assert time_caption(curves, [0, 10]) == (
+    assert caption_of("accuracy_time", curves, [0, 10]) == (
         "Test accuracy as the mean over the clients on Digits with 20 clients, against simulated time. A round takes "
         "as long as its slowest participant computes, plus 0 and 10 s of communication, from left to right. Lines are "
         "means over 2 seeds; bands are ± one sample standard deviation over the seeds. Evaluations are 10 rounds apart."
@@ -22,14 +22,15 @@ def test_a_caption_says_over_what_means_are_taken_and_what_time_is(curves):
 
 def test_a_single_seed_has_no_band(curves):
     (curve,) = curves_of(curves[0].runs[:1])
-    for caption in (time_caption([curve], [0]), bits_caption([curve]), tail_caption([curve])):
+    for name in ("accuracy_time", "accuracy_bits", "tail"):
+        caption = caption_of(name, [curve])
         assert "one seed" in caption
         assert "standard deviation" not in caption
 
 
 def test_methods_without_a_server_wait_for_their_neighbours(write_run):
     run = write_run("ring", {"stored": [[0.5]]}, "DPSGD", model={"topology": "Ring"})
-    assert "clients wait for their neighbours alone" in time_caption(curves_of([read_run(run)]), [0])
+    assert "clients wait for their neighbours alone" in caption_of("accuracy_time", curves_of([read_run(run)]))
 
 
 def test_a_caption_can_be_pasted_into_latex():

@@ -67,20 +67,6 @@ def test_curves_are_named_as_in_the_papers(write_run, doubling, method, models, 
     assert [without_doubling(curve, found) for curve in found[1::2]] == found[::2]
 
 
-@pytest.mark.parametrize("name", ["StageDoubling", "GradientDoubling", "OracleDoubling"])
-def test_every_doubling_callback_makes_the_variant_of_the_same_method(name, write_run):
-    callback = {"class_path": f"pfl_lightning.callbacks.{name}", "init_args": {"n0": 5}}
-    plain, doubled = curves(write_run("plain", ONE), write_run("doubled", ONE, callbacks=[callback]))
-    assert (plain.label, doubled.label) == ("FedRep", "FedRep-SRPFL")
-    assert without_doubling(doubled, [plain, doubled]) is plain
-
-
-def test_another_callback_makes_no_variant(write_run):
-    callback = {"class_path": "pfl_lightning.callbacks.PercentileErrors", "init_args": {}}
-    (curve,) = curves(write_run("run", ONE, callbacks=[callback]))
-    assert curve.label == "FedRep"
-
-
 def test_another_evaluated_model_is_named(write_run):
     folders = write_run("one", ONE), write_run("two", {"global": [[0.5]], "finetuned": [[0.5]]}, "FedAvg")
     assert [curve.label for curve in curves(*folders, models=["stored", "global"])] == ["FedRep (stored)", "FedAvg"]

@@ -4,13 +4,12 @@ import pytest
 from pfl_lightning.report import (
     bits_figure,
     cohort_figure,
-    cohorts_differ,
     curves_of,
     read_run,
     rounds_figure,
     time_figure,
-    training_figure,
 )
+from pfl_lightning.report.compare_figures import cohorts_differ
 
 
 @pytest.fixture
@@ -53,12 +52,6 @@ def test_a_method_has_one_colour_in_all_panels_and_its_doubled_variant_another_l
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedRep", "FedRep-SRPFL", "Local"]
 
 
-def test_many_methods_can_be_told_apart_without_colours(write_run):
-    many = [read_run(write_run(f"run{n}", {"stored": [[0.5]]}, model={"lr": n})) for n in range(20)]
-    (axes,) = rounds_figure(curves_of(many)).axes
-    assert len({(line.get_marker(), line.get_markerfacecolor() == "white") for line in axes.lines}) == 20
-
-
 def test_rounds_are_counted_as_in_the_run(curves):
     (axes,) = rounds_figure(curves).axes
     assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 10]] * 3
@@ -81,15 +74,6 @@ def test_bits_are_means_over_the_seeds_in_readable_units(write_run, log):
     assert clients.lines[0].get_xdata().tolist() == [0, 3]
     assert link.lines[0].get_xdata().tolist() == [0, 30]
     assert link.lines[0].get_ydata() == pytest.approx([20, 60])
-
-
-def test_samples_trained_on_are_means_over_the_seeds_in_readable_units(write_run, log):
-    folders = [write_run(str(seed), {"stored": [[0.2], [0.6]]}, seed=seed) for seed in (1, 2)]
-    runs = [read_run(log(run, "samples/total", {5: n, 10: 3 * n})) for run, n in zip(folders, (1e6, 2e6), strict=True)]
-    (axes,) = training_figure(curves_of(runs)).axes
-    assert axes.get_xlabel() == "training, all clients and epochs (million samples)"
-    assert axes.lines[0].get_xdata().tolist() == [0, 4.5]
-    assert axes.lines[0].get_ydata() == pytest.approx([20, 60])
 
 
 @pytest.fixture

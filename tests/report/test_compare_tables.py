@@ -1,22 +1,18 @@
 import csv
 from math import isnan, sqrt
 
+import numpy as np
 import pytest
 
-from pfl_lightning.report import (
+from pfl_lightning.report import curves_of, read_run, write_csv
+from pfl_lightning.report.compare_tables import (
     COSTS,
-    convergence_markdown,
-    convergence_rows,
-    cost_markdown,
-    cost_rows,
-    curves_of,
-    final_markdown,
-    final_rows,
-    read_run,
-    time_markdown,
-    time_rows,
+    convergence_table,
+    cost_table,
+    error_table,
+    final_table,
+    time_table,
     usual_targets,
-    write_csv,
 )
 
 
@@ -33,7 +29,8 @@ def cells(text):
 
 def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):
     found = curves(write_run("run", {"stored": [[1.0, 1.0, 1.0], [0.2, 0.4, 0.9]]}))
-    (row,) = final_rows(found)
+    table = final_table(found)
+    (row,) = table.rows
     # deviations -.3, -.1 and .4; percentiles lie between neighbours: p10 = .2 + .2 (.4 - .2), p90 = .4 + .8 (.9 - .4)
     expected = {
         "mean": 0.5,
@@ -45,25 +42,27 @@ def test_the_final_table_is_of_the_last_evaluation_never_of_the_best(write_run):
     }
     assert {name: row[name] for name in expected} == pytest.approx(expected)
     assert all(isnan(row[f"{name}_seed_std"]) for name in expected)
-    header, line = cells(final_markdown([row], found[0].quantity))
+    header, line = cells(table.text)
     assert header == ["method", "seeds", "round", "mean", "std over clients", "worst", "p10", "p50", "p90"]
     assert line == ["FedRep", "1", "10", "50.0", "29.4", "20.0", "24.0", "40.0", "80.0"]
 
 
 def test_the_final_table_has_mean_and_sample_deviation_over_the_seeds(write_run):
     found = curves(*(write_run(str(seed), {"stored": [[0.1 * seed, 0.5]]}, seed=seed) for seed in (1, 2, 3)))
-    (row,) = final_rows(found)
+    table = final_table(found)
+    (row,) = table.rows
     # worst .1, .2 and .3; means .3, .35 and .4
     assert (row["worst"], row["worst_seed_std"]) == pytest.approx((0.2, 0.1))
     assert (row["mean"], row["mean_seed_std"]) == pytest.approx((0.35, 0.05))
-    assert cells(final_markdown([row], found[0].quantity))[1][3] == "35.0 ± 5.0"
+    assert cells(table.text)[1][3] == "35.0 ± 5.0"
 
 
 def test_the_worst_loss_is_the_largest(write_run):
     found = curves(write_run("run", {"stored": [[1.5, 2.5]]}, quantity="loss"))
-    (row,) = final_rows(found)
+    table = final_table(found)
+    (row,) = table.rows
     assert row["worst"] == 2.5
-    assert cells(final_markdown([row], found[0].quantity))[1][3:6] == ["2.0000", "0.5000", "2.5000"]
+    assert cells(table.text)[1][3:6] == ["2.0000", "0.5000", "2.5000"]
 
 
 def test_the_usual_targets_are_shares_of_the_best_method_without_doubling(write_run, doubling):
@@ -90,7 +89,7 @@ def raced(write_run, doubling):
 
 
 def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling(raced):
-    rows = time_rows(raced, [0.6, 0.7], [0, 10])
+    rows, text = time_table(raced, [0.6, 0.7], [0, 10])[1:]
     by_key = {(row["target"], row["method"], row["communication_time"]): row for row in rows}
     # seeds: 10 s after 20 rounds, and 10 s after 10 rounds, of 10 s of communication each
     doubled = by_key[0.6, "FedRep-SRPFL", 10]
@@ -100,7 +99,7 @@ def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling
     assert isnan(by_key[0.6, "FedRep", 0]["ratio"])
     never = by_key[0.7, "FedRep-SRPFL", 0]
     assert (isnan(never["seconds"]), never["reached"], never["seeds"]) == (True, 1, 2)
-    assert cells(time_markdown(rows, raced[0].quantity)) == [
+    assert cells(text) == [
         ["accuracy (%)", "method", "communication 0 s", "communication 10 s"],
         ["60.0", "FedRep", "20 to 40", "120 to 240"],
         ["60.0", "FedRep-SRPFL", "1 to 10 (0.25)", "51 to 160 (0.67)"],
@@ -110,7 +109,10 @@ def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling
 
 
 def test_a_score_that_the_start_model_has_takes_no_time_and_has_no_ratio(raced):
-    assert [(row["seconds"], isnan(row["ratio"])) for row in time_rows(raced, [0.1], [0])] == [(0, True), (0, True)]
+    assert [(row["seconds"], isnan(row["ratio"])) for row in time_table(raced, [0.1], [0]).rows] == [
+        (0, True),
+        (0, True),
+    ]
 
 
 def test_a_ratio_needs_the_same_settings_apart_from_doubling_and_length(write_run, doubling):
@@ -118,13 +120,13 @@ def test_a_ratio_needs_the_same_settings_apart_from_doubling_and_length(write_ru
     quick = write_run("quick", rising, compute=[0, 2], callbacks=[doubling], trainer={"max_steps": 99})
     for name, model, ratio in (("same", {}, 0.5), ("other", {"lr": 0.7}, None)):
         plain = write_run(name, rising, compute=[0, 4], model=model)
-        row = time_rows(curves(plain, quick), [0.6], [0])[1]
+        row = time_table(curves(plain, quick), [0.6], [0]).rows[1]
         assert row["method"] == "FedRep-SRPFL"
         assert row["ratio"] == ratio if ratio else isnan(row["ratio"])
 
 
 def test_a_csv_has_an_empty_cell_for_what_is_not_known(raced, tmp_path):
-    write_csv(time_rows(raced, [0.7], [0]), tmp_path / "times.csv")
+    write_csv(time_table(raced, [0.7], [0]).rows, tmp_path / "times.csv")
     with (tmp_path / "times.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["method"], row["seconds"], row["reached"]) for row in rows] == [
@@ -147,19 +149,15 @@ def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converg
         folders.append(log(log(folder, "train/loss", losses), "time/compute", {n: 2.0 * n for n in range(21)}))
     found = curves(*folders)
     assert all(curve.logs_losses() for curve in found)
-    first, _, never, _ = rows = convergence_rows(found, [0, 10])
+    rows, text = convergence_table(found, [0, 10])[1:]
+    first, _, never, _ = rows
     assert (first["round"], first["seconds"], first["reached"]) == ((15 + 19) / 2, (30 + 38) / 2, 2)
     assert (isnan(never["seconds"]), never["reached"]) == (True, 0)
-    assert cells(convergence_markdown(rows)) == [
+    assert cells(text) == [
         ["method", "round", "communication 0 s", "communication 10 s"],
         ["FedRep", "17", "34", "204"],
         ["Local", "-", "-", "-"],
     ]
-
-
-def test_a_loss_that_is_not_logged_in_every_round_has_no_convergence(write_run):
-    (curve,) = curves(write_run("run", {"stored": [[0.1], [0.6]]}))
-    assert not curve.logs_losses()
 
 
 def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(write_run, log):
@@ -173,9 +171,85 @@ def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(writ
     (one,) = curves(folders[0])
     bits = next(cost for cost in COSTS if cost.name == "bits")
     assert [ends.tolist() for ends in one.reach(0.8, bits.of(one))] == [[3e6], [6e6]]
-    rows = cost_rows(curves(*folders), [0.7, 0.8], bits)
+    rows, text = cost_table(curves(*folders), [0.7, 0.8], bits)[1:]
     assert [(row["after_bits"], row["bits"], row["reached"]) for row in rows[:1]] == [(0, 4e6, 2)]
     assert (isnan(rows[1]["bits"]), rows[1]["reached"]) == (True, 0), "the seeds share two evaluations"
-    header, *lines = cells(cost_markdown(rows, one.quantity, bits))
+    header, *lines = cells(text)
     assert header == ["accuracy (%)", "method", "Mbit"]
     assert lines == [["70.0", "FedRep", "0 to 4"], ["80.0", "FedRep", "-"]]
+
+
+ERRORS = {1: [0.1, 0.2, 0.3, 0.6], 2: [0.1, 0.2, 0.3, 0.8]}  # of four clients, by seed
+LESS_TAIL = {1: [0.2, 0.3, 0.4, 0.4], 2: [0.2, 0.3, 0.4, 0.5], 3: [0.0, 0.0, 0.0, 0.0]}
+
+
+@pytest.fixture
+def delta_fl(write_run):
+    """Makes run folders of Delta-FL from errors by seed."""
+
+    def make(conformity, errors, **settings):
+        return [
+            write_run(
+                f"{conformity}-{seed}",
+                {"global": [[1 - error for error in clients]]},
+                "DeltaFL",
+                seed=seed,
+                model={"conformity": conformity},
+                **settings,
+            )
+            for seed, clients in errors.items()
+        ]
+
+    return make
+
+
+def test_the_table_of_errors_has_means_over_seeds_of_statistics_over_clients(delta_fl):
+    table = error_table(curves(*delta_fl(1.0, ERRORS)))
+    (row,) = table.rows
+    for name, percentile in (("p10", 10), ("p50", 50), ("p90", 90), ("worst", 100)):
+        values = [np.percentile(errors, percentile) for errors in ERRORS.values()]
+        assert row[name] == pytest.approx(np.mean(values)), name
+        assert row[f"{name}_seed_std"] == pytest.approx(np.std(values, ddof=1)), name
+    # means .3 and .35; the worst of four clients is more than a tenth of them
+    assert (row["mean"], row["mean_seed_std"]) == pytest.approx((0.325, 0.05 / sqrt(2)))
+    assert row["superquantile 10 %"] == pytest.approx(0.7)
+    assert "minus" not in table.text, "one curve has nothing to be compared with"
+
+
+def test_what_the_tail_gains_and_the_mean_pays_is_paired_by_seed(delta_fl):
+    folders = delta_fl(0.5, LESS_TAIL) + delta_fl(1.0, ERRORS)
+    table = error_table(curves(*folders))
+    tail, reference = table.rows
+    # means .325 - .3 and .35 - .35 of the seeds 1 and 2; seed 3 has no partner
+    assert tail["mean difference"] == pytest.approx(0.0125)
+    assert tail["mean difference_seed_std"] == pytest.approx(0.025 / sqrt(2))
+    # p90 lies at .7 between the third and the fourth client: .4 and .47, of the reference .51 and .65
+    assert tail["p90 difference"] == pytest.approx((0.4 - 0.51 + 0.47 - 0.65) / 2)
+    assert reference["p90 difference"] == 0
+    text = table.text
+    assert "minus that of Delta-FL, conformity=1.0 with the same seed" in text
+    assert "| Delta-FL, conformity=0.5 | +1.3 ± 1.8 | -14.5 ± 4.9 | " in text
+
+
+def test_curves_without_a_common_seed_have_no_difference(delta_fl):
+    tail, _ = error_table(curves(*delta_fl(0.5, {3: [0.5]}), *delta_fl(1.0, ERRORS))).rows
+    assert isnan(tail["mean difference"])
+
+
+def test_training_losses_are_weighted_by_samples(delta_fl, evaluate):
+    folders = [
+        evaluate(folder, "train", [[1.0, 2.0, 9.0]], samples=samples, first=4)
+        for folder, samples in zip(delta_fl(1.0, ERRORS), ([50, 40, 10], [10, 10, 20]), strict=True)
+    ]
+    (row,) = error_table(curves(*folders)).rows
+    # 2 is where 90 of 100 samples are reached, and 9 where 36 of 40 are
+    assert row["train loss mean"] == pytest.approx((2.2 + 5.25) / 2)
+    assert row["train loss p90"] == pytest.approx((2 + 9) / 2)
+
+
+def test_losses_of_a_regression_need_no_correct_predictions(write_run):
+    folder = write_run("run", {"global": [[1.5, 2.5]]}, "DeltaFL", quantity="loss")
+    table = error_table(curves(folder))
+    (row,) = table.rows
+    assert (row["mean"], row["worst"]) == (2.0, 2.5)
+    assert table.text.startswith("Clients' test loss at the last evaluation")

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from pfl_lightning import metrics
-from pfl_lightning.report import curves_of, read_run, reference_of
-from pfl_lightning.report.tails import superquantile, weighted_p90
+from pfl_lightning.report import curves_of, read_run
+from pfl_lightning.report.tails import reference_of, superquantile, weighted_p90
 
 ONE = {"global": [[0.5]]}
 

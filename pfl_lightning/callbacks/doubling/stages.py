@@ -1,7 +1,7 @@
 import lightning.pytorch as pl
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.callbacks.doubling import Doubling, Unit
+from pfl_lightning.callbacks.doubling.base import Doubling, Unit
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method

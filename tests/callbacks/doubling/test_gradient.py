@@ -6,7 +6,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from pfl_lightning.callbacks import GradientDoubling
-from pfl_lightning.callbacks.gradient_doubling import squared_gradient_norm
+from pfl_lightning.callbacks.doubling.gradient import squared_gradient_norm
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Ditto, FedAvg, Local
 from pfl_lightning.models import MLP
@@ -22,7 +22,7 @@ class Norms:
 
     def __init__(self, monkeypatch, norms):
         given = iter(norms)
-        monkeypatch.setattr("pfl_lightning.callbacks.gradient_doubling.squared_gradient_norm", lambda *_: next(given))
+        monkeypatch.setattr("pfl_lightning.callbacks.doubling.gradient.squared_gradient_norm", lambda *_: next(given))
 
 
 class RememberingDoubling(GradientDoubling):

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from pfl_lightning.report.cards import CARD, CARD_SIZE
+from pfl_lightning.report.style import CARD, CARD_SIZE
 
 Counts = NDArray[np.int64]
 

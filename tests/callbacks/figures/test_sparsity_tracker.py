@@ -6,7 +6,8 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import IMAGES, EventAccumulator
 
-from pfl_lightning.callbacks import SparsityTracker, sparsity_tracker
+from pfl_lightning.callbacks import SparsityTracker
+from pfl_lightning.callbacks.figures import sparsity_tracker
 from pfl_lightning.methods import Ditto, FedAvg, FedMac, FedRep, Sparsity
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.models import MLP, VGG
@@ -104,12 +105,6 @@ def test_chunks_and_backends_agree(ragged_data, fit):
     assert found[0] == found[1] == found[2]
 
 
-def test_mixed_precision_is_measured_as_stored(ragged_data, fit):
-    method, trainer = run(partial(FedAvg, eval_epochs=0), ragged_data(), fit, precision="bf16-mixed")
-    found = logged(trainer)["density/global/all/1e-02"]
-    assert found == pytest.approx(share(method.network.parameters(), 0.01))
-
-
 def test_a_tracked_run_trains_and_scores_as_an_untracked_one_and_leaves_no_metric(ragged_data, fit):
     make = partial(FedMac, sparsity=Sparsity(weight=1e-2, threshold=1e-2, prune=True))
     runs = [run(make, ragged_data(), fit, str(tracked), tracked=tracked) for tracked in (True, False)]
@@ -142,10 +137,3 @@ def test_the_heat_maps_of_a_resumed_run_are_those_of_an_uninterrupted_one(drawn,
         assert densities[-1, -1] == trainer.callback_metrics[f"density/{model}/all/2e-02"]
     images = EventAccumulator(str(tmp_path / "board"), {IMAGES: 0}).Reload()
     assert sorted(event.step for event in images.Images("density/global")) == [2, 6]
-
-
-def test_a_callback_that_is_used_again_begins_anew(drawn, ragged_data, fit):
-    tracker = SparsityTracker()
-    for folder in ("first", "second"):
-        fit(FedAvg(network=NETWORKS["mlp"], eval_epochs=0), ragged_data(), 2, folder, callbacks=[tracker])
-    assert [figure[0] for figure in drawn] == [[0, 2], [0, 2]]

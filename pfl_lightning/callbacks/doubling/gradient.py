@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.callbacks.doubling import Doubling, Unit
+from pfl_lightning.callbacks.doubling.base import Doubling, Unit
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError

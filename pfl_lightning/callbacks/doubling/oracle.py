@@ -4,7 +4,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
-from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.callbacks.doubling.base import Doubling
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method

@@ -8,8 +8,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.report.cards import CARD, CARD_SIZE
-from pfl_lightning.report.style import COLORS
+from pfl_lightning.report.style import CARD, CARD_SIZE, COLORS
 
 Floats = NDArray[np.float64]
 CROWD = 300  # clients; of more, the points are smaller and paler

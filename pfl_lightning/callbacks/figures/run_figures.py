@@ -1,0 +1,146 @@
+import lightning.pytorch as pl
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from pfl_lightning.callbacks.board import tag_of, tensorboards
+from pfl_lightning.callbacks.evaluation import is_new
+from pfl_lightning.callbacks.figures.show import figure_loggers, show_figure
+from pfl_lightning.callbacks.percentile_errors import PercentileErrors
+from pfl_lightning.data import FederatedDataModule, federated
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.methods.families.gossip import Gossip
+from pfl_lightning.metrics import ClientScore
+from pfl_lightning.quantity import ACCURACY, headline
+from pfl_lightning.report import neighbours_figure, partition_card, scatter_figure, topology_figure
+from pfl_lightning.server import MixingMatrix
+
+CARD_DPI = 200  # of a figure of 4.5 x 3.4 inches
+EDGES = torch.linspace(0, 1, 21).tolist()  # bin edges for errors
+QUARTILES = (25, 50, 75)
+DRAWN = 1000  # most clients whose links are drawn
+Charts = dict[str, list[object]]
+
+
+class RunFigures(pl.Callback):
+    """Shows what every run has to show beside its scalars.
+
+    - At the start of a new run: ``data/partition``, how the data is split among the clients; ``topology``, who mixes
+      models with whom in a method without a server, in the first round; and TensorBoard's tab *Custom Scalars*, how the
+      test scores are spread over the clients. Its charts draw all runs that are chosen at the left into one, if they
+      have the same title; the quartiles are those of ``PercentileErrors``.
+    - At each evaluation: the clients' test errors (losses for a regression) in TensorBoard's tab *Histograms*, for each
+      evaluated model, and their losses on training samples if these are evaluated (``data.eval_train``).
+    - At the first and at the last evaluation: ``test/global/error_by_samples``, each client's error against its number
+      of samples, and ``train/global/loss_by_samples``.
+    """
+
+    def __init__(self) -> None:
+        self.scores: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show how the data is split, who mixes with whom, and the charts."""
+        if not is_new(trainer):
+            return
+        data, method = federated(trainer), method_of(pl_module)
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        percentiles = [each.percentiles for each in callbacks if isinstance(each, PercentileErrors)]
+        for logger in tensorboards(trainer):
+            charts = charts_for(method, any(set(QUARTILES) <= set(known) for known in percentiles))
+            logger.experiment.add_custom_scalars({"test scores of the clients": charts})
+        if figure_loggers(trainer):
+            partition = partition_card(data.class_counts(), type(data).__name__)
+            show_figure(trainer, "data/partition", partition, 0)
+            if graph := graph_figure(method, data):
+                show_figure(trainer, "topology", graph, 0)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show the histograms, and keep the scores, before the module resets its metrics."""
+        method = method_of(pl_module)
+        shown = {
+            name: metric for name, metric in method.evaluator.scores.items() if name.startswith(("test/", "train/"))
+        }
+        self.scores = {name: finite_scores(metric) for name, metric in shown.items()}
+        for name, (_, values) in self.scores.items():
+            quantity = shown[name].quantity
+            for logger in tensorboards(trainer) if len(values) else ():
+                bins = EDGES if quantity == ACCURACY else "auto"
+                tag, errors = f"{name}/{quantity.error_name}", quantity.errors(values)
+                logger.experiment.add_histogram(tag, errors, method.accounting.clock.rounds, bins)
+        if trainer.global_step == 0:
+            self._draw_scatter(trainer, method)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Draw the scores of the last evaluation."""
+        self._draw_scatter(trainer, method_of(pl_module))
+
+    def _draw_scatter(self, trainer: pl.Trainer, method: Method) -> None:
+        for name, (samples, values) in self.scores.items() if figure_loggers(trainer) else ():
+            if len(samples):
+                quantity = method.evaluator.scores[name].quantity
+                figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, name.partition("/")[0])
+                tag = f"{name}/{quantity.error_name}_by_samples"
+                show_figure(trainer, tag, figure, method.accounting.clock.rounds, dpi=CARD_DPI)
+
+
+def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:
+    """Number of samples and score of each client; in a run that diverges, only of the clients with a finite score.
+
+    Args:
+        metric: The scores; all processes must call this together.
+
+    Returns:
+        Two tensors on the metric's device, ``[clients]`` each.
+    """
+    with metric.sync_context():
+        scores = metric.scores()
+    values = metric.values(scores)
+    finite = values.isfinite()
+    return scores.samples[finite], values[finite]
+
+
+def charts_for(method: Method, has_quartiles: bool) -> Charts:
+    """The charts of a method's test scores, by title, as ``SummaryWriter.add_custom_scalars`` takes them.
+
+    Args:
+        method: The method, built for its data.
+        has_quartiles: Whether quartiles are logged.
+    """
+    models = method.eval_models
+    quantity = method.evaluator.scores[f"test/{models[0]}"].quantity
+    charts: Charts = {
+        f"{headline('test', quantity)} of every method": ["Multiline", [f"^{headline('test', quantity)}$"]],
+        "worst client of every model": ["Multiline", [f"^test/[^/]+/{quantity.name}/worst$"]],
+    }
+    if has_quartiles:
+        median = tag_of(f"test/[^/]+/{quantity.name}/p50")
+        charts["median of every model"] = ["Multiline", [f"^{median}$"]]
+    for model in models if has_quartiles else ():
+        low, middle, high = (tag_of(f"test/{model}/{quantity.name}/p{percentile}") for percentile in QUARTILES)
+        charts[f"{model}: median and quartiles"] = ["Margin", [middle, low, high]]
+    return charts
+
+
+def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
+    """The graph of a method's first round on a data set; None if the method has a server.
+
+    Every client is a pie of the classes of its training samples. Of more than 1,000 clients, the figure shows how many
+    neighbours they have: the spectral gap would take minutes.
+
+    Args:
+        method: The method; it need not be built.
+        data: The data set, after its ``setup``.
+
+    Raises:
+        PflError: If there is no such graph, or the mixing is not possible with it.
+    """
+    if not isinstance(method, Gossip):
+        return None
+    clients = data.num_clients
+    graph = method.topology.graph(clients, data.seed)
+    title = f"{type(method.topology).__name__}: {clients:,} clients, {graph.number_of_edges():,} links"
+    if clients > DRAWN:
+        return neighbours_figure(graph, title)
+    gap = MixingMatrix.between(graph, list(range(clients)), method.mixing).spectral_gap
+    counts = data.class_counts()["train"][:clients]
+    return topology_figure(graph, counts, f"{title}, spectral gap {gap:.2g} ({method.mixing})")
