@@ -10,10 +10,10 @@ was stopped goes on as if it had not been.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import optuna
 import yaml
@@ -31,12 +31,18 @@ from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_run
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
-if TYPE_CHECKING:
-    from pfl_lightning.cli.sweep import Sweep
-
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
 RANGE = re.compile(r"(log:)?([^,:]+?)\.\.([^,:]+)")
 DIGITS = 4  # of a real number that is tried: folders are named by it
+
+
+class Executor(Protocol):
+    """What executes runs; ``signal`` is not 0 after it was asked to stop."""
+
+    signal: int
+
+    def execute_all(self, runs: Iterable[PlannedRun]) -> list[Path | None]:
+        """Execute runs, and return the folders of those that are finished."""
 
 
 class Search:
@@ -84,7 +90,7 @@ class Search:
         study.set_user_attr("search", search)
         return study
 
-    def run(self, trials: int, at_once: int, sweep: "Sweep") -> bool:
+    def run(self, trials: int, at_once: int, sweep: Executor) -> bool:
         """Make the trials that are missing, and write what was found.
 
         Args:
