@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
 
-from pfl_lightning.cli.commands import help_text
+from pfl_lightning.cli.help_texts import help_text
 
 ALIASES = {
     "method": "model",

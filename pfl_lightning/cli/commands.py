@@ -3,10 +3,10 @@
 import sys
 from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pfl_lightning import __version__
+from pfl_lightning.cli.help_texts import help_text
 from pfl_lightning.errors import PflError
 
 HELP = """usage: pfl COMMAND [options]
@@ -99,20 +99,6 @@ def is_quick(words: list[str]) -> bool:
 def asks_for_help(words: list[str]) -> bool:
     """Whether a command line asks for the short help of fit, validate or test."""
     return bool(help_text(words[0])) and bool({"-h", "--help"} & {*words[1:]})
-
-
-def help_text(command: str) -> str:
-    """The short help of fit, validate and test: the few options that most runs need; empty for other commands."""
-    folder = Path(__file__).with_name("help")
-    if command == "fit":
-        return (folder / "fit.txt").read_text()
-    split = {"validate": "validation", "test": "test"}.get(command)
-    return (folder / "evaluate.txt").read_text().format(command=command, split=split) if split else ""
-
-
-def usage(command: str) -> str:
-    """The first line of the short help of fit, validate and test."""
-    return help_text(command).partition("\n")[0].removeprefix("usage: ")
 
 
 def _no_command(word: str) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 import shtab
 
 from pfl_lightning.cli.aliases import ALIASES
-from pfl_lightning.cli.commands import COMMANDS, help_text
+from pfl_lightning.cli.commands import COMMANDS
+from pfl_lightning.cli.help_texts import help_text
 from pfl_lightning.cli.listing import LISTED
 from pfl_lightning.cli.registry import KINDS, ours
 from pfl_lightning.errors import PflError

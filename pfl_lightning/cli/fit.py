@@ -30,9 +30,9 @@ from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, new_
 from pfl_lightning.cli.aliases import true_options
 from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
-from pfl_lightning.cli.commands import usage
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.crew import HERE, Crew, OrderlyEnd, agree, is_alone
+from pfl_lightning.cli.help_texts import usage
 from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, expand_path, find_resume, names_run, refuse_changes, settings_along

@@ -40,7 +40,7 @@ KINDS = {
 }
 OTHER_BASES = {"Network": {"Module"}}  # that a user's own class may have instead
 IN_EVERY_RUN = {  # callbacks that no setting has to name
-    *("ClientHistograms", "ClientScatter", "CostNote", "EvaluateStartAndEnd", "EvaluationTable", "MetricsTable"),
+    *("ClientHistograms", "ClientScatter", "EvaluateStartAndEnd", "EvaluationTable", "MetricsTable"),
     *("PartitionFigure", "PercentileErrors", "RoundCheckpoint", "RoundProgressBar", "RunSummary", "ScoreCharts"),
     "TopologyFigure",
 }
