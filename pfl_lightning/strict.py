@@ -6,11 +6,10 @@ They name classes to import, or functions that make networks, and call nothing e
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
-from typing import Any, TypeGuard, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
 from torch import nn
@@ -20,20 +19,7 @@ from torch import nn
 set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
 
 
-_dumping = False
-
-
-@contextmanager
-def _plain_nulls() -> Iterator[None]:
-    """While settings are dumped, a null is nothing to convert: some types would make the word None of it."""
-    global _dumping
-    outer, _dumping = _dumping, True
-    set_parsing_settings(unset_sentinel=False)
-    try:
-        yield
-    finally:
-        _dumping = outer
-        set_parsing_settings(unset_sentinel=not outer)
+_UNSET = "==UNSET=="  # as the parser writes it
 
 
 class StrictParser(ArgumentParser):
@@ -49,11 +35,9 @@ class StrictParser(ArgumentParser):
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
         """Settings as text; an option that has no value, though it needs one, is null."""
         given = namespace.clone()
-        for key in [key for key, value in given.items() if value is Unset]:
-            given[key] = None
-        with _plain_nulls():
-            text: str = super().dump(given, *others, **kwargs)
-        return text
+        for key in [key for key, value in given.items() if value is None]:
+            given[key] = Unset
+        return str(super().dump(given, *others, **kwargs)).replace(_UNSET, "null")
 
     def add_subclass_arguments(self, *args: Any, **kwargs: Any) -> None:
         """Add the options of a class to choose, which must not be null."""
@@ -116,18 +100,10 @@ def imported(path: str) -> Any:
 
 def makes_network(function: Any) -> bool:
     """Whether a function says that it returns a torch module."""
-    if isinstance(function, type):
-        return False
     try:
-        returned = get_type_hints(function).get("return")
+        return not isinstance(function, type) and issubclass(get_type_hints(function)["return"], nn.Module)
     except Exception:  # whatever its annotations raise, or what has none
         return False
-    return is_class(returned) and issubclass(returned, nn.Module)
-
-
-def is_class(value: object) -> TypeGuard[type]:
-    """Whether something is a class, which ``list[int]`` is not; Python 3.10 takes that for a type."""
-    return isinstance(value, type) and get_origin(value) is None
 
 
 def origin(given: Any) -> Any:

@@ -34,8 +34,8 @@ from peers import rounds
 from peers.environments import PEERS
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import keep_quiet
+from pfl_lightning.cli.errors import explain
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.client import BackendName
 from pfl_lightning.errors import PflError, cause_of

@@ -4,8 +4,11 @@ The rule: a name that means exactly one option, with the same values, is that op
 a line that says what to write.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NoReturn
+
+from pfl_lightning.cli.help_texts import help_text
 
 ALIASES = {
     "method": "model",
@@ -17,34 +20,28 @@ ALIASES = {
     "batch_size": "model.batch_size",
     "seed": "seed_everything",
 }
-INSTEAD = {
+INSTEAD = {  # what other programs call an option, and what to write
     **dict.fromkeys(("algorithm", "algo"), "--model FedRep, for example"),
-    **dict.fromkeys(("num_rounds", "global_rounds", "max_steps"), "--rounds"),
+    **dict.fromkeys(("num_rounds", "global_rounds"), "--rounds"),
     **dict.fromkeys(("num_clients", "n_clients"), "--clients"),
     **dict.fromkeys(("learning_rate", "local_learning_rate", "local_lr"), "--lr"),
     "local_epochs": "--epochs",
     "local_steps": "--model.epoch_steps 1 with --epochs as the number of steps",
     **dict.fromkeys(("num_seeds", "seeds"), "pfl sweep with --seeds 1 2 3"),
-    **dict.fromkeys(("join_ratio", "fraction", "fraction_fit", "frac", "pool_size"), "--data.participation.pool_size"),
+    **dict.fromkeys(("join_ratio", "fraction", "fraction_fit", "frac"), "--data.participation.pool_size"),
     **dict.fromkeys(("alpha", "dirichlet_alpha"), "--data.partition Dirichlet --data.partition.alpha"),
-    "partition": "--data.partition",
-    "speeds": "--data.speeds",
-    **dict.fromkeys(("data_dir", "data_root", "root"), "--data.root"),
-    **dict.fromkeys(("network", "net", "arch"), "--model.network"),
+    **dict.fromkeys(("data_dir", "data_root"), "--data.root"),
+    **dict.fromkeys(("net", "arch"), "--model.network"),
     "optimizer": "--model.server_optimizer, or --model.momentum for the clients",
-    "momentum": "--model.momentum",
-    "weight_decay": "--model.weight_decay",
-    "backend": "--model.backend",
     **dict.fromkeys(("device", "cuda"), "--trainer.accelerator cpu, gpu or auto"),
-    "accelerator": "--trainer.accelerator",
-    **dict.fromkeys(("gpus", "devices"), "--trainer.accelerator gpu --trainer.devices 2, for example"),
-    "precision": "--trainer.precision",
+    "gpus": "--trainer.accelerator gpu --trainer.devices 2, for example",
     **dict.fromkeys(("eval_every", "eval_gap"), "--trainer.val_check_interval"),
     **dict.fromkeys(("out", "output", "output_dir", "log_dir", "logdir", "save_dir"), "--trainer.default_root_dir"),
     **dict.fromkeys(("resume", "checkpoint_path"), "--ckpt_path last, or --ckpt_path with a run folder"),
-    **dict.fromkeys(("wandb", "logger"), "--trainer.logger+ WandbLogger, for example"),
+    "wandb": "--trainer.logger+ WandbLogger, for example",
     "callbacks": "--trainer.callbacks+ StageDoubling, for example",
 }
+BELOW = re.compile(r"^  --([\w.]+\.(\w+))", re.MULTILINE)  # options of the short help, and their last parts
 
 
 def true_setting(word: str) -> str:
@@ -60,8 +57,10 @@ def true_options(words: Iterable[str], refuse: Callable[[str], NoReturn]) -> Ite
         words: The words.
         refuse: Ends the command with a line, for an option that exists under another name alone.
     """
+    instead = {f"--{last}": f"--{key}" for key, last in BELOW.findall(help_text("fit")) if last not in ("help", "all")}
+    instead |= {f"--{name}": option for name, option in INSTEAD.items()}
     for word in map(str, words):
-        name = word.partition("=")[0].removeprefix("--")
-        if word.startswith("--") and name in INSTEAD:
-            refuse(f"no such option: --{name}; write {INSTEAD[name]}")
+        name = word.partition("=")[0]
+        if name in instead and name[2:] not in ALIASES:
+            refuse(f"no such option: {name}; write {instead[name]}")
         yield f"--{true_setting(word[2:])}" if word.startswith("--") else word

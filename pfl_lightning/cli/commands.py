@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from pfl_lightning import __version__
+from pfl_lightning.cli.help_texts import help_text
 from pfl_lightning.errors import PflError
 
 HELP = """usage: pfl COMMAND [options]
@@ -27,30 +28,30 @@ BEFORE_COMMANDS = ("-c", "--config", "--print_config")  # options that may come 
 
 
 class Command(NamedTuple):
-    """What a command does, in a line, and the function that does it: ``module:name`` in this package."""
+    """What a command does, in a line, and where its function is."""
 
     line: str
-    place: str
+    module: str
+    function: str
     quick: bool = False
     """Whether it needs neither torch nor Lightning."""
 
     def load(self) -> Any:
         """Import the function."""
-        module, _, name = self.place.partition(":")
-        return getattr(import_module(f"{__package__}.{module}"), name)
+        return getattr(import_module(f"{__package__}.{self.module}"), self.function)
 
 
 COMMANDS = {
-    "fit": Command("train a method on a data set, or resume a run", "fit:PflCLI"),
-    "validate": Command("evaluate a run again on its validation samples", "fit:PflCLI"),
-    "test": Command("evaluate a run again on its test samples", "fit:PflCLI"),
-    "compare": Command("tables and figures of several runs", "compare:compare_command"),
-    "data": Command("download a data set, or show which client holds what", "data:data_command"),
-    "export": Command("write the model of one client to a file", "export:export_command"),
-    "list": Command("the methods, data sets, networks and so on that there are", "listing:list_command", quick=True),
-    "sweep": Command("many runs: methods, values and seeds, or a search", "sweep:sweep_command"),
+    "fit": Command("train a method on a data set, or resume a run", "fit", "PflCLI"),
+    "validate": Command("evaluate a run again on its validation samples", "fit", "PflCLI"),
+    "test": Command("evaluate a run again on its test samples", "fit", "PflCLI"),
+    "compare": Command("tables and figures of several runs", "compare", "compare_command"),
+    "data": Command("download a data set, or show which client holds what", "data", "data_command"),
+    "export": Command("write the model of one client to a file", "export", "export_command"),
+    "list": Command("the methods, data sets, networks and so on that there are", "listing", "list_command", quick=True),
+    "sweep": Command("many runs: methods, values and seeds, or a search", "sweep", "sweep_command"),
     "completion": Command(
-        "a script that completes these words in bash or zsh", "completion:completion_command", quick=True
+        "a script that completes these words in bash or zsh", "completion", "completion_command", quick=True
     ),
 }
 
@@ -78,9 +79,7 @@ def answer(words: list[str]) -> None:
         sys.stderr.write(f"pfl: error: {_no_command(first)}\n")
         raise SystemExit(2)
     elif asks_for_help(words):
-        from pfl_lightning.cli.short_help import short_help
-
-        sys.stdout.write(f"{short_help(first)}\n")
+        sys.stdout.write(help_text(first))
     else:
         try:
             COMMANDS[first].load()(words[1:])
@@ -99,7 +98,7 @@ def is_quick(words: list[str]) -> bool:
 
 def asks_for_help(words: list[str]) -> bool:
     """Whether a command line asks for the short help of fit, validate or test."""
-    return COMMANDS[words[0]].place == COMMANDS["fit"].place and bool({"-h", "--help"} & {*words[1:]})
+    return bool(help_text(words[0])) and bool({"-h", "--help"} & {*words[1:]})
 
 
 def _no_command(word: str) -> str:

@@ -8,8 +8,8 @@ from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.callbacks.figures import graph_figure
-from pfl_lightning.cli.complaints import nearest
 from pfl_lightning.cli.console import CONSOLE, complain
+from pfl_lightning.cli.errors import nearest
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser
 from pfl_lightning.data import FederatedDataModule

@@ -32,11 +32,11 @@ from pfl_lightning.cli.callbacks import BESIDE, idle_hooks, refuse_stopped
 from pfl_lightning.cli.checks import check_file_seed, check_settings, one_seed
 from pfl_lightning.cli.console import complain
 from pfl_lightning.cli.crew import HERE, Crew, OrderlyEnd, agree, is_alone
+from pfl_lightning.cli.help_texts import usage
 from pfl_lightning.cli.loggers import loggers_of
 from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.cli.runs import Resume, expand_path, find_resume, names_run, refuse_changes, settings_along
 from pfl_lightning.cli.saved_config import SavedConfig
-from pfl_lightning.cli.short_help import ALL, USAGE
 from pfl_lightning.cli.trackers import libraries_within
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
@@ -82,9 +82,9 @@ class PflCLI(LightningCLI):
                 parser_kwargs={
                     "version": pfl_lightning.__version__,
                     "description": DESCRIPTION,
-                    "fit": {"usage": USAGE["fit"]},
+                    "fit": {"usage": usage("fit")},
                     **{
-                        name: {"description": EVALUATE.format(name), "usage": USAGE[name]}
+                        name: {"description": EVALUATE.format(name), "usage": usage(name)}
                         for name in ("validate", "test")
                     },
                 },
@@ -134,7 +134,7 @@ class PflCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
         words = list(true_options(sys.argv[1:] if args is None else args, parser.error))
-        words = ["--help" if word == ALL else word for word in words]
+        words = ["--help" if word == "--help.all" else word for word in words]
         if own := [word for word in words if str(word).partition("=")[0] in ("--data.seed", "--data.init_args.seed")]:
             raise PflError(
                 f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"

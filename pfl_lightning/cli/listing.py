@@ -1,11 +1,11 @@
-"""``pfl list``."""
+"""``pfl list``: what settings can name."""
 
 import shutil
 import sys
 from pathlib import Path
 
-from pfl_lightning.cli.classes import KINDS, Found, ours, theirs, unreadable
 from pfl_lightning.cli.config_files import configs
+from pfl_lightning.cli.registry import KINDS, Found, ours, theirs
 from pfl_lightning.errors import PflError
 
 USAGE = """usage: pfl list KIND
@@ -15,8 +15,7 @@ classes in the Python files of this folder, which are read and not run.
 
 kinds:
 {}"""
-CONFIGS = "configs"  # the kind that is no class
-LISTED = {**{name: kind.option for name, kind in KINDS.items()}, CONFIGS: "--config"}
+LISTED = {**{name: kind.option for name, kind in KINDS.items()}, "configs": "--config"}
 
 
 def list_command(args: list[str]) -> None:
@@ -31,34 +30,28 @@ def list_command(args: list[str]) -> None:
     if not args or args[0] in ("-h", "--help"):
         rows = (f"  {name:<12}for {option}" for name, option in LISTED.items())
         sys.stdout.write(f"{USAGE.format(chr(10).join(rows))}\n")
-        return
-    if args[0] not in LISTED or args[1:]:
+    elif args[0] not in LISTED or args[1:]:
         raise PflError(f"list: {' '.join(args)} is not possible; allowed: one of {', '.join(LISTED)}")
-    folder = Path()
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in table(_found(args[0], folder), width):
-        sys.stdout.write(f"{line}\n")
-    for line in unreadable(folder) if args[0] in KINDS else ():
-        sys.stderr.write(f"pfl: note: {line}\n")
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        for line in table(_found(args[0]), width):
+            sys.stdout.write(f"{line}\n")
 
 
-def _found(kind: str, folder: Path) -> list[Found]:
-    """What there is of a kind."""
-    if kind == CONFIGS:
-        first = {name: path.read_text().partition("\n")[0] for name, path in configs().items()}
-        return [Found(name, line.removeprefix("#").strip()) for name, line in first.items()]
-    return [*ours(KINDS[kind]), *theirs(KINDS[kind], folder)]
+def _found(kind: str) -> list[Found]:
+    if kind in KINDS:
+        return [*ours(KINDS[kind]), *theirs(KINDS[kind], Path())]
+    first_lines = {name: path.read_text().partition("\n")[0] for name, path in configs().items()}
+    return [Found(name, line.removeprefix("#").strip()) for name, line in first_lines.items()]
 
 
-def table(classes: list[Found], width: int | None) -> list[str]:
+def table(rows: list[Found], width: int | None) -> list[str]:
     """A line for each class: its name, the file if it is the user's, and what it is.
 
     Args:
-        classes: The classes.
+        rows: The classes.
         width: Columns that lines are cut to; None to keep them whole.
     """
-    names = max(len(found.name) for found in classes)
-    lines = [
-        f"{found.name:<{names}}  {f'[{found.file}] ' * bool(found.file)}{found.line}".rstrip() for found in classes
-    ]
+    column = max(len(row.name) for row in rows)
+    lines = [f"{row.name:<{column}}  {f'[{row.file}] ' * bool(row.file)}{row.line}".rstrip() for row in rows]
     return [line if width is None or len(line) <= width else f"{line[: width - 1]}…" for line in lines]

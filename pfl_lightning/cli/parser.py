@@ -1,44 +1,20 @@
+"""The parser of every command: settings files by name, and one line for what is wrong."""
+
 import sys
-from inspect import isabstract
 from typing import Any, NoReturn
 
-import lightning.pytorch as pl
 import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
-from pfl_lightning import callbacks, data, methods, models, server, system
-from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.config_files import with_config_files
 from pfl_lightning.cli.console import complain, debugging
-from pfl_lightning.cli.own_code import MORE, blame
-from pfl_lightning.data import FederatedDataModule, Partition, Sizes
+from pfl_lightning.cli.errors import MORE, blame, explain
+from pfl_lightning.cli.registry import choices
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method
-from pfl_lightning.models import Network
-from pfl_lightning.server import Aggregator, Topology
 from pfl_lightning.strict import StrictParser, makes_network
-from pfl_lightning.system import Speeds
 
-
-def _is_choice(member: object, base: type) -> bool:
-    return isinstance(member, type) and issubclass(member, base) and member is not base and not isabstract(member)
-
-
-CHOICES: dict[str, dict[str, type]] = {
-    key: {name: vars(package)[name] for name in package.__all__ if _is_choice(vars(package)[name], base)}
-    for key, package, base in (
-        ("model", methods, Method),
-        ("data", data, FederatedDataModule),
-        ("partition", data, Partition),
-        ("sizes", data, Sizes),
-        ("network", models, Network),
-        ("speeds", system, Speeds),
-        ("aggregator", server, Aggregator),
-        ("topology", server, Topology),
-        ("callbacks", callbacks, pl.Callback),
-    )
-}
+CHOICES = choices()
 
 
 class PflParser(StrictParser, LightningArgumentParser):
@@ -59,10 +35,9 @@ class PflParser(StrictParser, LightningArgumentParser):
             words = list(with_config_files(sys.argv[1:] if args is None else args))
             return super().parse_args(words, *others, **kwargs)
         except Exception as error:  # whatever such a file raises
-            said = str(error) if isinstance(error, PflError) else f"{place} {MORE}" if (place := blame(error)) else ""
-            if debugging() or not said:
+            if debugging() or not (isinstance(error, PflError) or blame(error)):
                 raise
-            self.error(said, error)
+            self.error(str(error), error)
 
     def parse_path(self, cfg_path: Any, *others: Any, **kwargs: Any) -> Any:
         """Parse a settings file, which errors will name."""
@@ -86,14 +61,10 @@ class PflParser(StrictParser, LightningArgumentParser):
         """Print what is wrong, and where help is."""
         if not self.exit_on_error:
             super().error(message, ex)
-        try:
-            line = explain(message, self.options(), CHOICES)
-        except PflError as broken:  # a file of the user's own
-            if debugging():
-                raise
-            line = str(broken)
-        if debugging():
-            super().error(message, ex)
+        if debugging() and ex:
+            raise ex
+        place = blame(ex)
+        line = f"{place} {MORE}" if place else explain(message, self.options(), CHOICES)
         line = f"{line} (in {self._file})" if self._file else line
         complain(line)
         raise SystemExit(2) from PflError(line)

@@ -22,15 +22,22 @@ OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.d
 load_yaml = get_loader("yaml")  # the parser's own, which takes 1e-3 for a number
 
 
-class Settings(PflCLI):
-    """Reads the settings of a run, and starts nothing."""
-
+class _ParseOnly(PflCLI):
     def instantiate_classes(self) -> None:
-        """Nothing is built."""
+        """Build nothing."""
 
-    def plain(self) -> dict[str, Any]:
-        """Everything that is set, as a settings file has it."""
-        return plain(self.parser, self.config)
+
+def settings_of(args: list[str]) -> dict[str, Any]:
+    """All settings of a run, as a settings file has them.
+
+    Args:
+        args: Arguments of ``pfl fit``.
+
+    Raises:
+        SystemExit: With code 2 if they are wrong.
+    """
+    cli = _ParseOnly(args, run=False)
+    return plain(cli.parser, cli.config)
 
 
 class PlannedRun(NamedTuple):
@@ -73,8 +80,7 @@ def plan(
         SystemExit: With code 2 if the settings of a run are wrong.
     """
     varied = values_by_key(vary)
-    check_methods(methods)
-    check_keys(varied, passed, "vary")
+    check(methods, varied, passed, "vary")
     grid = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
     runs = list(product(methods, grid, dict.fromkeys(seeds)))
     for number, (method, values, seed) in enumerate(runs, start=1):
@@ -100,26 +106,20 @@ def planned_run(
     name, shown = Path(method).stem, shown_keys(list(values))
     labels = [f"{shown[key]}={value}" for key, value in values.items()]
     folder = out / folder_name(name, labels) / f"seed_{seed}"
-    where = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
-    options = [f"--{key}={value}" for key, value in values.items()]
-    args = [*with_method(passed, method), *where, "--trainer.enable_progress_bar=false", *options]
-    called = ", ".join([name, *labels, f"seed {seed}"])
-    return PlannedRun(f"{number} {called}", folder, args, Settings(args, run=False).plain())
-
-
-def check_methods(methods: Sequence[str]) -> None:
-    """Refuse settings files whose runs would share a folder.
-
-    Raises:
-        PflError: If two have the same name.
-    """
-    if twice := repeated([Path(method).stem for method in methods]):
-        raise PflError(f"methods: {twice[0]} is listed twice; allowed: files with different names")
+    own = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}", "--trainer.enable_progress_bar=false"]
+    args = [*with_method(passed, method), *own, *(f"--{key}={value}" for key, value in values.items())]
+    return PlannedRun(f"{number} {', '.join([name, *labels, f'seed {seed}'])}", folder, args, settings_of(args))
 
 
 def folder_name(method: str, labels: Sequence[str]) -> str:
     """The folder of a method's runs under some settings, such as ``lr=0.1``, with a folder for each seed."""
     return ",".join([method, *(quote(label, safe="=,[]+") for label in labels)])
+
+
+def shown_keys(keys: Sequence[str]) -> dict[str, str]:
+    """What settings are called in folders: the last part of the key, or all of it if two keys end alike."""
+    last = {key: key.rpartition(".")[2] for key in keys}
+    return last if len(set(last.values())) == len(keys) else {key: key for key in keys}
 
 
 def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[str]]:
@@ -135,37 +135,22 @@ def values_by_key(vary: Sequence[str], option: str = "vary") -> dict[str, list[s
     varied: dict[str, list[str]] = {}
     for word in vary:
         key, _, listed = word.partition("=")
-        try:
+        values = []
+        with suppress(YAMLError):
             values = load_yaml(f"[{listed}]")
-        except YAMLError:
-            values = []
         if not key or not values:
             raise PflError(f"{option}: {word} is not possible; allowed: a setting and its values: model.lr=0.1,0.03")
-        if key in varied:
-            raise PflError(f"{option}: {key} is listed twice; allowed: once, with all of its values")
-        words = [value if isinstance(value, str) else json.dumps(value, separators=(",", ":")) for value in values]
-        if twice := repeated(values):
-            again = words[values.index(twice[0])]
-            raise PflError(f"{option}: {key}={again} is listed twice; allowed: different values")
-        varied[key] = words
+        if key in varied or any(value in values[:index] for index, value in enumerate(values)):
+            raise PflError(f"{option}: {word}: {key}, or one of its values, is listed twice; allowed: once")
+        varied[key] = [v if isinstance(v, str) else json.dumps(v, separators=(",", ":")) for v in values]
     return varied
 
 
-def repeated(values: Sequence[Any]) -> list[Any]:
-    """The values that are there already."""
-    return [value for index, value in enumerate(values) if value in values[:index]]
-
-
-def shown_keys(keys: Sequence[str]) -> dict[str, str]:
-    """What settings are called in folders: the last part of the key, or all of it if two keys end alike."""
-    last = {key: key.rpartition(".")[2] for key in keys}
-    return last if len(set(last.values())) == len(keys) else {key: key for key in keys}
-
-
-def check_keys(varied: Mapping[str, Any], passed: Sequence[str], option: str) -> None:
-    """Refuse what the sweep sets, and options that are no settings of a run, such as ``config`` and ``model.help``.
+def check(methods: Sequence[str], varied: Mapping[str, Any], passed: Sequence[str], option: str) -> None:
+    """Refuse methods whose runs would share a folder, what the sweep sets itself, and what is no setting of a run.
 
     Args:
+        methods: Settings files of the methods.
         varied: What varies, by key.
         passed: Other arguments of ``pfl fit``.
         option: The option that lists what varies, for errors.
@@ -173,14 +158,14 @@ def check_keys(varied: Mapping[str, Any], passed: Sequence[str], option: str) ->
     Raises:
         PflError: If there is one.
     """
+    names = [Path(method).stem for method in methods]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise PflError(f"methods: {twice.pop()} is listed twice; allowed: files with different names")
     if own := [word for word in [*passed, *(f"--{key}" for key in varied)] if word.partition("=")[0] in OWN]:
         raise PflError(f"{own[0]} is not possible, the sweep sets it; allowed: --seeds, --out")
-    sections = [name for name in Settings([], run=False).plain() if f"--{name}" not in OWN]
     for key in varied:
-        if key.partition(".")[0] not in sections or key.endswith(".help"):
-            raise PflError(
-                f"{option}: {key} is not possible; allowed: options of {', '.join(sections)}, such as model.lr"
-            )
+        if ("." not in key and key not in ("model", "data")) or key.endswith(".help"):
+            raise PflError(f"{option}: {key} is not possible; allowed: settings of a run, such as model.lr")
 
 
 def with_method(passed: Sequence[str], method: str) -> list[str]:

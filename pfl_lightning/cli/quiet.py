@@ -17,7 +17,7 @@ from torch import nn
 from pfl_lightning.callbacks import EvaluationTable
 from pfl_lightning.callbacks.checkpointing import Stopped
 from pfl_lightning.callbacks.run_folder import RunFolder
-from pfl_lightning.cli.complaints import explain
+from pfl_lightning.cli.errors import explain
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import CHOICES, PflParser, plain
 from pfl_lightning.cli.runs import Resume

@@ -7,11 +7,10 @@ from typing import Any
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
-from pfl_lightning.cli.complaints import explain
 from pfl_lightning.cli.console import complain, debugging, keep_quiet, say
 from pfl_lightning.cli.crew import Crew
+from pfl_lightning.cli.errors import MORE, blame, explain
 from pfl_lightning.cli.lifeline import Ending
-from pfl_lightning.cli.own_code import MORE, blame
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.errors import PflError, cause_of, one_line
 from pfl_lightning.memory import is_exhausted, keep_freed_memory

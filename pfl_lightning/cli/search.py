@@ -1,26 +1,39 @@
-"""``pfl sweep --search``: settings with the best validation score, found by Optuna."""
+"""``pfl sweep --search``: settings with the best validation score, found by Optuna.
 
-import json
+A trial is the runs of some settings with every seed. Its score is the mean over the seeds of the score by which
+``best.ckpt`` is chosen: the best evaluation of a run on validation samples. A trial with a run that fails, such as one
+that diverges, is pruned: it counts as worse than all others.
+
+What a trial tries is a function of the first seed, its number and the finished trials before it, so that a search that
+was stopped goes on as if it had not been.
+"""
+
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any, Protocol
 
+import optuna
 import yaml
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import TPESampler
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
 
-from pfl_lightning import files, report
+from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.callbacks.checkpointing import LOWER_IS_BETTER
 from pfl_lightning.cli.console import CONSOLE
-from pfl_lightning.cli.planning import PlannedRun, check_keys, check_methods, planned_run
-from pfl_lightning.cli.spaces import Space, candidates, distributions, space_of, words
+from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_run, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.settings import flat
 
-STUDY, TRIALS, BEST = "study.log", "trials.csv", "best.yaml"
-SCORED_BY = ("checkpoint.", "percentile_errors.", "data.val_", "data.test_", "data.choice_", "data.partition")
-OPEN = {"seed_everything", "trainer.default_root_dir", "trainer.enable_progress_bar"}  # in the best settings
+Space = Mapping[str, Any]  # Optuna's distribution of each setting
+RANGE = re.compile(r"(log:)?([^,:]+?)\.\.([^,:]+)")
+DIGITS = 4  # of a real number that is tried: folders are named by it
 
 
 class Executor(Protocol):
@@ -33,15 +46,7 @@ class Executor(Protocol):
 
 
 class Search:
-    """The search for the best settings of one method.
-
-    A trial is the runs of some settings with every seed. Its score is the mean over the seeds of the score by which
-    ``best.ckpt`` is chosen: the best evaluation of a run on validation samples. A trial with a run that fails, such as
-    one that diverges, counts as worse than all others.
-
-    Finished trials are kept in the file of a study; their runs are in the same folders as those of other sweeps. What a
-    trial tries is a function of the first seed, its number and the trials before it, so that a search that was stopped
-    goes on as if it had not been.
+    """The search for the best settings of one method, which is kept in Optuna's journal.
 
     Args:
         method: Settings file of the method.
@@ -49,39 +54,41 @@ class Search:
         seeds: Values of ``seed_everything``.
         passed: Other arguments of ``pfl fit``.
         out: Folder of all runs.
+
+    Raises:
+        PflError: If trials would be scored by test samples.
+        SystemExit: With code 2 if an end of a range, or a choice, is not possible.
     """
 
     def __init__(self, method: str, space: Space, seeds: Sequence[int], passed: Sequence[str], out: Path) -> None:
         self.method, self.space, self.passed, self.out = method, space, passed, out
         self.seeds = list(dict.fromkeys(map(int, seeds)))
-        self.name = Path(method).stem
-        self.folder = out / "search" / self.name
-        self.settings = self.planned("", {}, self.seeds[:1])[0].settings
-
-    def planned(self, number: str, values: Mapping[str, str], seeds: Sequence[int]) -> list[PlannedRun]:
-        """The runs of some settings, one for each seed."""
-        return [planned_run(number, self.method, values, seed, self.passed, self.out) for seed in seeds]
-
-    def check(self) -> None:
-        """Check what can be checked before a run starts.
-
-        Raises:
-            PflError: If there is no validation score to search by, or a search with other settings is in the folder.
-            SystemExit: With code 2 if an end of a range, or a choice, is not possible.
-        """
-        monitor = self.settings["checkpoint"]["monitor"]
-        if monitor is not None and not monitor.startswith("val/"):
+        self.folder = out / "search" / Path(method).stem
+        monitor = self.planned("", {})[0].settings["checkpoint"]["monitor"]
+        if not (monitor or "val/").startswith("val/"):
             raise PflError(
-                f"checkpoint.monitor: {monitor} is not possible with search; allowed: a name starting with val/"
+                f"checkpoint.monitor: {monitor} is not possible with search; allowed: one starting with val/"
             )
-        data = self.settings["data"]["init_args"]
-        if not (data.get("val_fraction", True) or data.get("val_clients", True)):
-            raise PflError("data.val_fraction: 0 leaves nothing to search by; allowed: more than 0")
-        for key, tried in candidates(self.space).items():
-            for value in tried:
-                self.planned("", {key: value}, self.seeds[:1])
-        if (self.folder / STUDY).is_file():
-            self.studies()
+        for key, tried in space.items():
+            for end in getattr(tried, "choices", None) or (tried.low, tried.high):
+                self.planned("", {key: word(end, tried)})
+
+    def planned(self, number: str, values: Mapping[str, str]) -> list[PlannedRun]:
+        """The runs of some settings, one for each seed."""
+        return [planned_run(number, self.method, values, seed, self.passed, self.out) for seed in self.seeds]
+
+    def study(self) -> optuna.Study:
+        """The study in the folder; a PflError if it is that of another search."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        storage = JournalStorage(JournalFileBackend(str(self.folder / "study.log")))
+        study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
+        search = {"seeds": self.seeds, "passed": list(self.passed), **{key: str(self.space[key]) for key in self.space}}
+        if (before := study.user_attrs.get("search", search)) != search:
+            changed = [key for key in before.keys() | search.keys() if before.get(key) != search.get(key)]
+            raise PflError(f"search: {changed[0]} is another in '{self.folder}'; keep it, or choose another --out")
+        study.set_user_attr("search", search)
+        return study
 
     def run(self, trials: int, at_once: int, sweep: Executor) -> bool:
         """Make the trials that are missing, and write what was found.
@@ -94,96 +101,61 @@ class Search:
         Returns:
             Whether all trials were made, and one of them has a score.
         """
-        kept, study = self.studies()
-        while (made := len(kept.trials)) < trials and not sweep.signal:
-            asked = [self.ask(study, number) for number in range(made, min(made + at_once, trials))]
-            runs = [
-                self.planned(f"trial {trial.number + 1}/{trials},", words(self.space, trial.params), self.seeds)
-                for trial in asked
-            ]
-            folders = sweep.execute_all(run for of_trial in runs for run in of_trial)
-            if sweep.signal:
-                break
-            finished = dict(zip((run.folder for of_trial in runs for run in of_trial), folders, strict=True))
-            for trial, of_trial in zip(asked, runs, strict=True):
-                if None not in (finished[run.folder] for run in of_trial):
-                    scores, monitors = zip(*map(score_of, of_trial), strict=True)
-                    trial.set_user_attr("scores", scores)
-                    trial.set_user_attr("monitor", monitors[0])
-                tell(study, trial)
-                kept.add_trial(study.trials[trial.number])
-            self.write(kept)
-        return self.conclude(kept) and not sweep.signal
+        study = self.study()
+        while (made := len(finished(study))) < trials and not sweep.signal:
+            asked = {number: self.ask(study, number) for number in range(made, min(made + at_once, trials))}
+            runs = {
+                number: self.planned(f"trial {number + 1}/{trials},", trial.user_attrs["settings"])
+                for number, trial in asked.items()
+            }
+            folders = iter(sweep.execute_all(run for of_trial in runs.values() for run in of_trial))
+            for number, trial in asked.items():
+                done = None not in [next(folders) for _ in runs[number]]
+                if sweep.signal:
+                    study.tell(trial, state=TrialState.FAIL)
+                elif not done:
+                    study.tell(trial, state=TrialState.PRUNED)
+                else:
+                    self.tell(study, trial, list(map(score_of, runs[number])))
+            self.write(study)
+        return any(trial.value is not None for trial in finished(study)) and not sweep.signal
 
-    def ask(self, study: Any, number: int) -> Any:
-        """The settings of a trial."""
-        from optuna.samplers import TPESampler
-
+    def ask(self, study: optuna.Study, number: int) -> optuna.Trial:
+        """A new trial; its user attribute ``settings`` has its values as the command line takes them."""
         study.sampler = TPESampler(seed=seed_of(self.seeds[0], "trial", number) % 2**32)
-        return study.ask(distributions(self.space))
+        trial = study.ask(dict(self.space))
+        trial.set_user_attr("settings", {key: word(trial.params[key], tried) for key, tried in self.space.items()})
+        return trial
 
-    def studies(self) -> tuple[Any, Any]:
-        """The study in the folder, which has finished trials alone, and one in memory that continues it.
+    def tell(self, study: optuna.Study, trial: optuna.Trial, scores: Sequence[tuple[float, str]]) -> None:
+        """End a trial with the mean of its scores, and keep them as the runs have logged them."""
+        monitor = scores[0][1]
+        sign = -1 if LOWER_IS_BETTER & {*monitor.split("/")} else 1
+        logged = {f"seed_{seed}": sign * score for seed, (score, _) in zip(self.seeds, scores, strict=True)}
+        for name, value in {monitor: mean(logged.values()), **logged}.items():
+            trial.set_user_attr(name, value)
+        study.tell(trial, mean(score for score, _ in scores))
 
-        Raises:
-            PflError: If the study in the folder is that of another search.
-        """
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        storage = JournalStorage(JournalFileBackend(str(self.folder / STUDY)))
-        kept = optuna.create_study(storage=storage, study_name=self.name, direction="maximize", load_if_exists=True)
-        before, now = kept.user_attrs.get("settings"), json.loads(json.dumps(self.described()))
-        if before is None:
-            kept.set_user_attr("settings", now)
-        for key in sorted(now.keys() | (before or now).keys()):
-            was, is_now = (before or now).get(key), now.get(key)
-            if was != is_now:
-                change = f"{was} in '{self.folder / STUDY}', {is_now} now"
-                raise PflError(f"{key}: {change}; keep the old value, or choose another --out")
-        study = optuna.create_study(direction="maximize")
-        study.add_trials(kept.trials)
-        return kept, study
-
-    def described(self) -> dict[str, Any]:
-        """What must stay the same when a search goes on, by key."""
-        space = {f"search {key}": str(values) for key, values in self.space.items()}
-        settings = {key: value for key, value in flat(self.settings) if key not in OPEN | {"data.root"}}
-        return {"seeds": self.seeds, **space, **settings}
-
-    def write(self, study: Any) -> None:
-        """Write the table of the trials, and the settings of the best one."""
-        report.write_csv([self.row(trial) for trial in study.trials], self.folder / TRIALS)
-        if best := best_of(study):
-            (run,) = self.planned("", words(self.space, best.params), self.seeds[:1])
-            files.write_text(yaml.safe_dump(without(run.settings, OPEN), sort_keys=False), self.folder / BEST)
-
-    def row(self, trial: Any) -> dict[str, Any]:
-        """A trial in the table; without scores if one of its runs has failed."""
-        tried = {"trial": trial.number + 1, **words(self.space, trial.params)}
-        scores = [as_logged(trial, score) for score in (trial.value, *trial.user_attrs.get("scores", []))]
-        names = ["score", *(f"seed_{seed}" for seed in self.seeds)]
-        return tried | dict.fromkeys(names) | dict(zip(names, scores, strict=False))
-
-    def conclude(self, study: Any) -> bool:
-        """Say what is best so far; return whether anything is."""
-        if not (best := best_of(study)):
-            return False
-        settings = ", ".join(f"{key}={value}" for key, value in words(self.space, best.params).items())
-        monitor = best.user_attrs["monitor"]
-        CONSOLE.print(f"{self.name}: {settings}: {monitor} {as_logged(best, best.value):.4f}, trial {best.number + 1}")
-        CONSOLE.print(f"All trials: {self.folder / TRIALS}")
-        CONSOLE.print(f"Run the best: pfl fit --config {self.folder / BEST}")
-        return True
+    def write(self, study: optuna.Study) -> None:
+        """Write the table of the trials and the settings of the best one, and say which it is."""
+        table = study.trials_dataframe(("number", "state", "user_attrs"))
+        settings = [trial.user_attrs.get("settings", {}) for trial in study.trials]
+        for key in reversed(list(self.space)):
+            table.insert(2, key, [each.get(key) for each in settings])
+        table.columns = table.columns.str.removeprefix("user_attrs_")
+        table.drop(columns="settings").to_csv(self.folder / "trials.csv", index=False)
+        if any(trial.value is not None for trial in finished(study)):
+            number, path = study.best_trial.number, self.folder / "best.yaml"
+            best = self.planned("", settings[number])[0].settings
+            del best["seed_everything"], best["trainer"]["default_root_dir"], best["trainer"]["enable_progress_bar"]
+            files.write_text(yaml.safe_dump(best, sort_keys=False), path)
+            CONSOLE.print(f"Best so far: trial {number} of {path.with_name('trials.csv')}: pfl fit --config {path}")
 
 
 def planned_searches(
     methods: Sequence[str], search: Sequence[str], seeds: Sequence[int], passed: Sequence[str], out: Path
 ) -> list[Search]:
-    """A search for each method, if all of them are possible.
+    """A search for each method.
 
     Args:
         methods: Settings files of the methods.
@@ -193,24 +165,50 @@ def planned_searches(
         out: Folder of all runs.
 
     Raises:
-        PflError: If Optuna is not installed, or a search is not possible.
+        PflError: If a search is not possible.
         SystemExit: With code 2 if the settings of a run are wrong.
     """
-    try:
-        import optuna  # noqa: F401
-    except ImportError as error:
-        raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
     space = space_of(search)
-    check_methods(methods)
-    check_keys(space, passed, "search")
-    if evaluates := [key for key in space if key.startswith(SCORED_BY)]:
-        raise PflError(
-            f"search: {evaluates[0]} is not possible, trials are evaluated by it; allowed: settings of the training"
-        )
+    check(methods, space, passed, "search")
     searches = [Search(method, space, seeds, passed, out) for method in methods]
     for each in searches:
-        each.check()
+        if each.folder.is_dir():
+            each.study()
     return searches
+
+
+def space_of(search: Sequence[str]) -> Space:
+    """What a search tries: ranges such as ``model.lr=log:0.001..1``, and choices such as ``model.epochs=1,2,5``."""
+    return {
+        key: number_range(key, choices[0]) if ".." in choices[0] else CategoricalDistribution(choices)
+        for key, choices in values_by_key(search, "search").items()
+    }
+
+
+def number_range(key: str, text: str) -> Any:
+    """Numbers between two ends: whole ones if both ends are."""
+    try:
+        log, *ends = RANGE.fullmatch(text).groups()  # type: ignore[union-attr]
+        low, high = map(load_yaml, ends)
+        if not math.isfinite(high - low):
+            raise ValueError
+        kind: Any = IntDistribution if isinstance(low, int) and isinstance(high, int) else FloatDistribution
+        return kind(low, high, log=bool(log))
+    except (AttributeError, TypeError, ValueError, yaml.YAMLError):
+        allowed = "low..high, or log:low..high from above 0, such as model.lr=log:0.001..1"
+        raise PflError(f"search: {key}={text} is not possible; allowed: {allowed}") from None
+
+
+def word(value: Any, tried: Any) -> str:
+    """What is tried as the command line takes it; real numbers have few digits."""
+    if not isinstance(value, float):
+        return str(value)
+    return repr(min(max(float(f"{value:.{DIGITS}g}"), tried.low), tried.high))
+
+
+def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """The trials that were not interrupted."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
 def score_of(run: PlannedRun) -> tuple[float, str]:
@@ -221,41 +219,9 @@ def score_of(run: PlannedRun) -> tuple[float, str]:
     """
     resume = run.resume()
     assert resume is not None, "the run is finished"
-    score = resume.content["callbacks"][RoundCheckpoint().state_key]["best_score"]
-    monitor = resume.content["monitor"]
+    score, monitor = resume.content["callbacks"][RoundCheckpoint().state_key]["best_score"], resume.content["monitor"]
     if score == float("-inf"):
         raise PflError(
             f"search: {monitor} was not logged; allowed: data with validation samples, see data.val_fraction"
         )
     return score, monitor
-
-
-def as_logged(trial: Any, score: float | None) -> float | None:
-    """A score as the runs of a trial have logged it: losses are negated for the search."""
-    is_negated = bool(LOWER_IS_BETTER & set(trial.user_attrs.get("monitor", "").split("/")))
-    return -score if is_negated and score is not None else score
-
-
-def tell(study: Any, trial: Any) -> None:
-    """End a trial with the mean of its scores; without scores it counts as worse than those that have some."""
-    from optuna.trial import TrialState
-
-    scores = trial.user_attrs.get("scores")
-    study.tell(trial, mean(scores) if scores else None, None if scores else TrialState.PRUNED)
-
-
-def best_of(study: Any) -> Any:
-    """The first of the trials with the largest score; None if no trial has one."""
-    scored = [trial for trial in study.trials if trial.value is not None]
-    return max(scored, key=lambda trial: trial.value, default=None)
-
-
-def without(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Settings without some, which are given by key, in sections or not."""
-    left = {name: dict(inner) if isinstance(inner, Mapping) else inner for name, inner in settings.items()}
-    for section, _, name in (key.partition(".") for key in keys):
-        if not name:
-            left.pop(section, None)
-        elif isinstance(left.get(section), dict):
-            left[section].pop(name, None)
-    return left

@@ -2,13 +2,11 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
@@ -18,7 +16,6 @@ from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
 from pfl_lightning.cli.runs import Resume, expand_path
-from pfl_lightning.cli.search import planned_searches
 from pfl_lightning.errors import PflError
 
 DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
@@ -53,9 +50,11 @@ class Sweep:
     def forwarding(self) -> Iterator[None]:
         """Pass on the signals that ask to stop."""
         before = {number: signal.signal(number, self.pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-        yield
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def execute_all(self, runs: Iterable[PlannedRun]) -> list[Path | None]:
         """Execute runs; see ``execute``."""
@@ -113,24 +112,20 @@ def sweep_command(args: list[str]) -> None:
     """
     split = args.index("--") if "--" in args else len(args)
     parser = sweep_parser()
+    given = parser.parse_args(args[:split])
     try:
-        given = parser.parse_args(expanded(args[:split]))
-        methods = [config_file(method, "methods") for method in given.methods]
+        methods = [config_file(method, "methods") for method in listed(given.methods)]
     except PflError as error:
         parser.error(str(error), error)
-    passed = list(true_options([*given.passed, *args[split + 1 :]], parser.error))
-    vary, search = (list(map(true_setting, words)) for words in (given.vary, given.search))
+    seeds, passed = listed(given.seeds), list(true_options([*given.passed, *args[split + 1 :]], parser.error))
+    vary, search = (list(map(true_setting, listed(words))) for words in (given.vary, given.search))
     out, sweep = expand_path(given.out, "out"), Sweep(given.jobs)
     if search and vary:
         raise PflError("vary: not possible with search; allowed: one of them")
     if search:
-        planned = planned_searches(methods, search, given.seeds, passed, out)
-        at_once = max(1, given.jobs // len(given.seeds))
-        with sweep.forwarding():
-            found = [each.run(given.trials, at_once, sweep) for each in planned]
-        complete = all(found)
+        complete = searched(methods, search, seeds, passed, out, given.trials, sweep)
     else:
-        runs = list(plan(methods, vary, given.seeds, passed, out))
+        runs = list(plan(methods, vary, seeds, passed, out))
         with sweep.forwarding():
             folders = sweep.execute_all(runs)
         complete = None not in folders
@@ -140,11 +135,30 @@ def sweep_command(args: list[str]) -> None:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
+def searched(
+    methods: list[str], search: list[str], seeds: list[int], passed: list[str], out: Path, trials: int, sweep: Sweep
+) -> bool:
+    """Search the best settings of each method; return whether each has found some."""
+    try:
+        from pfl_lightning.cli.search import planned_searches
+    except ImportError as error:
+        raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
+    searches = planned_searches(methods, search, seeds, passed, out)
+    with sweep.forwarding():
+        found = [each.run(trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
+    return all(found)
+
+
+def listed(value: Any) -> list[Any]:
+    """What a settings file has as a list, or as its only element."""
+    return value if isinstance(value, list) else [value]
+
+
 def sweep_parser() -> PflParser:
     """The options of ``pfl sweep``."""
     parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
     parser.add_argument(
-        "--config", metavar="FILE", help="YAML file with others of these options, such as sweeps/conformity."
+        "--config", action="config", help="YAML file with others of these options, such as sweeps/conformity."
     )
     parser.add_argument("--seeds", type=Seed, nargs="+", required=True, help="Values of seed_everything.")
     parser.add_argument(
@@ -179,32 +193,3 @@ def sweep_parser() -> PflParser:
     )
     parser.add_argument("--jobs", type=PositiveInt, default=1, help="Number of runs at the same time.")
     return parser
-
-
-def expanded(words: Sequence[str]) -> list[str]:
-    """The words of a command line with what settings files say in place of ``--config FILE``."""
-    words = [part for word in words for part in (word.split("=", 1) if word.startswith("--config=") else [word])]
-    for place, word in enumerate(words[:-1]):
-        if word == "--config":
-            return [*words[:place], *words_of(config_file(words[place + 1])), *expanded(words[place + 2 :])]
-    return words
-
-
-def words_of(file: str) -> Iterator[str]:
-    """What a settings file of a sweep says, as words of the command line.
-
-    Raises:
-        PflError: If the file cannot be read, holds no settings, or names another file.
-    """
-    try:
-        settings: Any = yaml.safe_load(Path(file).read_text())
-    except (OSError, yaml.YAMLError):
-        settings = None
-    if not isinstance(settings, dict) or "config" in settings:
-        raise PflError(f"config: {file} is not possible; allowed: a YAML file with other options of pfl sweep")
-    for key, value in settings.items():
-        values = value if isinstance(value, list) else [value]
-        if key in ("vary", "search", "passed"):  # each with its flag, since they may begin with dashes
-            yield from (f"--{key}={each}" for each in values)
-        else:
-            yield from (f"--{key}", *map(str, values))

@@ -2,7 +2,7 @@ import pytest
 
 from pfl_lightning.cli import main, sweep
 from pfl_lightning.cli.aliases import ALIASES, INSTEAD, true_options
-from pfl_lightning.cli.planning import Settings
+from pfl_lightning.cli.planning import settings_of
 from pfl_lightning.cli.quiet import settings_from
 
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
@@ -19,7 +19,7 @@ def refuse(line):
 
 
 def test_short_names_set_the_options_that_they_stand_for():
-    settings = Settings([*WORDS, "--dataset", "Digits", "--batch_size", "4"], run=False).plain()
+    settings = settings_of([*WORDS, "--dataset", "Digits", "--batch_size", "4"])
     assert settings["model"]["class_path"] == "pfl_lightning.methods.FedRep"
     model, data = settings["model"]["init_args"], settings["data"]["init_args"]
     assert (model["lr"], model["epochs"], model["batch_size"]) == (0.3, 2, 4)
@@ -32,11 +32,11 @@ def test_a_program_may_use_them_too():
 
 
 def test_values_and_true_options_stay_what_they_are():
-    words = ["fit", "lr", "--model.lr", "--", "--model.pretrained=--lr"]
+    words = ["fit", "--help", "--model", "--config=x", "lr", "--model.lr", "--", "--model.pretrained=--lr"]
     assert list(true_options(words, refuse)) == words
 
 
-@pytest.mark.parametrize("name", INSTEAD)
+@pytest.mark.parametrize("name", [*INSTEAD, "momentum", "network", "devices", "val_fraction", "pool_size"])
 def test_what_others_call_an_option_is_pointed_to(name):
     with pytest.raises(ValueError, match=f"no such option: --{name}; write "):
         list(true_options([f"--{name}=1"], refuse))

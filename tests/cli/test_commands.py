@@ -1,10 +1,16 @@
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 
 from pfl_lightning.cli import main
+from pfl_lightning.cli.aliases import ALIASES
 from pfl_lightning.cli.commands import COMMANDS
+from pfl_lightning.cli.help_texts import help_text
+from pfl_lightning.cli.planning import settings_of
+from pfl_lightning.settings import class_name, flat
 
 QUICK = [
     [],
@@ -70,3 +76,53 @@ def test_pfl_alone_shows_the_commands_and_fails(capsys):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_can_be_loaded(name):
     assert callable(COMMANDS[name].load())
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Every setting of a run with a callback that has options."""
+    words = ["--trainer.callbacks+=StageDoubling", "--data.participation.class_path=Participation"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["pfl"])
+        return {f"--{key}": value for key, value in flat(settings_of(words))}
+
+
+@pytest.mark.parametrize("command", ["fit", "validate", "test"])
+def test_the_short_help_is_short_and_names_options_that_exist_with_their_defaults(command, known, capsys):
+    main([command, "--help"])
+    text = capsys.readouterr().out
+    assert text == help_text(command)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith(f"usage: pfl {command} ")
+    actions = {
+        "--print_config",
+        "--verbose",
+        "--config",
+        "--ckpt_path",
+        "--trainer.callbacks+",
+        "--trainer.callbacks.n0",
+    }
+    helps = {"--model.help", "--data.help", "--help.all"}
+    found = re.findall(r"^  (--\S+?)(?:, (--\w+))?(?: \S+)?(?: {2,}|\n)(.+\n(?: {34}.+\n)*)", text, re.MULTILINE)
+    assert len(found) == len(re.findall("^  --", text, re.MULTILINE))
+    for option, short, line in found:
+        assert option in known.keys() | actions | helps
+        assert not short or ALIASES[short[2:]] == option[2:]
+        if default := re.search(r"\(default:\s+(\S+)\)", line):
+            value = known[option]
+            assert yaml.safe_load(default[1]) == (class_name(value) if isinstance(value, str) else value)
+    assert {short[2:] for _, short, _ in found if short} == ({*ALIASES} if command == "fit" else set())
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--help.all"], "--trainer.reload_dataloaders_every_n_epochs"),
+        (["--model.help", "FedRep"], "--model.head_epochs"),
+    ],
+)
+def test_all_options_are_a_word_away(words, option, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["fit", *words])
+    assert ended.value.code == 0
+    assert option in capsys.readouterr().out

@@ -142,7 +142,7 @@ def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys
         (["{run}", "--targets", "60"], 1, "targets: 60 is not possible; allowed: accuracies between 0 and 1"),
         (["{run}", "--models", "globl"], 1, "models: "),
         (["{run}", "--target", "0.6"], 2, "--target: no such option; did you mean --targets?"),
-        ([], 2, "the following arguments are required: runs"),
+        ([], 2, "runs: a value is missing"),
     ],
 )
 def test_what_is_not_possible_is_refused_in_one_line(runs, args, code, line, tmp_path, monkeypatch, capsys):

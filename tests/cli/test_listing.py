@@ -4,21 +4,10 @@ import pytest
 
 from pfl_lightning.cli import main
 from pfl_lightning.cli.callbacks import OPTIONS
-from pfl_lightning.cli.classes import KINDS, Found, ours
 from pfl_lightning.cli.config_files import configs
 from pfl_lightning.cli.listing import LISTED, table
 from pfl_lightning.cli.parser import CHOICES
-
-PARSERS = {  # what the parser of settings calls each kind
-    "methods": "model",
-    "data": "data",
-    "networks": "network",
-    "partitions": "partition",
-    "sizes": "sizes",
-    "speeds": "speeds",
-    "topologies": "topology",
-    "aggregator": "sums",
-}
+from pfl_lightning.cli.registry import IN_EVERY_RUN, KINDS, Found, ours
 
 
 @pytest.fixture(autouse=True)
@@ -32,16 +21,13 @@ def listed(kind: str, capsys) -> dict[str, str]:
     return dict(rows)
 
 
-@pytest.mark.parametrize(("kind", "key"), PARSERS.items())
-def test_the_source_tells_the_same_classes_as_the_imported_packages(kind, key):
-    assert {found.name for found in ours(KINDS[kind])} == CHOICES[key].keys()
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_source_tells_the_same_classes_as_the_imported_packages(kind):
+    assert {found.name for found in ours(kind)} == CHOICES[kind.option_name].keys() != set()
 
 
-def test_callbacks_are_those_that_a_run_may_have_or_not():
-    everywhere = {callback.__name__ for callback in OPTIONS}
-    assert {found.name for found in ours(KINDS["callbacks"])} == {
-        name for name in CHOICES["callbacks"].keys() - everywhere if name not in ("EvaluationTable", "RoundProgressBar")
-    }
+def test_callbacks_of_every_run_are_not_listed():
+    assert {callback.__name__ for callback in OPTIONS} - {"Monitors", "RunFolder"} <= IN_EVERY_RUN
 
 
 @pytest.mark.parametrize("kind", LISTED)
@@ -79,14 +65,12 @@ class Other: ...
     )
     Path("broken.py").write_text("def f(:\n")
     main(["list", "methods"])
-    said = capsys.readouterr()
-    rows = [line.split(maxsplit=2) for line in said.out.splitlines() if "." in line.split()[0]]
+    rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines() if "." in line.split()[0]]
     assert rows == [
         ["mine.Base", "[mine.py]", "A base."],
         ["mine.Mine", "[mine.py]", "Mine."],
         ["mine.FedProx", "[mine.py]", "One with a name of the package."],
     ]
-    assert said.err.startswith("pfl: note: broken.py: not read (")
     assert not Path("was_run").exists()
 
 

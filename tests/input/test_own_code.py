@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.own_code import blame
+from pfl_lightning.cli.errors import blame
 
 HEAD = "from pfl_lightning.methods import FedAvg\n\n"
 METHOD = "class Mine(FedAvg):\n    '''Mine.'''\n\n"
@@ -26,7 +26,7 @@ FILES = {
     "not-a-name/far": f"{HEAD}{METHOD}",
 }
 LACKS = "lacks.py, line 3: No module named 'nonexistent'"
-TYPO = "typo.py, line 6: invalid syntax: expected ':'"
+TYPO = "typo.py, line 6: SyntaxError: "
 DIVIDES = "divides.py, line 3: ZeroDivisionError: division by zero"
 MORE = " (PFL_DEBUG=1 shows the traceback)"
 
@@ -99,15 +99,16 @@ def test_so_is_one_that_a_settings_file_names(text, line, capsys):
     Path("mine.yaml").write_text(text)
     code, found = refused(capsys, "--config=mine.yaml")
     assert code == 2
-    assert found.startswith(f"{line}{MORE}")
+    assert found.startswith(line)
+    assert MORE in found
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         ("--model=init.Mine", "init.py, line 7, in __init__: KeyError: 'rate'"),
-        ("--model=trains.Mine", "trains.py, line 7, in local: RuntimeError: no luck"),
-        ("--model=library.Mine", "library.py, line 9, in local: RuntimeError: "),
+        ("--model=trains.Mine", "trains.py, line 7, in local_update: RuntimeError: no luck"),
+        ("--model=library.Mine", "library.py, line 8, in local_update: RuntimeError: "),
     ],
 )
 def test_an_error_of_a_users_class_names_its_line(words, line, capsys):
@@ -129,34 +130,30 @@ def test_the_traceback_is_there_on_request(words, kind, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("words", "said"),
     [
-        ("--model=good.Net", "good.Net is not possible: it is a network, not a method (--model.network good.Net)"),
-        ("--model=good.function", "good.function is not possible: it is a function, not a method"),
-        ("--model=good.NUMBER", "good.NUMBER is not possible: it is an object of class int, not a method"),
-        ("--model=good.Nein", "no such class: good.Nein; good has Mine"),
-        ("--model=good", "good is not possible: write --model good.CLASS; it has Mine, Net"),
-        ("--model=good.py", "good.py is not possible: write --model good.CLASS; it has Mine, Net"),
-        ("--model=good.py:Mine", "good.py:Mine is not possible: write --model good.Mine"),
-        ("--model=below/deep.py", "below/deep.py is not possible: write --model below.deep.Mine"),
-        ("--model=below/deep.Mine", "below/deep.Mine is not possible: write --model below.deep.Mine"),
-        ("--model=deep.Mine", "deep.Mine is not possible: write --model below.deep.Mine"),
-        (
-            "--model=not-a-name/far.py",
-            "not-a-name/far.py is not possible: write PYTHONPATH='not-a-name' pfl ... --model far.Mine",
-        ),
-        ("--model=absent.py", "absent.py is not possible: there is no file 'absent.py'"),
-        ("--model=absent.Mine", "no such class: absent.Mine; there is no module absent, here or installed"),
-        ("--model=Net", "no such class: Net; did you mean good.Net?"),
-        ("--data=good.Mine", "good.Mine is not possible: it is a method, not a data set (--model good.Mine)"),
-        ("--trainer.callbacks+=good.Net", "good.Net is not possible: it is a network, not a callback (--model.network"),
+        ("--model=good.Net", "good.Net is not possible: "),
+        ("--model=good.function", "good.function is not possible: "),
+        ("--model=good.NUMBER", "good.NUMBER is not possible: "),
+        ("--model=good.Nein", "good.Nein is not possible: "),
+        ("--model=good", "good is not possible; did you mean good.Mine?"),
+        ("--model=good.py", "good.py is not possible; did you mean good.Mine?"),
+        ("--model=Mine", "Mine is not possible; did you mean good.Mine?"),
+        ("--model=below/deep.py", "below/deep.py is not possible"),
+        ("--model=absent.Mine", "absent.Mine is not possible: No module named 'absent'"),
+        ("--model.network=good.py", "good.py is not possible; did you mean good.Net?"),
+        ("--data=good.Mine", "good.Mine is not possible: "),
+        ("--trainer.callbacks+=good.Net", "good.Net is not possible: "),
     ],
 )
-def test_what_is_no_class_for_its_place_says_what_it_is_or_how_to_write_it(words, line, capsys):
+def test_what_is_no_class_for_its_place_is_named_with_one_that_is_meant(words, said, capsys):
+    if words == "--model=Mine":
+        for name in {*FILES} - {"good"}:
+            Path(f"{name}.py").unlink()
     code, found = refused(capsys, words)
     assert code == 2
     key = words.removeprefix("--").partition("=")[0].removesuffix("+")
-    assert found.startswith(f"{key}: {line}")
+    assert found.startswith(f"{key}: {said}")
     assert "; allowed: " in found
 
 

@@ -366,7 +366,7 @@ def test_describe_refuses_what_it_cannot_show_before_it_writes(files, capsys, na
         (["prepare", "MNISTT"], "MNISTT"),
         (["prepare", "MNIST", "--rot=files"], "--rot: no such option; did you mean --root?"),
         (["prepare", "MNIST", "--size=14"], "size: 14 is not possible; allowed: 28, 32"),
-        (["describe", "--data=MNISTT"], "data: no such class: MNISTT; did you mean MNIST?"),
+        (["describe", "--data=MNISTT"], "data: MNISTT is not possible; did you mean MNIST?"),
         (["describe", "--data.num_clients=0"], "data.num_clients: 0 is not possible"),
     ],
 )

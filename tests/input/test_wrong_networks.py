@@ -53,7 +53,7 @@ def refused(capsys, *words):
             "unannotated",
             f"model.network: {OWN}.unannotated is not possible: it is a function, not a network; allowed: ",
         ),
-        ("absent", f"model.network: no such class: {OWN}.absent; {OWN} has Broken, Mapped, "),
+        ("absent", f"model.network: {OWN}.absent is not possible: "),
         (
             "Net --model.head=fc",
             "model.head: fc is not possible; allowed: 1 to 1, or some of body, head, the layers of",

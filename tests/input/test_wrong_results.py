@@ -87,7 +87,7 @@ def test_what_cannot_be_evaluated(words, line, capsys):
     ("words", "line"),
     [
         ([RUN, "m.pt", "--client=4"], "client: 4 is not possible; allowed: 0 to 3"),
-        ([RUN, "m.pt"], "the following arguments are required: client"),
+        ([RUN, "m.pt"], "--client: a value is missing"),
         ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, finetuned"),
         ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2, .onnx"),
         ([RUN, "file.pt", "--client=0"], "file: 'file.pt' exists; allowed: a new file"),
@@ -137,5 +137,5 @@ def test_what_python_cannot_do(wrong, line):
 def test_an_error_in_the_settings_of_a_run_names_it(capsys):
     changed(model={"class_path": "elsewhere.Mine", "init_args": {}})
     line = refusal(capsys, "test", RUN)
-    assert line.startswith("model: no such class: elsewhere.Mine; there is no module elsewhere")
+    assert line.startswith("model: elsewhere.Mine is not possible: ")
     assert RUN in line

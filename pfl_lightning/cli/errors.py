@@ -1,0 +1,184 @@
+"""Turns what the parser raises, or a user's own file, into one line: the key, the value and what is allowed.
+
+The parser explains itself in a tree: a line ``Parser key "lr":`` opens an option, what is wrong with it follows with a
+larger indent, and where an option takes several types, each of them says why it does not fit. What is shown is the
+innermost key with the lines about it.
+"""
+
+import difflib
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from jsonargparse import ArgumentParser
+
+from pfl_lightning import bounds
+from pfl_lightning.cli.registry import meant
+from pfl_lightning.errors import one_line
+from pfl_lightning.settings import class_name
+
+Choices = Mapping[str, Mapping[str, type]]
+
+MORE = "(PFL_DEBUG=1 shows the traceback)"
+_KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
+_OWNER = re.compile(r"class_path[ =]'([\w.]+)'")
+_NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
+_MISSING = re.compile(r"the following arguments are required: (\w+)")
+_VALUES = (
+    re.compile(r"^Not of type \w+: .*(?:literal|string) .*: '(.+?)'"),
+    re.compile(r"(?:Given|Got) value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
+    re.compile(r"^Expected a path but (.+) either not accessible"),
+    re.compile(r"^Not of type \w+: .* not '?(NoneType|list|dict)"),
+    re.compile(r"^Not of type \w+: (\S+) "),
+    re.compile(r"^Unable to load config '(.+)'"),
+    re.compile(r"[Ii]mport path(?: string:)? (\S+)"),
+)
+_EXPECTED = re.compile(
+    r"^(?:Expected a|Not of type) (?!path|dot)(?:<class ')?(?:[a-z]\w*\.)*(\w+(?:\[.+?\]| with \d+)?)"
+)
+_BASE = re.compile(r"subclass of (\w+)|\.([A-Z]\w*)\] expects a function or a callable class")
+_NO_CLASS = re.compile(
+    "import path|subclass|instantiatable class|No module named '|has no attribute '|content in sub-config file"
+)
+_REASON = re.compile(r"(?:.* callable class: )?(No module named.*?|module '.*?|Import path .*?)(?:\. Got value: .*)?$")
+_WORDS = {
+    **{kind.__name__: kind.__doc__ for kind in vars(bounds).values() if isinstance(kind, type)},
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "a word",
+    "Path": "a file",
+    "NoneType": "null",
+    **dict.fromkeys(("list", "tuple", "set", "Sequence", "Iterable"), "a list"),
+    **dict.fromkeys(("dict", "Mapping"), "options below this key"),
+}
+_BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
+_FOREIGN = [Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
+
+
+def explain(message: str, options: Iterable[str], choices: Choices) -> str:
+    """Reword a message of the parser.
+
+    Args:
+        message: What the parser says, possibly a tree of many lines.
+        options: The options that it knows, such as ``--trainer.max_steps``.
+        choices: For the last part of a key, the classes that it takes, by name.
+
+    Returns:
+        One line that names the key, the value and what is allowed.
+    """
+    if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
+        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}"
+    if wrong := re.search(r"(?:accept option|^Option) '([\w.]+)'", message):  # a key in a file
+        return f"{wrong[1]}: no such option{_nearest_key(wrong[1], [name.removeprefix('--') for name in options])}"
+    if wrong := re.match(r"the following arguments are required: (.+)", message):
+        names = [f"--{name}" if f"--{name}" in options else name for name in wrong[1].split(", ")]
+        return f"{', '.join(names)}: a value is missing"
+    if not (found := list(_problems(message))):
+        return " ".join(re.sub(r"Call to compute_fn of link .* failed: ", "", message).split())
+    key = max((key for key, _ in found), key=lambda key: key.count("."))
+    return _problem(key, [text for other, text in found if other == key], choices)
+
+
+def _problems(message: str) -> Iterator[tuple[str, str]]:
+    """The lines of a tree of errors, each with the key of the option that it is about."""
+    opened: list[tuple[int, str]] = []  # the indent and the key of each option that is open
+    for line in message.splitlines():
+        if not (text := line.strip(" -")):
+            continue
+        indent = len(line) - len(line.lstrip(" -"))
+        opened = [(start, key) for start, key in opened if start <= indent]
+        while key := _KEY.match(text):
+            if key[1] not in [known for _, known in opened[-1:]]:  # an option with options of its own is named twice
+                opened.append((indent, key[1]))
+            text = key[2]
+        if text and opened:
+            yield ".".join(key for _, key in opened), text
+
+
+def _problem(key: str, texts: list[str], choices: Choices) -> str:
+    """What is wrong with an option, given the lines about it."""
+    name = key.rpartition(".")[2]
+    known = choices.get(name, {})
+    owner = class_name(next(_found(_OWNER, texts), ""))
+    see = f"see --{key}.help {owner}".rstrip()
+    if option := next(_found(_NO_OPTION, texts), ""):
+        near = nearest(option, ArgumentParser().add_class_arguments(known[owner])) if owner in known else ""
+        return f"{key}.{option}: {owner} has no such option{near}; {see}"
+    if missing := next(_found(_MISSING, texts), ""):
+        return f"{key}.{missing}: a value is missing; {see}"
+    given = next((value for pattern in _VALUES for value in _found(pattern, texts)), "").strip("'")
+    given = "null" if given in ("None", "NoneType") else given
+    allowed = list(dict.fromkeys(filter(None, map(_allowed, texts))))
+    if any(map(_NO_CLASS.search, texts)) and {*allowed} <= _BESIDE_CLASSES:
+        reason = next((f": {reason}" for reason in _found(_REASON, texts)), "")
+        base = next(_found(_BASE, texts), "")
+        kinds = ", ".join(sorted(known)) or f"the import path of a {f'subclass of {base}' if base else 'class'}"
+        near = nearest(given, {*meant(given, name), *(() if reason else known)} - {given})
+        said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
+        return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed])}"
+    if any(text.startswith("Unable to load config") for text in texts):
+        allowed = ["the options below this key"]
+    if allowed and given:
+        return f"{key}: {given} is not possible; allowed: {', or '.join(allowed)}"
+    return f"{key}: {' '.join(texts)}"
+
+
+def _allowed(text: str) -> str:
+    """What a line says would be possible, in words; empty if it says nothing of it."""
+    if not (said := _EXPECTED.match(text)):
+        return ""
+    if said[1].startswith("Literal["):
+        return said[1].removeprefix("Literal[").removesuffix("]")
+    return _WORDS.get(said[1]) or said[1].replace("tuple with", "a list of")
+
+
+def _found(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
+    """What a pattern captures in each line."""
+    for text in texts:
+        if captured := pattern.search(text):
+            yield next(filter(None, captured.groups()), "")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question for the known name that is most like a wrong one; empty if none is."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _nearest_key(key: str, keys: list[str]) -> str:
+    section, sections = key.partition(".")[0], {known.partition(".")[0] for known in keys}
+    return nearest(key, keys) if section in sections else nearest(section, sections)
+
+
+def blame(error: BaseException | None) -> str:
+    """Where a file of the user's own has raised an error, or what it was caused by, or called what has.
+
+    Returns:
+        File, line and error, such as ``my_method.py, line 12, in local: KeyError: 'x'``; empty if no such file did.
+    """
+    while error is not None:
+        places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+        if isinstance(error, SyntaxError):
+            places.append((error.filename or "", error.lineno, "<module>"))
+        if own := [place for place in places if _is_own(Path(place[0]))]:
+            file, line, name = own[-1]
+            where = "" if name == "<module>" else f", in {name}"
+            kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+            said = error.msg if isinstance(error, SyntaxError) else one_line(error)
+            return f"{_shown(Path(file).resolve())}, line {line}{where}: {kind}{said}"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a file is neither ours nor one of Python or an installed package."""
+    installed = {"site-packages", "dist-packages"} & {*file.parts}
+    return file.is_file() and not (installed or any(map(file.is_relative_to, _FOREIGN)))
+
+
+def _shown(file: Path) -> Path:
+    """A file by its path from the working folder, if it is there."""
+    return file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file

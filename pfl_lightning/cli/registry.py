@@ -1,0 +1,150 @@
+"""The classes that settings can name: the package's, and those of the working folder.
+
+Names and docstrings are read from the source, and nothing is imported: that would run a stranger's file, and take
+seconds for the package.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from inspect import isabstract
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = Path(__file__).parents[1]
+
+
+class Kind(NamedTuple):
+    """A kind of class: the subpackage with its classes, their base there, and the option that takes one."""
+
+    room: str
+    base: str
+    option: str
+
+    @property
+    def option_name(self) -> str:
+        """The last part of the option, such as ``network``."""
+        return self.option.rpartition(".")[2].strip("-+")
+
+
+KINDS = {
+    "methods": Kind("methods", "Method", "--model"),
+    "data": Kind("data", "FederatedDataModule", "--data"),
+    "networks": Kind("models", "Network", "--model.network"),
+    "partitions": Kind("data", "Partition", "--data.partition"),
+    "sizes": Kind("data", "Sizes", "--data.partition.sizes"),
+    "speeds": Kind("system", "Speeds", "--data.speeds"),
+    "topologies": Kind("server", "Topology", "--model.topology"),
+    "aggregators": Kind("server", "Aggregator", "--model.aggregator"),
+    "callbacks": Kind("callbacks", "Callback", "--trainer.callbacks+"),
+}
+OTHER_BASES = {"Network": {"Module"}}  # that a user's own class may have instead
+IN_EVERY_RUN = {  # callbacks that no setting has to name
+    *("EvaluateStartAndEnd", "EvaluationTable", "MetricsTable", "PercentileErrors", "RoundCheckpoint"),
+    *("RoundProgressBar", "RunFigures", "RunSummary"),
+}
+Classes = dict[str, ast.ClassDef]
+
+
+class Found(NamedTuple):
+    """A class: its name as settings take it, the first line of its docstring, and the file if it is not ours."""
+
+    name: str
+    line: str
+    file: str = ""
+
+
+def ours(kind: Kind) -> list[Found]:
+    """The classes of a kind that the package offers, by name."""
+    classes = _classes((PACKAGE / kind.room).rglob("*.py"))
+    exported = _exported(PACKAGE / kind.room / "__init__.py") - IN_EVERY_RUN
+    names = sorted(
+        (name for name in exported if name in classes and _is_kind(classes[name], kind, classes)), key=str.casefold
+    )
+    return [Found(name, _first_line(classes[name])) for name in names]
+
+
+def theirs(kind: Kind, folder: Path) -> Iterator[Found]:
+    """The classes of a kind in the files of a folder that a setting can name, such as ``my_method.MyMethod``."""
+    package = _classes((PACKAGE / kind.room).rglob("*.py"))
+    files = {path: _classes([path]) for path in sorted(folder.glob("*.py")) if path.stem.isidentifier()}
+    known = {name: node for classes in files.values() for name, node in classes.items()} | package
+    for path, classes in files.items():
+        for name, node in classes.items():
+            if not name.startswith("_") and _is_kind(node, kind, known):
+                yield Found(f"{path.stem}.{name}", _first_line(node), path.name)
+
+
+def meant(word: str, option: str) -> list[str]:
+    """The classes in the working folder that a wrong word for an option may mean: it names the file, or the class."""
+    kinds = [kind for kind in KINDS.values() if kind.option_name == option]
+    words = {*word.removesuffix(".py").split(".")}
+    return [each.name for kind in kinds for each in theirs(kind, Path()) if words & {*each.name.split(".")}]
+
+
+def choices() -> dict[str, dict[str, type]]:
+    """The package's classes of each kind by name; the kinds by the last part of their option, such as ``network``."""
+    return {kind.option_name: _imported(kind) for kind in KINDS.values()}
+
+
+def _imported(kind: Kind) -> dict[str, type]:
+    package = vars(import_module(f"pfl_lightning.{kind.room}"))
+    base = package.get(kind.base) or import_module("lightning.pytorch").Callback
+    exported = {name: package[name] for name in package["__all__"] if isinstance(package[name], type)}
+    return {
+        name: found
+        for name, found in exported.items()
+        if issubclass(found, base) and found is not base and not isabstract(found) and name not in IN_EVERY_RUN
+    }
+
+
+def _classes(paths: Iterable[Path]) -> Classes:
+    """The classes of files, by name; a file that is not Python has none."""
+    found: Classes = {}
+    for path in paths:
+        try:
+            body = ast.parse(path.read_bytes()).body
+        except (SyntaxError, ValueError):
+            continue
+        found |= {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    return found
+
+
+def _is_kind(node: ast.ClassDef, kind: Kind, classes: Classes) -> bool:
+    """Whether a class inherits from the base of a kind, and leaves no function of its bases to its subclasses."""
+    bases = _bases(node, classes)
+    if not ({kind.base, *OTHER_BASES.get(kind.base, ())} & {*bases}):
+        return False
+    body = [*node.body, *(each for base in bases if base in classes for each in classes[base].body)]
+    functions = [each for each in body if isinstance(each, ast.FunctionDef)]
+    abstract = {each.name for each in functions if "abstractmethod" in map(_last, each.decorator_list)}
+    made = {each.name for each in functions if "abstractmethod" not in map(_last, each.decorator_list)}
+    made |= {_last(each.target) for each in body if isinstance(each, ast.AnnAssign)}
+    return abstract <= made
+
+
+def _bases(node: ast.ClassDef, classes: Classes) -> list[str]:
+    """The names of all bases of a class."""
+    found: list[str] = []
+    new = [_last(base) for base in node.bases]
+    while new:
+        name = new.pop()
+        if name not in found:
+            found.append(name)
+            new += [_last(base) for base in classes[name].bases] if name in classes else []
+    return found
+
+
+def _last(node: ast.AST) -> str:
+    """The last part of a name such as ``pl.Callback``."""
+    return ast.unparse(node).rpartition(".")[2]
+
+
+def _first_line(node: ast.ClassDef) -> str:
+    return (ast.get_docstring(node) or "").partition("\n")[0]
+
+
+def _exported(path: Path) -> set[str]:
+    """What ``__all__`` of a package lists."""
+    assigned = [node for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.Assign)]
+    return {name for node in assigned if _last(node.targets[0]) == "__all__" for name in ast.literal_eval(node.value)}
