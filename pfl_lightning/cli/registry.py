@@ -41,7 +41,7 @@ KINDS = {
 OTHER_BASES = {"Network": {"Module"}}  # that a user's own class may have instead
 IN_EVERY_RUN = {  # callbacks that no setting has to name
     *("EvaluateStartAndEnd", "EvaluationTable", "MetricsTable", "PercentileErrors", "RoundCheckpoint"),
-    *("RoundProgressBar", "RunFigures", "RunSummary"),
+    *("CheckMonitors", "RoundProgressBar", "RunFigures", "RunSummary"),
 }
 Classes = dict[str, ast.ClassDef]
 
