@@ -50,3 +50,8 @@ def panel(fast=FAST, slow=SLOW, **others):
 def passed(claims):
     """Which claims hold."""
     return [claim.passed for claim in claims]
+
+
+def failed(claims):
+    """What the claims that do not hold are about."""
+    return [claim.claim.split(":")[0] for claim in claims if not claim.passed]

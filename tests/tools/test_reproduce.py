@@ -1,67 +1,86 @@
 import json
+from typing import get_args
 
 import pytest
 import reproduce
 from reproduction.claims import Claim
+from reproduction.runs import Item, Paper
+
+from pfl_lightning.errors import PflError
 
 
-@pytest.mark.parametrize(("scale", "seeds"), [("small", [10, 20, 30]), ("full", [10, 20, 30, 40])])
-def test_srpfl_is_run_over_several_seeds(scale, seeds, tmp_path, monkeypatch):
-    studies = []
-    monkeypatch.setattr(reproduce, "figure_claims", lambda figure, study: studies.append(study) or [])
-    reproduce.srpfl("fig8_natural", scale, out=tmp_path)
-    assert studies[0].seeds == seeds
-    assert (tmp_path / f"srpfl-fig8_natural-{scale}").is_dir()
+def fail(place):
+    raise PflError("data.root: no files")
 
 
-def test_a_search_at_full_scale_is_refused_and_leaves_nothing(tmp_path, capsys):
+@pytest.fixture
+def asked(monkeypatch):
+    """The places that the items of a made-up paper were asked for."""
+    places = []
+
+    def check(place):
+        places.append(place)
+        return [Claim("it rises", "1", "2", place.pair != "b")]
+
+    items = {"table": Item(check, ("a", "b"), ("a",)), "figure": Item(check, seeds=(9,)), "missing": Item(fail)}
+    paper = Paper(items, {"small": [1], "full": [1, 2]}, lambda place: [f"--of={place.pair}"])
+    monkeypatch.setitem(reproduce.PAPERS, "srpfl", paper)
+    return places
+
+
+def stopped(capsys, *words, **options):
+    """The exit code, and what is said on stderr."""
     with pytest.raises(SystemExit) as stop:
-        reproduce.srpfl("rates", "full", out=tmp_path)
-    assert stop.value.code == 2
-    assert "scale: full is not possible for rates; allowed: small" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
+        reproduce.reproduce(*words, **options)
+    return stop.value.code, capsys.readouterr().err
 
 
-def test_one_record_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(tmp_path, monkeypatch):
-    claims = [Claim("1 + 1", "2", "2", True), Claim("2 + 2", "5", "4", False)]
-    monkeypatch.setattr(reproduce, "linear_claims", lambda figure: claims)
-    with pytest.raises(SystemExit) as stop:
-        reproduce.srpfl("linear", out=tmp_path, json=tmp_path / "claims.json")
-    assert stop.value.code == 1
+def test_a_check_gets_the_folder_the_seeds_and_the_options_of_each_pair(asked, tmp_path, capsys):
+    reproduce.reproduce("srpfl", "table", out=tmp_path)
+    reproduce.reproduce("srpfl", "table", "full", pairs=["a"], out=tmp_path)
+    reproduce.reproduce("srpfl", "figure", out=tmp_path, seeds=[4])
+    reproduce.reproduce("srpfl", "figure", out=tmp_path)
+    names = ["srpfl-a-small", "srpfl-a-full", *["srpfl-figure-small"] * 2]
+    assert [place.folder for place in asked] == [tmp_path / name for name in names]
+    assert all(place.folder.is_dir() for place in asked)
+    assert [place.seeds for place in asked] == [[1], [1, 2], [4], (9,)]
+    assert [place.options for place in asked] == [["--of=a"], ["--of=a"], (), ()]
+    assert "a: it rises" in capsys.readouterr().out
+
+
+def test_one_record_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(asked, tmp_path, capsys):
+    code, said = stopped(capsys, "srpfl", "table", "full", out=tmp_path, json=tmp_path / "claims.json")
+    assert (code, said) == (1, "")
     records = json.loads((tmp_path / "claims.json").read_text())
-    assert [set(record) for record in records] == 2 * [{"claim", "measured", "expected", "passed"}]
+    assert records[0] == {"claim": "a: it rises", "measured": "1", "expected": "2", "passed": True}
     assert [record["passed"] for record in records] == [True, False]
 
 
-def test_a_pair_that_a_figure_does_not_have_is_refused(capsys):
-    with pytest.raises(SystemExit) as stop:
-        reproduce.delta_fl("fig17", pairs=["shakespeare_rnn"])
-    assert stop.value.code == 2
-    assert (
-        "pairs: shakespeare_rnn is not possible for fig17; allowed: femnist_linear, sent140_linear"
-        in capsys.readouterr().err
-    )
+@pytest.mark.parametrize(
+    ("words", "options", "line"),
+    [
+        (("delta_fl", "fig4"), {}, "item: fig4 is not possible for delta_fl; allowed: table1, table2"),
+        (("srpfl", "rates", "full"), {}, "scale: full is not possible for rates; allowed: small"),
+        (
+            ("delta_fl", "fig17"),
+            {"pairs": ["shakespeare_rnn"]},
+            "pairs: shakespeare_rnn is not possible for fig17 at small scale; allowed: femnist_linear, sent140_linear",
+        ),
+        (("fedmac", "fig1"), {"pairs": ["mnist_mlr"]}, "allowed: none"),
+        (("deprl", "table1"), {"data": ["harbox"]}, "data: harbox is not possible for table1 at small scale"),
+        (("deprl", "table9"), {"data": ["cifar10"]}, "allowed: fashion_mnist"),
+    ],
+)
+def test_what_a_paper_does_not_have_gets_one_line_and_leaves_nothing(words, options, line, tmp_path, capsys):
+    code, said = stopped(capsys, *words, out=tmp_path, **options)
+    assert (code, said.count("\n")) == (2, 1)
+    assert line in said
+    assert not list(tmp_path.iterdir())
 
 
-def test_the_runs_of_a_pair_are_in_one_folder_for_all_figures(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(reproduce, "delta_fl_claims", lambda figure, places, out: asked.append(places) or [])
-    for figure in ("table2", "fig16"):
-        reproduce.delta_fl(figure, out=tmp_path, pairs=["sent140_rnn"])
-    assert asked[0] == asked[1]
-    assert asked[0][0].folder == tmp_path / "delta_fl-sent140_rnn-small"
-    assert asked[0][0].seeds == [1, 2, 3]
+def test_missing_files_are_said_in_one_line(asked, tmp_path, capsys):
+    assert stopped(capsys, "srpfl", "missing", out=tmp_path) == (2, "reproduce: error: data.root: no files\n")
 
 
-def test_missing_files_are_said_in_one_line(tmp_path, capsys):
-    with pytest.raises(SystemExit) as stop:
-        reproduce.delta_fl("table1", root=tmp_path, pairs=["femnist_linear"])
-    assert stop.value.code == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "data.root: no LEAF files" in line
-
-
-def test_the_toy_draws_its_picture(tmp_path, capsys):
-    reproduce.delta_fl("fig3", out=tmp_path)
-    assert (tmp_path / "delta_fl-toy.png").is_file()
-    assert "28/9" in capsys.readouterr().out
+def test_every_paper_can_be_asked_for():
+    assert get_args(reproduce.reproduce.__annotations__["paper"]) == tuple(reproduce.PAPERS)

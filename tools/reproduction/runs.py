@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
@@ -15,11 +15,12 @@ from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.markdown import Markdown
 
-from pfl_lightning.cli.compare import compare_command
+from pfl_lightning.cli import main
 from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import Run, read_run
+from reproduction.claims import Claim
 
 Scale = Literal["small", "full"]
 
@@ -56,15 +57,16 @@ class Sweep(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where the runs of a pair of data and network are, and how they are made.
+    """Where some runs are, and what they share.
 
     Attributes:
-        pair: The pair.
+        pair: The data set, or the pair of data and network.
         scale: The scale.
         root: Folder with a folder of files for each data set.
         folder: Folder of the runs.
         seeds: Their seeds.
         jobs: Number of runs at the same time.
+        options: Options of ``pfl fit``, such as ``--config=FILE``; a method's own come after them.
     """
 
     pair: str
@@ -72,67 +74,94 @@ class Place(NamedTuple):
     root: Path
     folder: Path
     seeds: Sequence[int]
-    jobs: int
+    jobs: int = 1
+    options: Sequence[str] = ()
 
 
-class Experiment(NamedTuple):
-    """What the runs of one or more sweeps share.
+class Item(NamedTuple):
+    """A table or figure of a paper.
 
     Attributes:
-        folder: Where they are.
-        options: Options of ``pfl fit``, such as ``--config=FILE``; a method's own come after them.
-        seeds: Their seeds.
-        jobs: Number of runs at the same time.
+        check: Makes its runs for a pair, and checks the claims about them; a search makes no claims.
+        pairs: The pairs that it shows at full scale; none if it is not about pairs.
+        small: Those at small scale, if they are others.
+        scales: The scales at which it can run.
+        seeds: The seeds, if they are not the paper's.
     """
 
-    folder: Path
-    options: Sequence[str]
-    seeds: Sequence[int]
-    jobs: int = 1
+    check: Callable[[Place], list[Claim]]
+    pairs: Sequence[str] = ()
+    small: Sequence[str] | None = None
+    scales: Sequence[Scale] = ("small", "full")
+    seeds: Sequence[int] | None = None
+
+    def pairs_at(self, scale: Scale) -> Sequence[str]:
+        """The pairs at a scale."""
+        return self.pairs if scale == "full" or self.small is None else self.small
 
 
-def start(experiment: Experiment, sweep: Sweep) -> int:
+class Paper(NamedTuple):
+    """What can be reproduced of a paper.
+
+    Attributes:
+        items: Its tables and figures.
+        seeds: The usual seeds by scale.
+        options: Options of ``pfl fit`` for all runs of a pair.
+    """
+
+    items: Mapping[str, Item]
+    seeds: Mapping[Scale, Sequence[int]]
+    options: Callable[[Place], Sequence[str]] = lambda place: ()
+
+
+def start(place: Place, sweep: Sweep) -> int:
     """Train by ``pfl sweep``; returns its exit code, which is not 0 if a run failed."""
-    folder, options, seeds, jobs = experiment
     methods = [f"{CONFIGS}/methods/{name}.yaml" for name in sweep.methods]
-    command = [sys.executable, "-m", "pfl_lightning", "sweep", "--out", str(folder), "--jobs", str(jobs)]
-    command += ["--seeds", *map(str, seeds), "--methods", *methods, *(f"--vary={word}" for word in sweep.varied)]
+    command = [sys.executable, "-m", "pfl_lightning", "sweep", "--out", str(place.folder), "--jobs", str(place.jobs)]
+    command += ["--seeds", *map(str, place.seeds), "--methods", *methods, *(f"--vary={word}" for word in sweep.varied)]
     tools = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": tools}  # some runs are of classes that are experiments of ours
-    return subprocess.run([*command, "--", *options, *sweep.options], env=environment).returncode
+    return subprocess.run([*command, "--", *place.options, *sweep.options], env=environment).returncode
 
 
-def trained(experiment: Experiment, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:
+def trained(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:
     """Train all runs of some sweeps, and read them: for each folder of a sweep, one run per seed.
 
     Raises:
         SystemExit: If a run fails.
     """
     for sweep in sweeps:
-        if code := start(experiment, sweep):
+        if code := start(place, sweep):
             raise SystemExit(code)
-    return {name: runs_of(experiment, name) for sweep in sweeps for name in sweep.names}
+    names = [name for sweep in sweeps for name in sweep.names]
+    return {name: [read_run(newest(seed)) for seed in seed_folders(place, name)] for name in names}
 
 
-def runs_of(experiment: Experiment, name: str) -> list[Run]:
-    """The runs in a folder of a sweep, one per seed."""
-    return [read_run(newest(experiment.folder / name / f"seed_{seed}")) for seed in experiment.seeds]
-
-
-def found_runs(experiment: Experiment, name: str) -> list[Run | None]:
-    """The same; None for a run that is not there, or was stopped before its first evaluation."""
+def found_runs(place: Place, name: str) -> list[Run | None]:
+    """The runs in a folder of a sweep, one per seed; None for one that is not there or has no evaluation."""
     found: list[Run | None] = []
-    for seed in experiment.seeds:
+    for folder in seed_folders(place, name):
         try:
-            found += runs_of(experiment._replace(seeds=[seed]), name)
+            found.append(read_run(newest(folder)))
         except (PflError, ValueError):  # a run without results, or not even a folder
             found.append(None)
     return found
 
 
+def finished_runs(place: Place, name: str) -> list[Run]:
+    """The same if all of them have done their rounds; otherwise nothing."""
+    runs = [run for run in found_runs(place, name) if run is not None and is_finished(run)]
+    return runs if len(runs) == len(place.seeds) else []
+
+
 def is_finished(run: Run) -> bool:
     """Whether a run has done its rounds."""
     return bool(run.rounds[-1] >= run.settings["trainer.max_steps"])
+
+
+def seed_folders(place: Place, name: str) -> list[Path]:
+    """The folder of each seed."""
+    return [place.folder / name / f"seed_{seed}" for seed in place.seeds]
 
 
 def newest(folder: Path) -> Path:
@@ -142,7 +171,7 @@ def newest(folder: Path) -> Path:
 
 def compare(place: Place, runs: Iterable[Run], name: str) -> None:
     """Draw and tabulate some runs by ``pfl compare``, in a folder beside them."""
-    compare_command([*(str(run.folder) for run in runs), "--out", str(place.folder / f"{name}_comparison")])
+    main(["compare", *(str(run.folder) for run in runs), "--out", str(place.folder / f"{name}_comparison")])
 
 
 def publish(place: Place, name: str, text: str) -> None:

@@ -6,9 +6,8 @@ from typing import Literal
 import numpy as np
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tails import weighted_p90
-from reproduction.claims import Claim
+from reproduction.claims import Claim, Floats, deviation, listed, spread
 
 Curves = Mapping[str, Curve]  # of one pair, by the names of their folders
 Check = Callable[[Curves], list[Claim]]
@@ -30,19 +29,9 @@ def errors(curve: Curve, statistic: Literal["mean", "p90"]) -> Floats:
     return 100 * np.array(values)
 
 
-def shown(values: Floats) -> str:
-    """Mean over the seeds, with their sample standard deviation if there are several."""
-    return f"{values.mean():.3g}" + (f" ± {values.std(ddof=1):.2g}" if len(values) > 1 else "")
-
-
-def spread(differences: Floats) -> float:
-    """Sample standard deviation over the seeds, 0 for a single one."""
-    return float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-
-
 def by_conformity(values: Mapping[str, Floats]) -> str:
     """Numbers of FedAvg and of each conformity, as means over the seeds."""
-    return "; ".join(f"{name.removeprefix(CONFORMITY)}: {shown(each)}" for name, each in values.items())
+    return "; ".join(f"{name.removeprefix(CONFORMITY)}: {spread(each)}" for name, each in values.items())
 
 
 def served_better(curves: Curves) -> list[Claim]:
@@ -51,7 +40,7 @@ def served_better(curves: Curves) -> list[Claim]:
     means = {name: errors(curve, "mean") for name, curve in curves.items()}
     best = best_conformity(tails)
     lost = means[best] - means[FEDAVG]
-    allowed = max(ON_PAR, spread(lost))
+    allowed = max(ON_PAR, deviation(lost))
     return [
         Claim(
             "90th percentile of the test error, by conformity (%)",
@@ -121,10 +110,10 @@ def period_matters_little(curves: Curves) -> list[Claim]:
     for name, curve in curves.items():
         if name != HALF:
             difference = errors(curve, "p90") - every
-            allowed = max(NO_LARGE_EFFECT, spread(difference))
+            allowed = max(NO_LARGE_EFFECT, deviation(difference))
             text = f"{name}: 90th percentile of the test error, minus that with a quantile in each round (points)"
             passed = bool(abs(difference.mean()) <= allowed)
-            claims.append(Claim(text, shown(difference), f"within {allowed:.1f}", passed))
+            claims.append(Claim(text, spread(difference), f"within {allowed:.1f}", passed))
     return claims
 
 
@@ -144,13 +133,13 @@ def same_tails(curves: Curves) -> list[Claim]:
         ),
         Claim(
             "90th percentile of the test error with sums, minus that with the exact quantile (points)",
-            shown(difference),
+            spread(difference),
             f"within {ON_PAR}",
             bool(abs(difference.mean()) <= ON_PAR),
         ),
         Claim(
             "sums per round: exact, from sums",
-            ", ".join(f"{each:.1f}" for each in calls),
+            listed(calls, 1),
             "more from sums",
             calls[0] < calls[1],
         ),

@@ -1,6 +1,5 @@
 """Delta-FL's Table 1: how many devices there are, and how many samples they hold."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +8,6 @@ from rich.console import Console
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import partition_table
 from reproduction.claims import Claim
-from reproduction.delta_fl.runs import fit_options
 from reproduction.runs import Place, split_data
 
 
@@ -39,19 +37,11 @@ TABLE: dict[str, Devices] = {
 MEDIAN = 0.1  # by which the median of another random half of the users may differ, as a share
 
 
-def device_claims(places: Sequence[Place]) -> list[Claim]:
-    """Show how the data are split; at full scale, compare them with Table 1.
-
-    Args:
-        places: Pairs of different data.
-    """
-    claims = []
-    for place in places:
-        data = split_data(fit_options(place))
-        Console().print(partition_table(data.class_counts()))
-        if place.scale == "full":
-            claims += row_claims(place.pair, measured(data), TABLE[place.pair])
-    return claims
+def device_claims(place: Place) -> list[Claim]:
+    """Show how the data are split; at full scale, compare them with Table 1."""
+    data = split_data(place.options)
+    Console().print(partition_table(data.class_counts()))
+    return row_claims(measured(data), TABLE[place.pair]) if place.scale == "full" else []
 
 
 def measured(data: FederatedDataModule) -> Devices:
@@ -61,16 +51,15 @@ def measured(data: FederatedDataModule) -> Devices:
     return Devices(len(counts), data.num_clients - len(counts), float(np.median(counts)), *held)
 
 
-def row_claims(pair: str, found: Devices, paper: Devices) -> list[Claim]:
+def row_claims(found: Devices, paper: Devices) -> list[Claim]:
     """The devices are as many as in the paper, and about as large; which users train is random."""
-    name = pair.partition("_")[0]
     numbers = f"{found.train}, {found.test}"
     sizes = f"{found.smallest}, {found.median:g}, {found.largest}"
     near = abs(found.median / paper.median - 1) <= MEDIAN
     return [
-        Claim(f"{name}: training and test devices", numbers, f"{paper.train}, {paper.test}", found[:2] == paper[:2]),
+        Claim("training and test devices", numbers, f"{paper.train}, {paper.test}", found[:2] == paper[:2]),
         Claim(
-            f"{name}: samples of the smallest, the median and the largest training device",
+            "samples of the smallest, the median and the largest training device",
             sizes,
             f"{paper.smallest}, {paper.median:g} ± {MEDIAN:.0%}, {paper.largest} in one half",
             found.smallest == paper.smallest and near,

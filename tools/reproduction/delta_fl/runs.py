@@ -5,15 +5,12 @@ The runs of a pair share one folder, so that figures which need the same ones tr
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
 
 from pfl_lightning.report import Curve
-from reproduction.runs import CONFIGS, Experiment, Place, Sweep, data_options, trained
+from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options, trained
 
-PairName = Literal["femnist_linear", "femnist_convnet", "sent140_linear", "sent140_rnn", "shakespeare_rnn"]
-
-PAIRS: tuple[PairName, ...] = get_args(PairName)
-SEEDS = {"small": [1, 2, 3], "full": [1, 2, 3, 4, 5]}
+PAIRS = ("femnist_linear", "femnist_convnet", "sent140_linear", "sent140_rnn", "shakespeare_rnn")
+SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "full": [1, 2, 3, 4, 5]}
 
 # settings that take two CPU cores minutes, on what is at hand of the data
 SMALL: Mapping[str, str] = {
@@ -50,11 +47,6 @@ def fit_options(place: Place) -> list[str]:
     return [file, *data_options(place.root, place.pair.partition("_")[0]), *small]
 
 
-def experiment(place: Place) -> Experiment:
-    """What all runs of a pair share."""
-    return Experiment(place.folder, fit_options(place), place.seeds, place.jobs)
-
-
 def with_own_options(place: Place, sweep: Sweep) -> Sweep:
     """A sweep of one method, with what FedAvg alone is told on some pairs."""
     own = FEDAVG.get(place.pair, "") if sweep.methods == ("fedavg",) else ""
@@ -67,5 +59,5 @@ def curves(place: Place, sweeps: Sequence[Sweep]) -> dict[str, Curve]:
     Raises:
         SystemExit: If a run fails.
     """
-    found = trained(experiment(place), [with_own_options(place, sweep) for sweep in sweeps])
+    found = trained(place, [with_own_options(place, sweep) for sweep in sweeps])
     return {name: Curve(runs, "global") for name, runs in found.items()}

@@ -7,27 +7,23 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from pfl_lightning.errors import PflError
 from pfl_lightning.report import Curve
-from reproduction.delta_fl.runs import experiment, with_own_options
-from reproduction.runs import CONFIGS, Place, Sweep, runs_of, start
+from reproduction.claims import Claim
+from reproduction.delta_fl.runs import with_own_options
+from reproduction.runs import CONFIGS, Place, Sweep, finished_runs, start
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the paper's learning rate
 HALF = "--data.val_clients=0.5"  # of the training devices
 
 
-def search(places: Sequence[Place]) -> None:
-    """Train FedAvg with some learning rates, and print how it serves the validation devices.
-
-    Args:
-        places: The pairs.
-    """
-    for place in places:
-        place = place._replace(folder=place.folder / "search")
-        rates = learning_rates(place)
-        sweep = trials(rates)
-        start(experiment(place), with_own_options(place, sweep))  # a rate with which runs diverge is an answer, too
-        Console().print(rates_table(place, dict(zip(rates, sweep.names, strict=True))))
+def search_claims(place: Place) -> list[Claim]:
+    """Train FedAvg with some learning rates, and print how it serves the validation devices; makes no claims."""
+    place = place._replace(folder=place.folder / "search")
+    rates = learning_rates(place)
+    sweep = trials(rates)
+    start(place, with_own_options(place, sweep))  # a rate with which runs diverge is an answer, too
+    Console().print(rates_table(place, dict(zip(rates, sweep.names, strict=True))))
+    return []
 
 
 def learning_rates(place: Place) -> list[float]:
@@ -56,11 +52,7 @@ def rates_table(place: Place, names: dict[float, str]) -> Table:
 
 def validation(place: Place, name: str) -> tuple[str, str]:
     """Both numbers of a row, as means over the seeds."""
-    try:
-        runs = runs_of(experiment(place), name)
-    except (PflError, ValueError):  # a run without an evaluation, or not even a folder
-        return "-", "-"
-    if any(run.rounds[-1] < run.settings["trainer.max_steps"] for run in runs):
+    if not (runs := finished_runs(place, name)):
         return "-", "-"
     clients = Curve(runs, "global").final("val")
     loss = np.mean([each.loss.mean() for each in clients])

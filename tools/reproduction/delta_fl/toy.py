@@ -24,7 +24,8 @@ from pfl_lightning.theory.superquantile import (
     superquantile_loss,
     superquantile_minimizer,
 )
-from reproduction.claims import Claim
+from reproduction.claims import Claim, listed
+from reproduction.runs import Place
 
 OBTUSE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 ACUTE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
@@ -82,15 +83,10 @@ def searched_minimizer(triangle: Tensor, conformity: float) -> Tensor:
     return points[superquantile_loss(gaussian_losses(points, triangle), conformity).argmin()]
 
 
-def toy_claims(figure: Path | None = None) -> list[Claim]:
-    """Check what Figure 3 shows, which takes a second.
-
-    Args:
-        figure: Where the picture goes, if anywhere; its ending says the format.
-    """
+def toy_claims(place: Place) -> list[Claim]:
+    """Draw and check what Figure 3 shows, which takes a second."""
     found = models()
-    if figure is not None:
-        draw(found, figure)
+    draw(found, place.folder / "fig3.png")
     return [*place_claims(), *loss_claims(found)]
 
 
@@ -122,9 +118,9 @@ def loss_claims(found: dict[str, Model]) -> list[Claim]:
     means = [float(model.losses.mean()) for model in (fedavg, delta_fl)]
     better = float((delta_fl.test_losses < fedavg.test_losses).double().mean())
     return [
-        Claim("largest loss of a test device: FedAvg, Delta-FL", pair(worst), "28/9, 3", worst[1] < worst[0]),
-        Claim("standard deviation over test devices", pair(spread), "smaller for Delta-FL", spread[1] < spread[0]),
-        Claim("mean loss, which may be larger for Delta-FL", pair(means), "23/9, 8/3", means[1] >= means[0]),
+        Claim("largest loss of a test device: FedAvg, Delta-FL", listed(worst, 3), "28/9, 3", worst[1] < worst[0]),
+        Claim("standard deviation over test devices", listed(spread, 3), "smaller for Delta-FL", spread[1] < spread[0]),
+        Claim("mean loss, which may be larger for Delta-FL", listed(means, 3), "23/9, 8/3", means[1] >= means[0]),
         Claim(
             "share of test devices that Delta-FL serves better", f"{better:.3f}", "11/36", abs(better - 11 / 36) < 0.01
         ),
@@ -134,11 +130,6 @@ def loss_claims(found: dict[str, Model]) -> list[Claim]:
 def shown(point: Tensor) -> str:
     """A point, with two digits."""
     return "({:.2f}, {:.2f})".format(*point.tolist())
-
-
-def pair(values: list[float]) -> str:
-    """Two numbers, with three digits."""
-    return ", ".join(f"{value:.3f}" for value in values)
 
 
 # The picture
@@ -152,7 +143,6 @@ def draw(found: dict[str, Model], path: Path) -> None:
         draw_plane(plane, found)
         draw_mixtures(mixtures, found)
         draw_histogram(histogram, found)
-        path.parent.mkdir(parents=True, exist_ok=True)
         save_figure(figure, path, dpi=150)
 
 

@@ -6,11 +6,10 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, spread
-from reproduction.deprl.orderings import NAMES, UP_TO, best_claim, does_not_fall, shown
+from reproduction.claims import Claim, Floats, deviation, listed, spread
+from reproduction.deprl.orderings import NAMES, UP_TO, best_claim, does_not_fall
 from reproduction.deprl.runs import GOSSIP, MethodName, clients, curves, final, folder, sweep
 from reproduction.runs import Place, publish
 
@@ -29,7 +28,7 @@ def fig8_claims(place: Place) -> list[Claim]:
     tell(place, "fig8", "local epochs", EPOCHS, found)
     text = f"DePRL: {', '.join(map(str, EPOCHS))} epochs on the head (%)"
     values = found["deprl"]
-    rises = Claim(text, shown(values), f"does not fall, {UP_TO}", does_not_fall(values))
+    rises = Claim(text, listed(values), f"does not fall, {UP_TO}", does_not_fall(values))
     return [*best_everywhere("epochs", EPOCHS, found), rises]
 
 
@@ -82,7 +81,7 @@ def ablation_figure(name: str, values: Sequence[int], found: Found) -> Figure:
         axes = figure.subplots()
         labels = [NAMES[method] for method in found]
         for each, label, look in zip(found.values(), labels, looks_of(labels), strict=True):
-            deviations = [float(value.std(ddof=min(1, len(value) - 1))) for value in each]
+            deviations = [deviation(value) for value in each]
             means = [float(value.mean()) for value in each]
             axes.errorbar(values, means, deviations, capsize=2, label=label, **look)
         axes.set(xlabel=name, ylabel="test accuracy (%)\nmean over clients", xticks=values)

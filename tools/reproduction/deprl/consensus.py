@@ -1,7 +1,6 @@
 """DePRL's Figures 10 and 11: how far its clients' bodies are from their mean, before and after mixing."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import Run, save_figure
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.drawing import draw_band
 from pfl_lightning.report.style import COLORS, PRINT
-from reproduction.claims import Claim
+from reproduction.claims import Claim, Floats, trend
 from reproduction.deprl.runs import ALPHAS, GRAPHS, Graph, curves, folder, sweep
 from reproduction.runs import Place
 
@@ -79,12 +77,8 @@ def denser_agrees_better(found: Found) -> Iterator[Claim]:
     """The sparser the graph, the larger the error."""
     for alpha in ALPHAS:
         means = [float(found[graph, alpha].after.mean()) for graph in GRAPHS]
-        yield Claim(
-            f"alpha {alpha}: error of consensus, mean over the rounds, on {', '.join(GRAPHS)}",
-            ", ".join(f"{mean:.2g}" for mean in means),
-            "falls",
-            all(sparser > denser for sparser, denser in pairwise(means)),
-        )
+        text = f"alpha {alpha}: error of consensus, mean over the rounds, on {', '.join(GRAPHS)}"
+        yield trend(text, means, digits=6)
 
 
 def consensus_figure(found: Found) -> Figure:

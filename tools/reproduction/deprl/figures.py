@@ -13,7 +13,7 @@ from pfl_lightning.metrics import pair_correlation, pairs
 from pfl_lightning.report import cosine_figure, save_figure
 from pfl_lightning.server import cosines
 from reproduction.claims import Claim
-from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, curves, experiment, folder, sweep
+from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, curves, folder, sweep
 from reproduction.runs import Place, compare, split_data
 
 ALIKE = 0.99  # what a cosine c of two bodies has to be as (c + 1) / 2, which the authors' code draws
@@ -47,7 +47,7 @@ def fig3_claims(place: Place) -> list[Claim]:
     trained = curves(place, [sweep(place, "deprl", ("Ring",))])
     claims = []
     for alpha in ALPHAS:
-        data = split_data([*experiment(place).options, f"--data.partition.alpha={alpha}"])
+        data = split_data([*place.options, f"--data.partition.alpha={alpha}"])
         counts = torch.from_numpy(data.class_counts()["train"])
         found = [maps(run.folder, counts) for run in trained[folder("deprl", "Ring", alpha)].runs]
         first = {name: entries.numpy() for name, entries in found[0]._asdict().items()}

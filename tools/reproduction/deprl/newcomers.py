@@ -1,18 +1,16 @@
-"""What clients get that are new to a finished run, by ``pfl test --data.new_clients``."""
+"""What clients get that are new to a finished run."""
 
 import json
-from contextlib import redirect_stdout
-from io import StringIO
 
 import numpy as np
 
-from pfl_lightning.cli.fit import PflCLI
+import pfl_lightning
 from pfl_lightning.report import Curve, Run
-from pfl_lightning.report.client_table import Floats
+from reproduction.claims import Floats
 
 CLIENTS = {"small": 16, "full": 64}
 FILE = "new_clients.json"
-MEAN = "test/finetuned/accuracy/mean"  # of those that trained a new head on the body
+MODEL = "finetuned"  # a new head on the body
 
 
 def new_accuracy(curve: Curve, clients: int) -> Floats:
@@ -35,13 +33,7 @@ def run_accuracy(run: Run, clients: int) -> float:
     path = run.folder / FILE
     known = json.loads(path.read_text()) if path.is_file() else {}
     if str(clients) not in known:
-        known[str(clients)] = _test(run, clients)
+        rows = pfl_lightning.Run(run.folder).test(new_clients=clients)
+        known[str(clients)] = rows.accuracy[(rows.split == "test") & (rows.model == MODEL)].mean()
         path.write_text(json.dumps(known) + "\n")
     return float(known[str(clients)])
-
-
-def _test(run: Run, clients: int) -> float:
-    options = [f"--config={run.folder}/config.yaml", f"--ckpt_path={run.folder}/checkpoints/last.ckpt"]
-    with redirect_stdout(StringIO()):  # a table for each run
-        cli = PflCLI(["test", *options, f"--data.new_clients={clients}", "--trainer.enable_progress_bar=false"])
-    return float(cli.trainer.callback_metrics[MEAN])

@@ -1,14 +1,13 @@
 """What is claimed about accuracies: which ones are better, and whether they rise.
 
-All comparisons are of runs with the same seeds. A is above B if the mean of A - B over the seeds is positive. A is not
-below B if that mean is at least minus one sample standard deviation of A - B over the seeds.
+All comparisons are of runs with the same seeds. A is above B if its mean over the seeds is larger. A is not below B if
+the mean of A - B is at least minus one sample standard deviation of A - B over the seeds.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from pfl_lightning.report.client_table import Floats
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, better, deviation, listed, trend
 from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, Graph, MethodName
 
 Cell = tuple[MethodName, Graph, float]  # method, graph, concentration
@@ -26,16 +25,10 @@ NAMES: Mapping[str, str] = {
 UP_TO = "up to a standard deviation of the difference"
 
 
-def above(first: Floats, second: Floats) -> bool:
-    """Whether accuracies are better than others with the same seeds, in the mean."""
-    return bool((first - second).mean() > 0)
-
-
 def not_below(first: Floats, second: Floats) -> bool:
     """Whether accuracies are as good as others with the same seeds, up to a standard deviation of the difference."""
     difference = first - second
-    allowed = difference.std(ddof=1) if len(difference) > 1 else 0.0
-    return bool(difference.mean() >= -allowed)
+    return bool(difference.mean() >= -deviation(difference))
 
 
 def best_first(found: Found) -> Iterator[Claim]:
@@ -43,12 +36,7 @@ def best_first(found: Found) -> Iterator[Claim]:
     for alpha in ALPHAS:
         for graph in GRAPHS:
             values = [found[method, graph, alpha] for method in GOSSIP[::-1]]
-            yield Claim(
-                f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in GOSSIP[::-1])} (%)",
-                shown(values),
-                "falls",
-                all(above(better, worse) for better, worse in pairwise(values)),
-            )
+            yield trend(f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in GOSSIP[::-1])} (%)", values)
 
 
 def deprl_is_best(found: Found) -> Iterator[Claim]:
@@ -62,12 +50,8 @@ def best_claim(where: str, row: Mapping[MethodName, Floats]) -> Claim:
     """DePRL is above the best of some other methods."""
     others = {method: values for method, values in row.items() if method != "deprl"}
     rival = max(others, key=lambda method: others[method].mean())
-    return Claim(
-        f"{where}: DePRL, {NAMES[rival]} (the best other; %)",
-        shown([row["deprl"], others[rival]]),
-        "DePRL is better",
-        above(row["deprl"], others[rival]),
-    )
+    text = f"{where}: DePRL, {NAMES[rival]} (the best other; %)"
+    return better(text, row["deprl"], others[rival], "DePRL is better")
 
 
 def denser_is_better(found: Found) -> Iterator[Claim]:
@@ -76,7 +60,7 @@ def denser_is_better(found: Found) -> Iterator[Claim]:
         for alpha in ALPHAS:
             values = [found[method, graph, alpha] for graph in GRAPHS]
             text = f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)"
-            yield Claim(text, shown(values), f"does not fall, {UP_TO}", does_not_fall(values))
+            yield Claim(text, listed(values), f"does not fall, {UP_TO}", does_not_fall(values))
 
 
 def by_concentration(found: Found) -> Iterator[Claim]:
@@ -84,20 +68,10 @@ def by_concentration(found: Found) -> Iterator[Claim]:
     for method in GOSSIP:
         for graph in GRAPHS:
             values = [found[method, graph, alpha] for alpha in ALPHAS]
-            rises = method == "d-psgd"
-            yield Claim(
-                f"{NAMES[method]}, {graph}: alpha {', '.join(map(str, ALPHAS))} (%)",
-                shown(values),
-                "rises" if rises else "falls",
-                all(above(after, before) if rises else above(before, after) for before, after in pairwise(values)),
-            )
+            text = f"{NAMES[method]}, {graph}: alpha {', '.join(map(str, ALPHAS))} (%)"
+            yield trend(text, values, "rises" if method == "d-psgd" else "falls")
 
 
 def does_not_fall(values: Sequence[Floats]) -> bool:
     """Whether none of some accuracies is below the one before."""
     return all(not_below(after, before) for before, after in pairwise(values))
-
-
-def shown(values: Sequence[Floats]) -> str:
-    """Accuracies in a row, as means over the seeds with their standard deviations."""
-    return ", ".join(map(spread, values))

@@ -9,20 +9,19 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.client_table import Floats
-from reproduction.runs import CONFIGS, Experiment, Place, Sweep, data_options, trained
+from reproduction.claims import Floats
+from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options, trained
 
-DataName = Literal["cifar100", "cifar10", "fashion_mnist", "harbox"]
 MethodName = Literal["d-psgd", "dispfl", "deprl", "fedavg", "fedrep", "ditto", "fedrod"]
 Graph = Literal["Ring", "ErdosRenyi", "Complete"]
 
-DATA: tuple[DataName, ...] = get_args(DataName)
+DATA = ("cifar100", "cifar10", "fashion_mnist", "harbox")
 GRAPHS: tuple[Graph, ...] = get_args(Graph)
 ALPHAS = (0.1, 0.3, 0.5)
 GOSSIP: tuple[MethodName, ...] = ("d-psgd", "dispfl", "deprl")
 SERVER: tuple[MethodName, ...] = ("fedavg", "fedrep", "ditto", "fedrod")
-JUDGED: Mapping[str, str] = {"fedavg": "global", "ditto": "personal", "fedrod": "personal"}  # others: stored
-SEEDS = {"small": [1, 2, 3], "full": [1, 12, 123, 1234]}
+EVALUATED: Mapping[str, str] = {"fedavg": "global", "ditto": "personal", "fedrod": "personal"}  # others: stored
+SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "full": [1, 12, 123, 1234]}
 ROUNDS, CLIENTS = 200, 128
 SMALL_ROUNDS, SMALL_CLIENTS = {"fashion_mnist": 40, "cifar10": 20}, {"fashion_mnist": 32, "cifar10": 16}
 
@@ -44,11 +43,11 @@ OPTIONS: Mapping[MethodName, str] = {
 }
 
 
-def experiment(place: Place) -> Experiment:
-    """What all runs of a data set share."""
+def fit_options(place: Place) -> list[str]:
+    """Options of ``pfl fit`` for all runs of a data set."""
     file = f"--config={CONFIGS}/papers/deprl/{place.pair}.yaml"
     small = few(place) if place.scale == "small" else []
-    return Experiment(place.folder, [file, *small, *data_options(place.root, place.pair)], place.seeds, place.jobs)
+    return [file, *small, *data_options(place.root, place.pair)]
 
 
 def few(place: Place) -> list[str]:
@@ -108,13 +107,13 @@ def curves(place: Place, sweeps: Sequence[Sweep]) -> dict[str, Curve]:
     Raises:
         SystemExit: If a run fails.
     """
-    found = trained(experiment(place), sweeps)
+    found = trained(place, sweeps)
     return {name: Curve(runs, evaluated(name)) for name, runs in found.items()}
 
 
 def evaluated(name: str) -> str:
     """The model that a folder's clients are evaluated by."""
-    return JUDGED.get(name.partition(",")[0], "stored")
+    return EVALUATED.get(name.partition(",")[0], "stored")
 
 
 def final(curve: Curve) -> Floats:

@@ -5,7 +5,6 @@ The data set is split among all clients, and a client computes for as long as it
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +12,9 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import Curve, save_figure
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, spread, trend
 from reproduction.deprl.orderings import NAMES
 from reproduction.deprl.paper import TABLE9
 from reproduction.deprl.runs import MethodName, curves, final, folder, sweep
@@ -84,9 +82,7 @@ def times_fall(found: Found) -> Iterator[Claim]:
     for name, text in (("convergence", "convergence time"), ("target", "time to the accuracy")):
         for method in METHODS:
             times = [getattr(found[method, clients], name) for clients in CLIENTS]
-            falls = all(later.mean() < sooner.mean() for sooner, later in pairwise(times))
-            claim = f"{NAMES[method]}: {text} of {', '.join(map(str, CLIENTS))} clients (s)"
-            yield Claim(claim, ", ".join(map(seconds, times)), "falls", falls)
+            yield trend(f"{NAMES[method]}: {text} of {', '.join(map(str, CLIENTS))} clients (s)", times)
 
 
 def nearly_linear(found: Found) -> Claim:
@@ -110,7 +106,7 @@ def speedup_table(place: Place, found: Found) -> str:
     rows = []
     for (method, clients), (accuracy, *times) in found.items():
         known = paper[method][CLIENTS.index(clients)] if paper else None
-        cells = [spread(accuracy), *map(seconds, times)]
+        cells = [spread(values) for values in (accuracy, *times)]
         beside = [f"{cell} ({number})" for cell, number in zip(cells, known, strict=True)] if known else cells
         rows.append([clients, NAMES[method], *beside])
     title = (
@@ -119,12 +115,6 @@ def speedup_table(place: Place, found: Found) -> str:
     )
     goal = f"time to {TARGETS[place.pair]:.0%}"
     return markdown(title, ["clients", "method", "accuracy", "convergence time", goal], rows)
-
-
-def seconds(times: Floats) -> str:
-    """Simulated seconds over the seeds; how many seeds have none, if some do."""
-    never = int(np.isnan(times).sum())
-    return f"never in {never} of {len(times)}" if never else spread(times)
 
 
 def speedup_figure(found: Found) -> Figure:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, spread
 from reproduction.deprl.newcomers import CLIENTS, new_accuracy
 from reproduction.deprl.orderings import (
     NAMES,

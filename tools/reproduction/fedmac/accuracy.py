@@ -7,15 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, spread
-from reproduction.fedmac.runs import METHODS, runs, sweep
-from reproduction.runs import Place, publish
-
-Floats = NDArray[np.float64]
+from reproduction.claims import Claim, Floats, better, listed, spread
+from reproduction.fedmac.runs import METHODS, sweep
+from reproduction.runs import Place, publish, trained
 
 # FedAvg GM, FedProx GM, HeurFedAMP PM, Per-FedAvg PM, pFedMe GM and PM, FedMac GM and PM, in %
 ROWS = (
@@ -81,7 +78,7 @@ def over_all_samples(run: Run, split: str, model: str) -> list[float]:
 
 def table_claims(place: Place) -> list[Claim]:
     """Run a pair, show and write its row of the table, and check what the paper claims about it."""
-    found = runs(place, [sweep(place, method) for method in METHODS])
+    found = trained(place, [sweep(place, method) for method in METHODS])
     results = {(method, model): accuracy(found[method], model) for method, model in ROWS}
     publish(place, "accuracy", shown(place.pair, results))
     return [
@@ -103,25 +100,12 @@ def orderings(found: Found) -> Iterator[Claim]:
         bool(own >= others[rival]),
     )
     for method in ("pfedme", "fedmac"):
-        personal, common = best[method, "personal"], best[method, "global"]
-        yield Claim(
-            f"{method}: personal models against the global one",
-            f"{personal:.2f}, {common:.2f}",
-            "personal is better",
-            bool(personal > common),
-        )
-    yield Claim(
-        "global model of FedMac against pFedMe's",
-        f"{shared:.2f}, {best['pfedme', 'global']:.2f}",
-        "FedMac's is better",
-        bool(shared > best["pfedme", "global"]),
-    )
-    yield Claim(
-        "global model of FedMac against FedAvg's",
-        f"{shared:.2f}, {best['fedavg', 'global']:.2f}",
-        f"at least that minus {ON_PAR}",
-        bool(shared >= best["fedavg", "global"] - ON_PAR),
-    )
+        text = f"{method}: personal models against the global one"
+        yield better(text, best[method, "personal"], best[method, "global"], "personal is better")
+    yield better("global model of FedMac against pFedMe's", shared, best["pfedme", "global"], "FedMac's is better")
+    usual = best["fedavg", "global"]
+    passed, expected = bool(shared >= usual - ON_PAR), f"at least that minus {ON_PAR}"
+    yield Claim("global model of FedMac against FedAvg's", listed((shared, usual)), expected, passed)
 
 
 def simulated(found: Found) -> Iterator[Claim]:

@@ -5,10 +5,10 @@ from itertools import chain
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, better, listed, spread
 from reproduction.fedmac.accuracy import ROWS, accuracy
-from reproduction.fedmac.runs import METHODS, TIE, runs, sweep
-from reproduction.runs import Place, compare, publish
+from reproduction.fedmac.runs import METHODS, TIE, sweep
+from reproduction.runs import Place, compare, publish, trained
 
 STEPS, SERVER_RATES, CORRELATIONS = (5, 10, 20, 40), (1, 2, 4), (0.0025, 0.005, 0.01, 0.02, 0.05)
 GROWING, GROWING_LR = (0.01, 0.03, 0.05, 0.1, 0.3), 0.01
@@ -25,7 +25,7 @@ GAPS = {  # points by which FedMac's personal models exceed others in the paper'
 
 def fig4_claims(place: Place) -> list[Claim]:
     """Figure 4: FedMac's personal models are better than all others, at the best round of each."""
-    found = runs(place, [sweep(place, method) for method in METHODS])
+    found = trained(place, [sweep(place, method) for method in METHODS])
     compare(place, chain.from_iterable(found.values()), "fig4")
     scores = {row: accuracy(found[row[0]], row[1]).best for row in ROWS}
     own = scores["fedmac", "personal"]
@@ -47,28 +47,20 @@ def fig2_claims(place: Place) -> list[Claim]:
     ties = [
         sweep(place, "fedmac", {"model.correlation": (each,), "model.copy_lr": (TIE / each,)}) for each in CORRELATIONS
     ]
-    found = runs(place, [steps, rates, *ties])
+    found = trained(place, [steps, rates, *ties])
     compare(place, chain.from_iterable(found.values()), "fig2")
     show(place, "fig2", found)
     common, own = (best(found, rates.names, model) for model in ("global", "personal"))
     quality = best(found, [each.names[0] for each in ties], "personal")
     stable = CORRELATIONS.index(0.01)  # growth exponent of 3.2 in 800 rounds
     return [
-        Claim(
-            f"best accuracy of the global model (%) for server rates {SERVER_RATES}",
-            shown(common),
-            "rises",
-            bool(common[0] < common[-1]),
+        better(
+            f"best global model (%), server rates {SERVER_RATES[::-2]}", common[-1], common[0], "the first is better"
         ),
-        Claim(
-            f"best accuracy of personal models (%) for server rates {SERVER_RATES}",
-            shown(own),
-            "falls",
-            bool(own[0] > own[-1]),
-        ),
+        better(f"best personal models (%), server rates {SERVER_RATES[::2]}", own[0], own[-1], "the first is better"),
         Claim(
             f"best accuracy of personal models (%) for correlations {CORRELATIONS}",
-            shown(quality),
+            listed(quality),
             f"rises up to {CORRELATIONS[stable]}",
             bool(quality[0] < quality[stable]),
         ),
@@ -81,17 +73,11 @@ def stability_claims(place: Place) -> list[Claim]:
         {"model.lr": (GROWING_LR,), "model.correlation": (each,), "model.copy_lr": (TIE / each,)} for each in GROWING
     ]
     sweeps = [sweep(place, "fedmac", each) for each in vary]
-    found = runs(place, sweeps)
+    found = trained(place, sweeps)
     show(place, "stability", found)
     last = [accuracy(found[each.names[0]], "global").micro[:, -1].mean() for each in sweeps]
-    return [
-        Claim(
-            f"last accuracy of the global model (%) for correlations {GROWING}",
-            shown(last),
-            "falls for the last two",
-            bool(last[-1] < last[-2] < max(last[:2])),
-        )
-    ]
+    text = f"last accuracy of the global model (%) for correlations {GROWING}"
+    return [Claim(text, listed(last), "falls for the last two", bool(last[-1] < last[-2] < max(last[:2])))]
 
 
 def best(found: Mapping[str, Sequence[Run]], names: Sequence[str], model: str) -> list[float]:
@@ -108,8 +94,3 @@ def show(place: Place, name: str, found: Mapping[str, Sequence[Run]]) -> None:
     columns = ["runs", "global, best", "global, last", "personal, best", "personal, last"]
     title = f"{place.pair}: micro test accuracy (%), best over all rounds and at the end"
     publish(place, name, markdown(title, columns, rows))
-
-
-def shown(values: Sequence[float]) -> str:
-    """Numbers in a row."""
-    return ", ".join(f"{value:.2f}" for value in values)

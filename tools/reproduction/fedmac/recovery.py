@@ -3,7 +3,6 @@
 Derivations: docs/derivations.md, Sparse recovery with a prior.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch import Generator
 
 from pfl_lightning.report import save_figure
@@ -26,7 +24,8 @@ from pfl_lightning.theory.sparse_recovery import (
     sparse_solution,
     support_subgradient,
 )
-from reproduction.claims import Claim
+from reproduction.claims import Claim, Floats, listed
+from reproduction.runs import Place
 
 PROBLEMS = 50  # for each number of rows
 ROWS = range(6, 49, 3)
@@ -46,7 +45,7 @@ class Success(NamedTuple):
         predicted: Rows that it needs in closed form, as a mean over problems.
     """
 
-    rates: NDArray[np.float64]
+    rates: Floats
     predicted: float
 
     @property
@@ -98,15 +97,10 @@ def measure() -> dict[str, Success]:
     return {name: Success(np.array(rates[name]), mean_rows(drawn, program)) for name, program in compared.items()}
 
 
-def recovery_claims(figure: Path | None = None) -> list[Claim]:
-    """Check what Theorem 3 says, which takes a minute.
-
-    Args:
-        figure: Where the picture goes, if anywhere; its ending says the format.
-    """
+def recovery_claims(place: Place) -> list[Claim]:
+    """Draw and check what Theorem 3 says, which takes a minute."""
     found = measure()
-    if figure is not None:
-        draw(found, figure)
+    draw(found, place.folder / "fig1.png")
     return [*success_claims(found), *closed_form_claims()]
 
 
@@ -118,11 +112,11 @@ def success_claims(found: dict[str, Success]) -> list[Claim]:
     near = all(abs(halves[name] - predicted[name]) <= NEAR for name in NAMES)
     names = ", ".join(NAMES)
     return [
-        Claim(f"rows for half of the signals: {names}", listed(halves.values()), "fewest for FedMac", saves),
+        Claim(f"rows for half of the signals: {names}", listed(halves.values(), 1), "fewest for FedMac", saves),
         Claim(
             f"the same as the closed form: {names}",
-            listed(halves.values()),
-            f"{listed(predicted.values())} ± {NEAR:g}",
+            listed(halves.values(), 1),
+            f"{listed(predicted.values(), 1)} ± {NEAR:g}",
             near,
         ),
     ]
@@ -137,22 +131,17 @@ def closed_form_claims() -> list[Claim]:
     return [
         Claim(
             "squared subgradient on the support, as a share of plain l1's: pFedMe, FedMac",
-            listed((shares["pFedMe"], shares["FedMac"]), 2),
+            listed((shares["pFedMe"], shares["FedMac"])),
             "at least 1, below 1",
             shares["FedMac"] < 1 <= shares["pFedMe"],
         ),
         Claim(
             f"rows with a perfect prior: {', '.join(NAMES)}",
-            listed(rows.values()),
+            listed(rows.values(), 1),
             f"two the same, {NONZEROS}",
             abs(rows["pFedMe"] - rows["plain l1"]) < 1e-6 and abs(rows["FedMac"] - NONZEROS) < 0.01,
         ),
     ]
-
-
-def listed(values: Iterable[float], digits: int = 1) -> str:
-    """Some numbers, with a few digits."""
-    return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
 # The picture
@@ -167,7 +156,6 @@ def draw(found: dict[str, Success], path: Path) -> None:
         draw_rows(rows, found)
         draw_subgradient(subgradient)
         figure.legend(*success.get_legend_handles_labels(), loc="outside lower center", ncols=len(NAMES))
-        path.parent.mkdir(parents=True, exist_ok=True)
         save_figure(figure, path, dpi=150)
 
 

@@ -6,25 +6,12 @@ The runs of a pair share one folder, so that tables and figures which need the s
 import shlex
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any
 
-from pfl_lightning.report import Run
-from reproduction.runs import CONFIGS, Experiment, Place, Sweep, data_options, trained
+from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options
 
-PairName = Literal[
-    "mnist_mlr",
-    "mnist_dnn",
-    "fashion_mnist_mlr",
-    "fashion_mnist_dnn",
-    "synthetic_mlr",
-    "synthetic_dnn",
-    "cifar100_vgg",
-    "cinic10_wrn",
-]
-
-PAIRS: tuple[PairName, ...] = get_args(PairName)
 METHODS = ("fedavg", "fedprox", "heurfedamp", "per-fedavg", "pfedme", "fedmac")
-SEEDS = [1, 2, 3]
+SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "full": [1, 2, 3]}
 TIE = 0.075  # copy_lr * correlation of FedMac; of pFedMe's code
 
 # rounds that take two CPU cores minutes; the convolutional nets see a part of the images
@@ -66,20 +53,15 @@ RATES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def data_of(place: Place) -> str:
-    """The data set of a pair."""
-    return place.pair.rpartition("_")[0]
-
-
-def experiment(place: Place) -> Experiment:
-    """What all runs of a pair share."""
-    data = data_of(place)
+def fit_options(place: Place) -> list[str]:
+    """Options of ``pfl fit`` for all runs of a pair."""
+    data = place.pair.rpartition("_")[0]
     files = [f"--config={CONFIGS}/papers/fedmac/{data}.yaml"]
     if place.pair.endswith("_mlr"):
         files.append(f"--config={CONFIGS}/models/logistic.yaml")
     source = [] if data == "synthetic" else data_options(place.root, data)
     small = shlex.split(SMALL[data]) if place.scale == "small" else []
-    return Experiment(place.folder, [*files, *source, *small], place.seeds, place.jobs)
+    return [*files, *source, *small]
 
 
 def sweep(
@@ -89,12 +71,3 @@ def sweep(
     rates = dict(rate.split("=") for rate in RATES[place.pair][method].split())
     own = [f"--model.{key}={value}" for key, value in rates.items() if f"model.{key}" not in vary]
     return Sweep((method,), vary, [*own, *options])
-
-
-def runs(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:
-    """Train all runs of some sweeps, and read them: for each folder of a sweep, one run per seed.
-
-    Raises:
-        SystemExit: If a run fails.
-    """
-    return trained(experiment(place), sweeps)

@@ -7,11 +7,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from pfl_lightning.errors import PflError
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import ROWS, over_all_samples
-from reproduction.fedmac.runs import TIE, experiment
-from reproduction.runs import Place, Sweep, runs_of, start
+from reproduction.fedmac.runs import TIE
+from reproduction.runs import Place, Sweep, finished_runs, start
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
@@ -30,7 +29,7 @@ def search_claims(place: Place) -> list[Claim]:
     """Train all methods with some rates, and print how they do on validation samples; makes no claims."""
     place = place._replace(folder=place.folder / "search")
     for trial in chain.from_iterable(trials().values()):
-        start(experiment(place), trial)  # a rate with which runs diverge is an answer, too
+        start(place, trial)  # a rate with which runs diverge is an answer, too
     table = Table("method", "rates", "best validation accuracy (%)", "last", title=place.pair)
     for method, sweeps in trials().items():
         for rates, trial in zip(GRIDS[method], sweeps, strict=True):
@@ -51,8 +50,7 @@ def trials() -> dict[str, list[Sweep]]:
 def validation(place: Place, method: str, name: str) -> tuple[str, str]:
     """Best and last accuracy of a method's own models over all validation samples, as means over the seeds."""
     model = dict(ROWS)[method]  # the last row of a method is that of its personal models
-    try:
-        scores = np.array([over_all_samples(run, "val", model) for run in runs_of(experiment(place), name)])
-    except (PflError, ValueError):  # a run without an evaluation, or not even a folder
+    if not (runs := finished_runs(place, name)):
         return "-", "-"
+    scores = np.array([over_all_samples(run, "val", model) for run in runs])
     return f"{100 * scores.max(1).mean():.2f}", f"{100 * scores[:, -1].mean():.2f}"

@@ -2,7 +2,6 @@
 
 from pfl_lightning.report import partition_figure, save_figure
 from reproduction.claims import Claim
-from reproduction.fedmac.runs import experiment
 from reproduction.runs import Place, split_data
 
 LEAST = 0.5  # of an equal share, for every client
@@ -10,7 +9,7 @@ LEAST = 0.5  # of an equal share, for every client
 
 def fig5_claims(place: Place) -> list[Claim]:
     """Draw the clients' classes; every client has at least half of an equal share."""
-    counts = split_data(experiment(place).options).class_counts()
+    counts = split_data(place.options).class_counts()
     save_figure(partition_figure(counts, "CINIC-10"), place.folder / "fig5.png")
     sizes = counts["train"].sum(1)
     smallest = float(sizes.min() / sizes.mean())

@@ -1,22 +1,19 @@
 """FedMac's Table 4 and Figures 3 and 6: sparse models, how accurate they are, and the bits that they save."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pfl_lightning.report import Run
 from pfl_lightning.report.compare_runs import LINK_BITS
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.system.ledger import dense_bits
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, better, spread, trend
 from reproduction.fedmac.accuracy import accuracy
-from reproduction.fedmac.runs import runs, sweep
-from reproduction.runs import Place, Sweep, compare, publish
-
-Floats = NDArray[np.float64]
+from reproduction.fedmac.runs import sweep
+from reproduction.runs import Place, Sweep, compare, publish, trained
 
 METHODS = {"fedprox": "global", "per-fedavg": "adapted", "pfedme": "personal", "fedmac": "personal"}  # evaluated model
 WEIGHT = 1e-3  # the paper's is lost
@@ -65,7 +62,7 @@ def sparse(found: Sequence[Run], model: str) -> Sparse:
 def table4_claims(place: Place) -> list[Claim]:
     """Table 4 and Figure 6: at the same weight FedMac is the sparsest and the most accurate, and halves the bits."""
     sweeps = {method: sparse_sweep(place, method) for method in METHODS}
-    found = runs(place, list(sweeps.values()))
+    found = trained(place, list(sweeps.values()))
     results = {method: sparse(found[sweeps[method].names[0]], model) for method, model in METHODS.items()}
     compare(place, chain.from_iterable(found.values()), "table4")
     show(place, "table4", results, PAPER)
@@ -76,7 +73,7 @@ def fig3_claims(place: Place) -> list[Claim]:
     """Figure 3: a larger weight means fewer non-zeros and a lower accuracy; the smoothing is only shown."""
     weights = sparse_sweep(place, "fedmac", WEIGHTS)
     smoothings = [sparse_sweep(place, "fedmac", smoothing=smoothing) for smoothing in SMOOTHINGS]
-    found = runs(place, [weights, *smoothings])
+    found = trained(place, [weights, *smoothings])
     compare(place, chain.from_iterable(found.values()), "fig3")
     results = {name: sparse(each, "personal") for name, each in found.items()}
     show(place, "fig3", results, {})
@@ -98,13 +95,8 @@ def best_of_all(results: Mapping[str, Sparse]) -> Iterator[Claim]:
     personal = [result.own for result in others.values() if result.own is not None]
     assert mac.own is not None, "FedMac has personal models"
     for model, ours, rivals in (("global", mac.shared, usable), ("personal", mac.own, personal)):
-        best = max(rival.mean() for rival in rivals)
-        yield Claim(
-            f"accuracy of the {model} model (%), FedMac against the best other method",
-            f"{spread(ours)}, {best:.2f}",
-            "FedMac is better",
-            bool(ours.mean() > best),
-        )
+        text = f"accuracy of the {model} model (%), FedMac against the best other method"
+        yield better(text, ours, max(rival.mean() for rival in rivals), "FedMac is better")
     yield Claim(
         "bits over a link in the second half of the rounds, as a share of dense ones",
         spread(mac.bits),
@@ -116,12 +108,10 @@ def best_of_all(results: Mapping[str, Sparse]) -> Iterator[Claim]:
 def monotone(results: Sequence[Sparse]) -> Iterator[Claim]:
     """What Figure 3 claims, for growing weights."""
     for name, values in (
-        ("density", [result.density.mean() for result in results]),
-        ("accuracy of the global model", [result.shared.mean() for result in results]),
+        ("density", [result.density for result in results]),
+        ("accuracy of the global model", [result.shared for result in results]),
     ):
-        shown = ", ".join(f"{value:.2f}" for value in values)
-        falls = all(after < before for before, after in pairwise(values))
-        yield Claim(f"{name} (%) for the weights {', '.join(map(str, WEIGHTS))}", shown, "falls", falls)
+        yield trend(f"{name} (%) for the weights {', '.join(map(str, WEIGHTS))}", values)
 
 
 def show(place: Place, name: str, results: Mapping[str, Sparse], paper: Mapping[str, Sequence[float | None]]) -> None:

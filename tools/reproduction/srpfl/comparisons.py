@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_runs import COHORT
 from pfl_lightning.system import TwoPopulation
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, spread
 from reproduction.srpfl.measures import PAIRS, Curves, shown_ratio, targets, time_ratios
 
 Comparison = Callable[[Curves, Curves], list[Claim]]  # of a panel with one of another figure

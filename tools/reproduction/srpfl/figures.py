@@ -1,13 +1,13 @@
 """The figures of SRPFL: the runs that they need, and the claims that the paper makes about them."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pfl_lightning.report import curves_of, save_figure, time_figure
-from reproduction.claims import Claim
-from reproduction.runs import CONFIGS, Experiment, Scale, Sweep, data_options, trained
+from reproduction.claims import Claim, about
+from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options, trained
 from reproduction.srpfl.claims import (
     COMMUNICATION_TIMES,
     FULL_PICTURE,
@@ -19,25 +19,12 @@ from reproduction.srpfl.claims import (
     together,
 )
 from reproduction.srpfl.comparisons import VISIBLE, Comparison, slower_with_stragglers, smaller_gain
-from reproduction.srpfl.estimate import announce
 from reproduction.srpfl.measures import Check, Curves
-
-FigureName = Literal[
-    "fig3",
-    "fig4",
-    "fig5",
-    "fig6",
-    "fig7",
-    "fig8_imbalanced",
-    "fig8_natural",
-    "fig8_stragglers",
-    "fig8_correlated",
-]
 
 METHODS = ("fedavg", "flanp", "fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl", "hf-maml")
 FOUR = ("fedrep", "fedrep-srpfl", "lg-fedavg", "lg-srpfl")
 PAIR = ("fedrep", "fedrep-srpfl")
-SEEDS = {"small": [10, 20, 30], "full": [10, 20, 30, 40]}
+SEEDS: Mapping[Scale, Sequence[int]] = {"small": [10, 20, 30], "full": [10, 20, 30, 40]}
 SHARES = (0.1, 0.3)  # of stragglers
 
 # settings for two CPU cores: fewer and smaller clients, fewer rounds, smaller networks
@@ -96,7 +83,7 @@ class Beside(NamedTuple):
         title: Title of its panel; by default that of the same data.
     """
 
-    figure: FigureName
+    figure: str
     check: Comparison
     title: str = ""
 
@@ -125,28 +112,6 @@ class Figure(NamedTuple):
         return self.small if scale == "small" else self.panels
 
 
-class Study(NamedTuple):
-    """Where the runs of all figures are, and how they are made.
-
-    Attributes:
-        scale: The scale.
-        root: Folder with a folder of files for each data set.
-        out: Folder of all figures.
-        seeds: Seeds of the runs.
-        jobs: Number of runs at the same time.
-    """
-
-    scale: Scale
-    root: Path
-    out: Path
-    seeds: Sequence[int]
-    jobs: int
-
-    def folder(self, figure: FigureName | Literal["linear", "rates", "hf_maml"]) -> Path:
-        """The folder of a figure."""
-        return self.out / f"srpfl-{figure}-{self.scale}"
-
-
 def slower(panels: Mapping[str, Curves]) -> list[Claim]:
     """What more stragglers cost, of panels in the order of their shares."""
     return slower_with_stragglers(dict(zip(SHARES, panels.values(), strict=True)))
@@ -169,7 +134,7 @@ STRAGGLERS, SMALL_STRAGGLERS = (
     for data, methods in (("sent140", FOUR), ("fashion_mnist", PAIR))
 )
 SENT140 = Panel("sent140", check=together(PARTIAL, above("LG-SRPFL", "FedRep-SRPFL")))
-FIGURES: dict[FigureName, Figure] = {
+FIGURES: dict[str, Figure] = {
     "fig3": Figure("fig3", IMAGES, (Panel("cifar10"), FEMNIST, FASHION, FEW_LETTERS), FULL_PICTURE),
     "fig4": Figure("fig4", IMAGES, (HALF,), PARTIAL, beside=Beside("fig3", smaller_gain("in Fig. 3"))),
     "fig5": Figure("fig5", IMAGES, (Panel("femnist", PAIR, DIGITS, check=WITHOUT_OTHERS),), FULL_PICTURE),
@@ -226,51 +191,53 @@ def sweeps_of(panel: Panel, scale: Scale) -> list[Sweep]:
     return [Sweep(methods, options=shlex.split(options)) for methods, options in groups if methods]
 
 
-def experiments(name: FigureName, study: Study) -> Iterator[tuple[Panel, Experiment]]:
-    """The panels of a figure, with where and how their runs are made."""
-    for panel in FIGURES[name].at(study.scale):
-        folder = study.folder(name) / panel.title.replace(" ", "_").replace("%", "")
-        options = fit_options(FIGURES[name], panel, study.scale, study.root)
-        yield panel, Experiment(folder, options, study.seeds, study.jobs)
+def panel_place(name: str, panel: Panel, place: Place) -> Place:
+    """Where and how the runs of a panel are made.
+
+    Args:
+        name: The figure.
+        panel: One of its panels.
+        place: Any figure's folder, scale and seeds.
+    """
+    folder = place.folder.parent / f"srpfl-{name}-{place.scale}" / panel.title.replace(" ", "_").replace("%", "")
+    return place._replace(folder=folder, options=fit_options(FIGURES[name], panel, place.scale, place.root))
 
 
-def compared(name: FigureName, panel: Panel, study: Study) -> Iterator[tuple[Panel, Experiment]]:
-    """The panel of another figure that a panel is compared with, if any, and its runs that are needed."""
-    if beside := FIGURES[name].beside:
-        for other, experiment in experiments(beside.figure, study):
-            if other.title == (beside.title or panel.data):
-                yield other._replace(methods=PAIR), experiment
+def compared(name: str, panel: Panel, place: Place) -> Panel | None:
+    """The panel of another figure that a panel is compared with, and its runs that are needed."""
+    if (beside := FIGURES[name].beside) is None:
+        return None
+    others = FIGURES[beside.figure].at(place.scale)
+    return next((each._replace(methods=PAIR) for each in others if each.title == (beside.title or panel.data)), None)
 
 
-def panel_curves(panel: Panel, scale: Scale, experiment: Experiment) -> Curves:
+def panel_curves(panel: Panel, place: Place) -> Curves:
     """Train the runs of a panel, and read them: its curves, by their names in the paper.
 
     Raises:
         SystemExit: If a run fails.
     """
-    found = trained(experiment, sweeps_of(panel, scale))
+    found = trained(place, sweeps_of(panel, place.scale))
     ordered = [run for name in sorted(found) for run in found[name]]  # a method has the same colour in all panels
     return {curve.label: curve for curve in curves_of(ordered)}
 
 
-def figure_claims(name: FigureName, study: Study) -> list[Claim]:
+def figure_claims(name: str, place: Place) -> list[Claim]:
     """Run all panels of a figure, draw them, and check them.
 
     Raises:
         SystemExit: If a run fails.
     """
-    figure, claims = FIGURES[name], []
-    own = list(experiments(name, study))
-    others = [pair for panel, _ in own for pair in compared(name, panel, study)]
-    announce(name, study.scale, [(run, sweeps_of(panel, study.scale)) for panel, run in [*own, *others]], study.jobs)
+    figure = FIGURES[name]
+    claims: list[Claim] = []
     curves: dict[str, Curves] = {}
-    for panel, experiment in own:
-        found = curves[panel.title] = panel_curves(panel, study.scale, experiment)
-        drawn = time_figure(list(found.values()), COMMUNICATION_TIMES)
-        save_figure(drawn, experiment.folder.with_suffix(".png"), dpi=120)
-        about = (panel.check or figure.check)(found)
-        for other, elsewhere in compared(name, panel, study):
-            assert figure.beside is not None, "compared looks at it"
-            about += figure.beside.check(found, panel_curves(other, study.scale, elsewhere))
-        claims += [claim._replace(claim=f"{panel.title}: {claim.claim}") for claim in about]
+    for panel in figure.at(place.scale):
+        here = panel_place(name, panel, place)
+        found = curves[panel.title] = panel_curves(panel, here)
+        save_figure(time_figure(list(found.values()), COMMUNICATION_TIMES), here.folder.with_suffix(".png"), dpi=120)
+        checked = (panel.check or figure.check)(found)
+        if figure.beside and (other := compared(name, panel, place)):
+            there = panel_place(figure.beside.figure, other, place)
+            checked += figure.beside.check(found, panel_curves(other, there))
+        claims += about(panel.title, checked)
     return [*claims, *figure.across(curves)]

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tables import markdown
-from reproduction.runs import Experiment, Place, Sweep, found_runs, publish, start
+from reproduction.claims import Claim, Floats
+from reproduction.runs import Place, Sweep, found_runs, publish, start
 from reproduction.srpfl.figures import FIGURES, Panel, fit_options
 from reproduction.srpfl.rates import accuracy_text, last_accuracy
 
@@ -34,12 +34,8 @@ GRID: Mapping[str, tuple[float, ...]] = {
 }
 
 
-def compare_hf_maml(place: Place) -> None:
-    """Search HF-MAML's settings with the first seed, train the best of them and the others, and publish two tables.
-
-    Args:
-        place: CIFAR-10, and the folder of the runs.
-    """
+def compare_hf_maml(place: Place) -> list[Claim]:
+    """Search HF-MAML's settings with the first seed, train the best of them and the others, and publish two tables."""
     first = place._replace(seeds=place.seeds[:1])
     searched = {point: scores(first, "hf-maml", sweep, "val") for point, sweep in points().items()}
     best = max(searched, key=lambda point: np.nan_to_num(searched[point]["adapted"]).mean())
@@ -47,6 +43,7 @@ def compare_hf_maml(place: Place) -> None:
     for name, told in OTHERS.items():
         rows[name] = scores(place, folder(name), plain(told), "test")
     publish(place, "hf_maml", f"{search_table(searched)}\n{comparison_table(rows)}")
+    return []
 
 
 def points() -> dict[str, Sweep]:
@@ -70,7 +67,7 @@ def scores(place: Place, where: str, sweep: Sweep, split: str) -> dict[str, Floa
     """Train, and read the mean accuracy of the clients in % after the last round, nan for a stopped run, ``[seeds]``.
 
     Args:
-        place: CIFAR-10.
+        place: Where the figures of SRPFL are.
         where: Name of the folder around the runs.
         sweep: The runs.
         split: Samples on which the clients are evaluated.
@@ -78,17 +75,12 @@ def scores(place: Place, where: str, sweep: Sweep, split: str) -> dict[str, Floa
     Returns:
         The accuracies by evaluated model.
     """
-    trials = experiment(place, where)
+    short = f"--data.val_fraction=0.2 --trainer.max_steps={ROUNDS} --trainer.val_check_interval={ROUNDS}"
+    options = [*fit_options(FIGURES["fig3"], Panel("cifar10"), "small", place.root), *shlex.split(short)]
+    trials = place._replace(folder=place.folder / where, options=options)
     start(trials, sweep)
     runs = found_runs(trials, sweep.names[0])
     return {model: np.array([last_accuracy(run, model, split) for run in runs]) for model in MODELS}
-
-
-def experiment(place: Place, where: str) -> Experiment:
-    """Runs on CIFAR-10 at small scale."""
-    short = f"--data.val_fraction=0.2 --trainer.max_steps={ROUNDS} --trainer.val_check_interval={ROUNDS}"
-    options = [*fit_options(FIGURES["fig3"], Panel("cifar10"), "small", place.root), *shlex.split(short)]
-    return Experiment(place.folder / where, options, place.seeds, place.jobs)
 
 
 def folder(name: str) -> str:

@@ -10,10 +10,10 @@ from pfl_lightning.callbacks import OracleDoubling
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.models import LinearNetwork
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.system import DynamicExponential, Participation
 from pfl_lightning.theory.linear import principal_angle_distance
 from pfl_lightning.theory.times import expected_time
+from reproduction.claims import Floats
 
 ROUNDS, LAST = 80, 30  # rounds, and those whose distances make the floor
 RATE = 0.5  # far above what the theorem allows
@@ -22,6 +22,7 @@ RATE = 0.5  # far above what the theorem allows
 SAFE_RATE = 1 / 16
 SAFE_ROUNDS, SAFE_LAST = 300, 100
 SEEDS = (1, 2, 3)  # of contractions and floors
+RACES = 10  # for each size of the pool
 MOST_ROUNDS = 300  # of a run that an oracle stops; they take about 20
 N0 = 8
 FLOOR = 0.133  # the distance at which one participant would end up with noise 0.3, from the floors: 0.44 * 0.3
@@ -120,9 +121,9 @@ def floor_of(runs: Distances, last: int = LAST) -> dict[int, Floats]:
     return {n: distances[:, -last:].mean(1) for n, distances in runs.items()}
 
 
-def races(seeds: int) -> dict[int, list[Race]]:
+def races() -> dict[int, list[Race]]:
     """Runs of FedRep and SRPFL to the same distance, by the size of the pool; one pair for each seed."""
-    return {pool: [(race(pool, pool, seed), race(pool, N0, seed)) for seed in range(seeds)] for pool in POOLS}
+    return {pool: [(race(pool, pool, seed), race(pool, N0, seed)) for seed in range(RACES)] for pool in POOLS}
 
 
 def race(pool: int, n0: int, seed: int) -> Recorder:

@@ -1,14 +1,13 @@
 """SRPFL's theory of linear representations, checked on simulations; see docs/derivations.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from pfl_lightning.data import LinearRepresentation
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.theory.linear import contraction
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, listed
+from reproduction.runs import Place
 from reproduction.srpfl.linear import (
     MOST_ROUNDS,
     PARTICIPANTS,
@@ -34,18 +33,13 @@ FLOOR_NOISE = 0.1  # of the floors at the safe rate
 NEAR, NEAR_RATIO = 0.1, 0.25  # largest relative differences from what is expected: of floors, and of time ratios
 
 
-def linear_claims(seeds: int = 10, figure: Path | None = None) -> list[Claim]:
-    """Run the experiments of the linear case, which takes about two minutes.
-
-    Args:
-        seeds: Repetitions of the races.
-        figure: Where the picture goes, if anywhere; its ending says the format.
-    """
-    distances, runs = contractions(noise=0.0), races(seeds)
+def linear_claims(place: Place) -> list[Claim]:
+    """Run and draw the experiments of the linear case, which takes about two minutes; seeds are its own."""
+    distances, runs = contractions(noise=0.0), races()
     floors = {noise: floor_of(contractions(noise)) for noise in FLOORS}
     safe, safe_floors = safe_contractions(0.0), floor_of(safe_contractions(FLOOR_NOISE), SAFE_LAST)
-    if figure is not None:
-        draw(distances, floors, {pool: time_ratios(pairs, pool) for pool, pairs in runs.items()}, figure)
+    ratios = {pool: time_ratios(pairs, pool) for pool, pairs in runs.items()}
+    draw(distances, floors, ratios, place.folder / "linear.png")
     return [
         *contraction_claims(distances),
         *floor_claims(floors),
@@ -60,7 +54,7 @@ def contraction_claims(runs: Distances) -> list[Claim]:
     last = max(distances[:, -1].max() for distances in runs.values())
     is_fast = max(values.mean() for values in factors) < 0.75
     return [
-        Claim("contraction per round, n = 8 to 64", several(factors), "0.58 to 0.60, < 0.75", is_fast),
+        Claim("contraction per round, n = 8 to 64", listed(factors), "0.58 to 0.60, < 0.75", is_fast),
         Claim(f"largest distance after {ROUNDS} rounds", f"{last:.0e}", "< 1e-8", bool(last < 1e-8)),
     ]
 
@@ -87,13 +81,13 @@ def safe_claims(runs: Distances, floors: Mapping[int, Floats], fast: Mapping[int
     return [
         Claim(
             f"contraction per round {rate}, n = 8 and 64",
-            several(factors, 3),
+            listed(factors, 3),
             f"< {bound:.3f}, the theorem's sqrt(1 - a) with all 64",
             max(factor.mean() for factor in factors) < bound,
         ),
         Claim(
             f"floor with noise {FLOOR_NOISE} {rate}, n = 8 and 64; log-log slope",
-            f"{several(values, 4)}; {slope:.2f}",
+            f"{listed(values, 4)}; {slope:.2f}",
             "below those at the rate 0.5; -0.5 +- 0.1",
             lower and abs(slope + 0.5) <= 0.1,
         ),
@@ -125,15 +119,15 @@ def floor_claims(floors: Mapping[float, Mapping[int, Floats]]) -> list[Claim]:
         claims.append(
             Claim(
                 f"floor with noise {noise}, n = 8 to 64; log-log slope",
-                f"{several(by_size.values(), 4)}; {slope:.2f}",
-                f"{numbers(FLOORS[noise], 4)}, +- {NEAR:.0%}; -0.5 +- 0.1",
+                f"{listed(by_size.values(), 4)}; {slope:.2f}",
+                f"{listed(FLOORS[noise], 4)}, +- {NEAR:.0%}; -0.5 +- 0.1",
                 abs(slope + 0.5) <= 0.1 and near(by_size.values(), FLOORS[noise], NEAR),
             )
         )
     low, high = FLOORS
     ratios = [floors[high][n] / floors[low][n] * low / high for n in PARTICIPANTS]
     is_proportional = near(ratios, [1.0] * len(ratios), 0.15)
-    return [*claims, Claim("floor / noise, 1 against 0.1", several(ratios), "1 +- 0.15", is_proportional)]
+    return [*claims, Claim("floor / noise, 1 against 0.1", listed(ratios), "1 +- 0.15", is_proportional)]
 
 
 def speedup_claims(runs: Mapping[int, Sequence[Race]]) -> list[Claim]:
@@ -146,25 +140,15 @@ def speedup_claims(runs: Mapping[int, Sequence[Race]]) -> list[Claim]:
     return [
         Claim(
             "seconds of SRPFL / FedRep, N = 16 to 256",
-            several(ratios.values()),
-            f"{numbers(RATIOS.values())}, +- {NEAR_RATIO:.0%}; < 0.5 from 32 on, 256 below 16",
+            listed(ratios.values()),
+            f"{listed(RATIOS.values())}, +- {NEAR_RATIO:.0%}; < 0.5 from 32 on, 256 below 16",
             is_fast and is_faster and near(ratios.values(), RATIOS.values(), NEAR_RATIO),
         ),
         Claim("most rounds of a run", f"{longest}", f"< {MOST_ROUNDS}", longest < MOST_ROUNDS),
         Claim(
             "with C = 100 the gain is lost: seconds of SRPFL / FedRep",
-            several(costly),
+            listed(costly),
             "> 0.9",
             min(values.mean() for values in costly) > 0.9,
         ),
     ]
-
-
-def several(values: Iterable[Floats], digits: int = 2) -> str:
-    """Means over the seeds with their spreads, with so many digits behind the point."""
-    return ", ".join(spread(value, digits) for value in values)
-
-
-def numbers(values: Iterable[float], digits: int = 2) -> str:
-    """Numbers, with so many digits behind the point."""
-    return ", ".join(f"{value:.{digits}f}" for value in values)

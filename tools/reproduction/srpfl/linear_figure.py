@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.style import PRINT
 from pfl_lightning.theory.times import equal_stages_ratio
+from reproduction.claims import Floats, deviation
 from reproduction.srpfl.linear import LAST, N0, PARTICIPANTS, ROUNDS, Distances
 
 
@@ -52,14 +52,13 @@ def draw(
             "clients N",
             "ratio of expected seconds",
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_figure(figure, path, dpi=120)
 
 
 def bars(axes: Axes, values: Mapping[int, Floats], style: str, label: str) -> Any:
     """Draw means over the seeds with their sample standard deviations; returns the colour."""
     means = [found.mean() for found in values.values()]
-    spreads = [found.std(ddof=1) if len(found) > 1 else 0 for found in values.values()]
+    spreads = [deviation(found) for found in values.values()]
     return axes.errorbar(list(values), means, spreads, fmt=style, label=label)[0].get_color()
 
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.client_table import Floats
-from reproduction.claims import Claim, spread
+from reproduction.claims import Claim, Floats, spread
 
 Curves = dict[str, Curve]  # of one panel, by their names in the paper
 Check = Callable[[Curves], list[Claim]]

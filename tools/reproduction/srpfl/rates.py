@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pfl_lightning.report import Run
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import spread
-from reproduction.runs import Experiment, Place, Sweep, found_runs, is_finished, publish, start
+from reproduction.claims import Claim, Floats, spread
+from reproduction.runs import Place, Sweep, found_runs, is_finished, publish, start
 from reproduction.srpfl.figures import FIGURES, SMALL_FINETUNING, fit_options
 
 RATES = (0.01, 0.03, 0.1)
@@ -56,18 +55,16 @@ class Result(NamedTuple):
         return accuracy_text(self.accuracy), f"{first:g}" if first < inf else "-"
 
 
-def search_rates(places: Sequence[Place]) -> None:
-    """Train with some rates and in some variants, and publish a table of both for each data set.
-
-    Args:
-        places: The data sets.
-    """
-    for place in places:
-        for variant, sweep in sweeps(place.pair):
-            start(experiment(place, variant), sweep)  # a rate at which runs are stopped is an answer, too
-        searched = {row: [result(place, *row, rate) for rate in RATES] for row in ROWS}
-        varied = {name: result(place, "fedrep", "finetuned", PAPERS, name) for name in VARIANTS}
-        publish(place, "rates", f"{rates_table(place.pair, searched)}\n{variants_table(place.pair, varied)}")
+def search_rates(place: Place) -> list[Claim]:
+    """Train with some rates and in some variants, and publish a table of both for each data set; makes no claims."""
+    for data in ROUNDS:
+        own = place._replace(pair=data, folder=place.folder / data)
+        for variant, sweep in sweeps(data):
+            start(of_variant(own, variant), sweep)  # a rate at which runs are stopped is an answer, too
+        searched = {row: [result(own, *row, rate) for rate in RATES] for row in ROWS}
+        varied = {name: result(own, "fedrep", "finetuned", PAPERS, name) for name in VARIANTS}
+        publish(own, "rates", f"{rates_table(data, searched)}\n{variants_table(data, varied)}")
+    return []
 
 
 def sweeps(data: str) -> list[tuple[str, Sweep]]:
@@ -83,11 +80,11 @@ def sweeps(data: str) -> list[tuple[str, Sweep]]:
     ]
 
 
-def experiment(place: Place, variant: str) -> Experiment:
+def of_variant(place: Place, variant: str) -> Place:
     """The runs of a variant: those of Figure 3 at small scale, in a folder of their own."""
     panel = next(panel for panel in FIGURES["fig3"].small if panel.data == place.pair)
     options = fit_options(FIGURES["fig3"], panel, "small", place.root)
-    return Experiment(place.folder / variant.replace(" ", "_"), options, place.seeds, place.jobs)
+    return place._replace(folder=place.folder / variant.replace(" ", "_"), options=options)
 
 
 def result(place: Place, method: str, model: str, rate: float, variant: str = USUAL) -> Result:
@@ -100,7 +97,7 @@ def result(place: Place, method: str, model: str, rate: float, variant: str = US
         rate: The rate.
         variant: One of ``VARIANTS``.
     """
-    runs = found_runs(experiment(place, variant), Sweep((method,), {"model.lr": (rate,)}).names[0])
+    runs = found_runs(of_variant(place, variant), Sweep((method,), {"model.lr": (rate,)}).names[0])
     return Result(
         np.array([last_accuracy(run, model, "val") for run in runs]), np.array([first_diverged(run) for run in runs])
     )

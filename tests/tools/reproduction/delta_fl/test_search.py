@@ -1,10 +1,8 @@
 import csv
-from pathlib import Path
 
 import pytest
 import yaml
 from reproduction.delta_fl import search
-from reproduction.runs import Place
 
 
 @pytest.fixture
@@ -26,15 +24,15 @@ def write_run(tmp_path):
     return write
 
 
-def test_a_row_is_the_mean_over_seeds_of_loss_and_tail(write_run, tmp_path):
-    place = Place("femnist_linear", "small", Path("files"), tmp_path, [1, 2], 1)
+def test_a_row_is_the_mean_over_seeds_of_loss_and_tail(write_run, place):
+    place = place("femnist_linear", seeds=(1, 2))
     write_run("fedavg,lr=1.0", 1, 0.5, range(11))  # 90th percentile 9 %
     write_run("fedavg,lr=1.0", 2, 0.7, range(0, 22, 2))  # 18 %
     assert search.validation(place, "fedavg,lr=1.0") == ("0.6000", "13.5")
 
 
-def test_a_rate_with_a_run_that_did_not_finish_has_no_numbers(write_run, tmp_path):
-    place = Place("femnist_linear", "small", Path("files"), tmp_path, [1], 1)
+def test_a_rate_with_a_run_that_did_not_finish_has_no_numbers(write_run, place):
+    place = place("femnist_linear")
     write_run("fedavg,lr=3.0", 1, 9.9, range(11), rounds=10)
     for name in ("fedavg,lr=3.0", "fedavg,lr=9.0"):
         assert search.validation(place, name) == ("-", "-")

@@ -1,16 +1,12 @@
 import pytest
 import torch
+from fakes.panels import failed, passed
 from reproduction.delta_fl import toy
 
 
-def passed(claims) -> list[bool]:
-    return [claim.passed for claim in claims]
-
-
-def test_every_claim_holds_and_the_picture_is_drawn(tmp_path):
-    claims = toy.toy_claims(tmp_path / "new" / "toy.png")
-    assert [claim for claim in claims if not claim.passed] == []
-    assert (tmp_path / "new" / "toy.png").read_bytes().startswith(b"\x89PNG")
+def test_every_claim_holds_and_the_picture_is_drawn(place):
+    assert failed(toy.toy_claims(place(""))) == []
+    assert (place("").folder / "fig3.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_measured_numbers_are_those_of_the_derivation():

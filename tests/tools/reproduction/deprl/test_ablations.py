@@ -1,16 +1,10 @@
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes.panels import failed
 from reproduction.deprl import ablations
 from reproduction.deprl.runs import GOSSIP
-from reproduction.runs import Place
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place("cifar10", "small", Path("files"), tmp_path, [1, 2], 1)
 
 
 @pytest.fixture
@@ -31,11 +25,8 @@ def train(monkeypatch):
     return replace
 
 
-def failed(claims):
-    return [claim.claim.split(":")[0] for claim in claims if not claim.passed]
-
-
 def test_epochs_that_help_and_a_deprl_that_is_best_pass_and_are_shown(train, place):
+    place = place("cifar10", seeds=(1, 2))
     train(lambda method, epochs: 60 + epochs + 10 * GOSSIP.index(method), usual=2)
     claims = ablations.fig8_claims(place)
     assert (len(claims), failed(claims)) == (6, [])
@@ -45,6 +36,7 @@ def test_epochs_that_help_and_a_deprl_that_is_best_pass_and_are_shown(train, pla
 
 
 def test_a_rival_and_harmful_epochs_fail(train, place):
+    place = place("cifar10")
     train(lambda method, epochs: 60 if method == "deprl" else 50 if method == "dispfl" else 48 + 4 * epochs, usual=2)
     assert failed(ablations.fig8_claims(place)) == ["3 epochs", "4 epochs", "5 epochs"]
     train(lambda method, epochs: 90 - epochs if method == "deprl" else 10, usual=2)
@@ -53,4 +45,4 @@ def test_a_rival_and_harmful_epochs_fail(train, place):
 
 def test_every_number_of_clients_has_a_claim(train, place):
     train(lambda method, clients: clients if method == "deprl" else 20, usual=16)
-    assert failed(ablations.fig9_claims(place)) == ["8 clients", "16 clients"]
+    assert failed(ablations.fig9_claims(place("cifar10"))) == ["8 clients", "16 clients"]

@@ -1,65 +1,53 @@
-from pathlib import Path
-
 import pytest
 from reproduction.deprl import speedup
-from reproduction.deprl.runs import ALPHAS, DATA, GOSSIP, GRAPHS, SERVER, SMALL, experiment, folder, sweep
-from reproduction.runs import Place, start
+from reproduction.deprl.runs import ALPHAS, DATA, GOSSIP, GRAPHS, SERVER, SMALL, fit_options, folder, sweep
 
 from pfl_lightning.settings import class_name
 
-
-@pytest.fixture
-def plan(planned, tmp_path):
-    """Plans the runs of a method, and gives their settings by folder."""
-
-    def of(method, data="fashion_mnist", scale="small", alphas=(0.1,), **grid):
-        place = Place(data, scale, Path("files"), tmp_path, [1], 1)
-        start(experiment(place), sweep(place, method, alphas=alphas, **grid))
-        return {run.folder.parent.name: run.settings for run in planned}
-
-    return of
+SIZES = {("fashion_mnist", "small"): (32, 40), ("cifar10", "small"): (16, 20)}  # clients and rounds
 
 
 def own(settings):
     return settings["model"]["init_args"]
 
 
-SCALES = [*((name, "full") for name in DATA), *((name, "small") for name in SMALL)]
-
-
-@pytest.mark.parametrize(("data", "scale"), SCALES, ids=str)
-def test_all_data_are_trained_on_with_the_papers_optimizer(data, scale, plan):
-    (settings,) = plan("dispfl", data, scale, graphs=["Complete"]).values()
-    model, clients, rounds = (
-        own(settings),
-        settings["data"]["init_args"]["num_clients"],
-        settings["trainer"]["max_steps"],
-    )
+@pytest.mark.parametrize(
+    ("data", "scale"), [*((name, "full") for name in DATA), *((name, "small") for name in SMALL)], ids=str
+)
+def test_all_data_are_trained_on_with_the_papers_optimizer(data, scale, plan, place):
+    here = place(data, fit_options, scale)
+    (settings,) = plan(here, sweep(here, "dispfl", ["Complete"], [0.1])).values()
+    model, rounds = own(settings), settings["trainer"]["max_steps"]
     assert [model[key] for key in ("lr", "lr_decay", "momentum", "weight_decay")] == [0.01, 0.96, 0.9, 1e-5]
     assert model["clip_norm"] == (10.0 if scale == "full" else None)
-    sizes = {("fashion_mnist", "small"): (32, 40), ("cifar10", "small"): (16, 20)}
-    assert (clients, rounds) == sizes.get((data, scale), (128, 200))
+    assert (settings["data"]["init_args"]["num_clients"], rounds) == SIZES.get((data, scale), (128, 200))
     assert model["drop_rounds"] == rounds
     assert model["batch_size"] == (128 if data == "cifar100" else 16)
 
 
-@pytest.mark.parametrize("method", [*GOSSIP, *SERVER])
-def test_every_method_spends_its_epochs_as_in_the_paper(method, plan):
-    (settings,) = plan(method, graphs=["Ring"]).values()
-    found = {key: own(settings)[key] for key in ("epochs", "head_epochs", "personal_epochs") if key in own(settings)}
-    assert found == {
-        "deprl": {"epochs": 1, "head_epochs": 2},
-        "fedrep": {"epochs": 1, "head_epochs": 2},
-        "ditto": {"epochs": 2, "personal_epochs": 1},
-        "fedrod": {"epochs": 2, "personal_epochs": 1},
-    }.get(method, {"epochs": 2})
+def test_every_method_spends_its_epochs_as_in_the_paper(plan, place):
+    here = place("fashion_mnist", fit_options)
+    found = plan(here, *(sweep(here, method, ["Ring"], [0.1]) for method in (*GOSSIP, *SERVER)))
+    keys = ("epochs", "head_epochs", "personal_epochs")
+    spent = {name.split(",")[0]: [own(settings).get(key) for key in keys] for name, settings in found.items()}
+    plain, heads, second = [2, None, None], [1, 2, None], [2, None, 1]
+    assert spent == {
+        "d-psgd": plain,
+        "dispfl": plain,
+        "deprl": heads,
+        "fedavg": plain,
+        "fedrep": heads,
+        "ditto": second,
+        "fedrod": second,
+    }
 
 
 @pytest.mark.parametrize("method", ["deprl", "fedavg"])
-def test_the_runs_of_a_grid_are_where_they_are_looked_for(method, plan):
+def test_the_runs_of_a_grid_are_where_they_are_looked_for(method, plan, place):
+    here = place("fashion_mnist", fit_options)
     graphs = GRAPHS if method in GOSSIP else ("Ring",)
     wanted = {folder(method, graph, alpha): (graph, alpha) for graph in graphs for alpha in ALPHAS[:2]}
-    found = plan(method, alphas=ALPHAS[:2])
+    found = plan(here, sweep(here, method, alphas=ALPHAS[:2]))
     assert found.keys() == wanted.keys()
     for name, (graph, alpha) in wanted.items():
         assert found[name]["data"]["init_args"]["partition"]["init_args"]["alpha"] == alpha
@@ -67,13 +55,12 @@ def test_the_runs_of_a_grid_are_where_they_are_looked_for(method, plan):
 
 
 @pytest.mark.parametrize(("data", "scale"), [("fashion_mnist", "small"), ("harbox", "full")])
-def test_speed_ups_are_of_whole_epochs_that_last_as_long_as_there_are_samples(data, scale, plan, tmp_path):
-    place = Place(data, scale, Path("files"), tmp_path, [1], 1)
+def test_speed_ups_are_of_whole_epochs_that_last_as_long_as_there_are_samples(data, scale, plan, place):
+    here = place(data, fit_options, scale)
     vary = {"data.num_clients": [4, 32]}
-    found = plan("fedrep", data, scale, vary=vary, options=speedup.options(place))
+    found = plan(here, sweep(here, "fedrep", alphas=[0.1], vary=vary, options=speedup.options(here)))
     assert set(found) == {folder("fedrep", "Ring", 0.1, {"data.num_clients": clients}) for clients in (4, 32)}
     for settings in found.values():
         clients = settings["data"]["init_args"]
-        assert clients["time_per"] == "sample"
-        assert clients["speeds"]["init_args"]["seconds"] == 5e-5
+        assert (clients["time_per"], clients["speeds"]["init_args"]["seconds"]) == ("sample", 5e-5)
         assert own(settings)["epoch_steps"] is None

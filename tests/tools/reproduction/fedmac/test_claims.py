@@ -1,22 +1,17 @@
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes.panels import passed
 from reproduction.fedmac import accuracy, dense, shares, sparse
 from reproduction.fedmac.accuracy import Accuracy
 from reproduction.fedmac.runs import METHODS
 from reproduction.fedmac.sparse import Sparse
-from reproduction.runs import Place
 
 from pfl_lightning.quantity import ACCURACY
 
 # best accuracy of each row of the tables, for which all claims hold
 GOOD = dict(zip(accuracy.ROWS, (80.0, 80.0, 90.0, 91.0, 79.0, 92.0, 79.6, 95.0), strict=True))
-
-
-def passed(found) -> list[bool]:
-    return [bool(claim.passed) for claim in found]
 
 
 def constant(value):
@@ -28,24 +23,20 @@ def accuracies(**changed):
     return {row: constant(changed.get("_".join(row), value)) for row, value in GOOD.items()}
 
 
-@pytest.fixture
-def place(tmp_path):
-    return Place("mnist_dnn", "small", Path("files"), tmp_path, [1], 1)
+def run(*corrects, **logged):
+    """A run of two clients with 30 and 10 samples, of which so many are correct at each evaluation."""
+    samples = np.array([30, 10])
+    clients = {
+        ("test", "global", at): SimpleNamespace(
+            correct=np.array(each), samples=samples, scores=lambda quantity, each=each: np.array(each) / samples
+        )
+        for at, each in enumerate(corrects)
+    }
+    return SimpleNamespace(rounds=range(len(corrects)), quantity=ACCURACY, clients=clients, logged=logged)
 
 
-# two seeds, three evaluations, clients with 30 and 10 samples
 def test_accuracies_are_over_all_samples_and_over_clients():
-    def run(corrects):
-        samples = np.array([30, 10])
-        clients = {
-            ("test", "global", at): SimpleNamespace(
-                correct=np.array(correct), samples=samples, scores=lambda quantity, c=correct: np.array(c) / samples
-            )
-            for at, correct in enumerate(corrects)
-        }
-        return SimpleNamespace(rounds=np.arange(3), quantity=ACCURACY, clients=clients)
-
-    found = accuracy.accuracy([run([(0, 0), (30, 5), (15, 5)]), run([(0, 10), (30, 10), (3, 1)])], "global")
+    found = accuracy.accuracy([run((0, 0), (30, 5), (15, 5)), run((0, 10), (30, 10), (3, 1))], "global")
     np.testing.assert_allclose(found.micro, [[0, 87.5, 50], [25, 100, 10]])
     np.testing.assert_allclose(found.macro, [[0, 75, 50], [50, 100, 10]])
     np.testing.assert_allclose(found.best, [87.5, 100])
@@ -67,11 +58,12 @@ def test_each_ordering_of_a_table_can_fail(changed, expected):
     assert passed(accuracy.orderings(accuracies(**changed))) == expected
 
 
-def test_the_simulation_is_met_within_a_point():
-    near = {"fedavg_global": 78.7, "fedmac_personal": 83.5}
-    assert passed(accuracy.simulated(accuracies(**near))) == [True, True]
-    assert passed(accuracy.simulated(accuracies(**near | {"fedavg_global": 78.9}))) == [False, True]
-    assert passed(accuracy.simulated(accuracies(**near | {"fedmac_personal": 83.3}))) == [True, False]
+@pytest.mark.parametrize(
+    ("shared", "own", "expected"),
+    [(78.7, 83.5, [True, True]), (78.9, 83.5, [False, True]), (78.7, 83.3, [True, False])],
+)
+def test_the_simulation_is_met_within_a_point(shared, own, expected):
+    assert passed(accuracy.simulated(accuracies(fedavg_global=shared, fedmac_personal=own))) == expected
 
 
 def test_a_table_has_the_papers_numbers_and_ours():
@@ -101,25 +93,19 @@ def test_each_claim_of_table_4_can_fail(own, expected):
 
 
 def test_more_weight_has_to_cost_density_and_accuracy():
-    falling = [result(80, 95), result(60, 94), result(50, 93)]
-    assert passed(sparse.monotone(falling)) == [True, True]
-    assert passed(sparse.monotone([*falling[:2], result(60, 93)])) == [False, True]
-    assert passed(sparse.monotone([*falling[:2], result(50, 94.5)])) == [True, False]
+    for last, expected in (
+        (result(50, 93), [True, True]),
+        (result(60, 93), [False, True]),
+        (result(50, 94), [True, False]),
+    ):
+        assert passed(sparse.monotone([result(80, 95), result(60, 94), last])) == expected
 
 
 @pytest.mark.parametrize("logged", [range(1, 11), range(2, 11, 2), [10]], ids=str)
 def test_bits_are_those_of_the_second_half_of_the_rounds_however_often_they_are_logged(logged):
     dense_bits = 2 * 64 * 79510  # up and down in each round, until half as much from round 5 on
     counts = {at: dense_bits * (at if at <= 5 else 5 + (at - 5) / 2) for at in logged}
-    run = SimpleNamespace(
-        logged={"bits/paper": counts, sparse.DENSITY: {5: 0.9, 10: 0.4}},
-        rounds=[0],
-        quantity=ACCURACY,
-        clients={
-            ("test", "global", 0): SimpleNamespace(correct=np.ones(1), samples=np.ones(1), scores=lambda q: np.ones(1))
-        },
-    )
-    found = sparse.sparse([run], "global")
+    found = sparse.sparse([run((1, 1), **{"bits/paper": counts, sparse.DENSITY: {5: 0.9, 10: 0.4}})], "global")
     # of the rounds 5 to 10, or 4 to 10, or all
     assert found.bits == pytest.approx([{10: 0.5, 5: 3.5 / 6, 1: 0.75}[len(logged)]])
     assert found.density == pytest.approx([40.0])
@@ -132,7 +118,7 @@ def made_up(monkeypatch):
 
     def replace(score):
         monkeypatch.setattr(
-            dense, "runs", lambda place, sweeps: {name: name for sweep in sweeps for name in sweep.names}
+            dense, "trained", lambda place, sweeps: {name: name for sweep in sweeps for name in sweep.names}
         )
         monkeypatch.setattr(dense, "accuracy", lambda name, model: constant(score(name, model)))
         monkeypatch.setattr(dense, "compare", lambda *args: None)
@@ -141,6 +127,7 @@ def made_up(monkeypatch):
 
 
 def test_each_gap_of_figure_4_can_close(made_up, place):
+    place = place("mnist_dnn")
     made_up(lambda name, model: GOOD[name, model])
     assert passed(dense.fig4_claims(place)) == [True] * 7
     made_up(lambda name, model: 95.0 if (name, model) == ("fedavg", "global") else GOOD[name, model])
@@ -163,18 +150,16 @@ def fig2_score(sign):
     return score
 
 
-def test_the_trends_of_figure_2_can_be_reversed(made_up, place):
-    made_up(fig2_score(1))
-    assert passed(dense.fig2_claims(place)) == [True] * 3
-    made_up(fig2_score(-1))
-    assert passed(dense.fig2_claims(place)) == [False] * 3
+@pytest.mark.parametrize(("sign", "expected"), [(1, True), (-1, False)])
+def test_the_trends_of_figure_2_can_be_reversed(sign, expected, made_up, place):
+    made_up(fig2_score(sign))
+    assert passed(dense.fig2_claims(place("mnist_dnn"))) == [expected] * 3
 
 
-def test_large_correlations_have_to_ruin_the_global_model(made_up, place):
-    made_up(lambda name, model: 90 - 100 * swept(name, "correlation"))
-    assert passed(dense.stability_claims(place)) == [True]
-    made_up(lambda name, model: 90.0)
-    assert passed(dense.stability_claims(place)) == [False]
+@pytest.mark.parametrize("lost", [100, 0])
+def test_large_correlations_have_to_ruin_the_global_model(lost, made_up, place):
+    made_up(lambda name, model: 90 - lost * swept(name, "correlation"))
+    assert passed(dense.stability_claims(place("mnist_dnn"))) == [lost > 0]
 
 
 @pytest.mark.parametrize(("sizes", "expected"), [((60, 40), True), ((90, 30), True), ((91, 29), False)], ids=str)
@@ -182,7 +167,7 @@ def test_every_client_needs_half_of_an_equal_share(sizes, expected, monkeypatch,
     counts = {"train": np.array([[size, 0] for size in sizes]), "test": np.ones((2, 2))}
     monkeypatch.setattr(shares, "split_data", lambda options: SimpleNamespace(class_counts=lambda: counts))
     monkeypatch.setattr(shares, "partition_figure", lambda *args: SimpleNamespace(savefig=lambda path, **options: None))
-    assert passed(shares.fig5_claims(place)) == [expected]
+    assert passed(shares.fig5_claims(place("cinic10_wrn"))) == [expected]
 
 
 def test_the_tables_have_a_row_for_every_method():

@@ -1,9 +1,6 @@
 import pytest
+from fakes.panels import failed, passed
 from reproduction.fedmac import recovery
-
-
-def passed(claims) -> list[bool]:
-    return [claim.passed for claim in claims]
 
 
 @pytest.fixture(scope="module")
@@ -17,11 +14,10 @@ def small():
         yield recovery.measure()
 
 
-def test_every_claim_holds_and_the_picture_is_drawn(small, tmp_path, monkeypatch):
+def test_every_claim_holds_and_the_picture_is_drawn(small, place, monkeypatch):
     monkeypatch.setattr(recovery, "measure", lambda: small)
-    claims = recovery.recovery_claims(tmp_path / "new" / "recovery.png")
-    assert [claim for claim in claims if not claim.passed] == []
-    assert (tmp_path / "new" / "recovery.png").read_bytes().startswith(b"\x89PNG")
+    assert failed(recovery.recovery_claims(place(""))) == []
+    assert (place("").folder / "fig1.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_claims_fail_for_programs_that_are_swapped(small):

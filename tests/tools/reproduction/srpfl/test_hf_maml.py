@@ -1,16 +1,7 @@
-from pathlib import Path
-
 import numpy as np
-import pytest
-from reproduction.runs import Place
 from reproduction.srpfl import hf_maml
 
 from pfl_lightning.settings import class_name
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place("cifar10", "small", Path("files"), tmp_path, [10, 20], 1)
 
 
 def test_each_point_of_the_grid_differs_from_the_first_in_one_setting():
@@ -20,6 +11,7 @@ def test_each_point_of_the_grid_differs_from_the_first_in_one_setting():
 
 
 def test_the_best_point_on_validation_samples_of_the_first_seed_is_compared_on_test_samples(place, monkeypatch):
+    place = place("", seeds=(10, 20))
     asked, best = [], list(hf_maml.points())[2]
 
     def scores(where, folder, sweep, split):
@@ -37,13 +29,14 @@ def test_the_best_point_on_validation_samples_of_the_first_seed_is_compared_on_t
     assert "| 30.00  | -       |" in text
 
 
-def test_every_row_takes_its_options(planned, place):
-    place = place._replace(seeds=[10])
+def test_every_row_takes_its_options(plan, place, monkeypatch):
+    found = []
+    monkeypatch.setattr(hf_maml, "start", lambda place, sweep: found.extend(plan(place, sweep).values()))
     for name, told in hf_maml.OTHERS.items():
-        hf_maml.scores(place, hf_maml.folder(name), hf_maml.plain(told), "test")
-    hf_maml.scores(place, "hf-maml", list(hf_maml.points().values())[-1], "val")
-    kinds = [class_name(run.settings["model"]["class_path"]) for run in planned]
+        hf_maml.scores(place(""), hf_maml.folder(name), hf_maml.plain(told), "test")
+    hf_maml.scores(place(""), "hf-maml", list(hf_maml.points().values())[-1], "val")
+    kinds = [class_name(settings["model"]["class_path"]) for settings in found]
     assert kinds == ["AdaptedFedAvg"] * 3 + ["AliasedHFMAML", "HFMAML"]
-    assert {run.settings["data"]["init_args"]["val_fraction"] for run in planned} == {0.2}
-    authors = planned[3].settings["model"]["init_args"]
+    assert {settings["data"]["init_args"]["val_fraction"] for settings in found} == {0.2}
+    authors = found[3]["model"]["init_args"]
     assert (authors["lr"], authors["inner_lr"], authors["epochs"]) == (0.1, 0.01, 5)

@@ -1,27 +1,25 @@
 import csv
 from math import inf, isnan
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from reproduction.runs import Place, start
 from reproduction.srpfl import rates
 
 ROUNDS = rates.ROUNDS["femnist"]
 
 
 @pytest.fixture
-def place(tmp_path):
-    return Place("femnist", "small", Path("files"), tmp_path, [1, 2], 1)
+def femnist(place):
+    return place("femnist", seeds=(1, 2))
 
 
 @pytest.fixture
-def write_run(place):
+def write_run(femnist):
     """Writes a run of FedRep with the training loss of its rounds, and the correct ones of 100 samples at the end."""
 
     def write(rate, seed, losses, correct, variant="as_it_is"):
-        folder = place.folder / variant / f"fedrep,lr={rate}/seed_{seed}/FedRep-FEMNIST/version_0"
+        folder = femnist.folder / variant / f"fedrep,lr={rate}/seed_{seed}/FedRep-FEMNIST/version_0"
         folder.mkdir(parents=True)
         settings = {"seed_everything": seed, "model": {"class_path": "FedRep"}, "data": {"class_path": "FEMNIST"}}
         (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"trainer": {"max_steps": ROUNDS}}))
@@ -45,10 +43,9 @@ def test_the_search_has_all_rates_of_three_methods_and_no_other_settings():
     assert len(sweep.names) == 3 * len(rates.RATES)
 
 
-def test_each_variant_changes_fedrep_at_the_papers_rate_and_leaves_validation_samples(planned, place):
-    for variant, sweep in rates.sweeps("femnist")[1:]:
-        start(rates.experiment(place._replace(seeds=[1]), variant), sweep)
-    settings = [run.settings for run in planned]
+def test_each_variant_changes_fedrep_at_the_papers_rate_and_leaves_validation_samples(plan, place):
+    trials = [(rates.of_variant(place("femnist"), variant), sweep) for variant, sweep in rates.sweeps("femnist")[1:]]
+    settings = [found for trial in trials for found in plan(*trial).values()]
     assert {setting["data"]["init_args"]["val_fraction"] for setting in settings} == {0.2}
     assert {setting["trainer"]["max_steps"] for setting in settings} == {ROUNDS}
     options = [setting["model"]["init_args"] for setting in settings]
@@ -56,18 +53,18 @@ def test_each_variant_changes_fedrep_at_the_papers_rate_and_leaves_validation_sa
     assert len({str(each) for each in options}) == len(rates.VARIANTS) - 1
 
 
-def test_a_result_is_the_validation_accuracy_and_the_first_round_that_is_worse_than_guessing(write_run, place):
+def test_a_result_is_the_validation_accuracy_and_the_first_round_that_is_worse_than_guessing(write_run, femnist):
     write_run(0.1, 1, [1.0] * 3 + [2.4] + [1.0] * (ROUNDS - 4), 80)
     write_run(0.1, 2, [1.0] * ROUNDS, 70)
-    found = rates.result(place, "fedrep", "finetuned", 0.1)
+    found = rates.result(femnist, "fedrep", "finetuned", 0.1)
     assert found.accuracy.tolist() == [80, 70]
     assert found.diverged.tolist() == [4, inf]
     assert found.cells == ("75.00 ± 7.07", "4")
 
 
-def test_a_run_that_was_stopped_has_no_accuracy_and_diverged_in_the_round_after_its_last(write_run, place):
+def test_a_run_that_was_stopped_has_no_accuracy_and_diverged_in_the_round_after_its_last(write_run, femnist):
     write_run(0.1, 1, [1.0, 1.1], 80)
-    found = rates.result(place, "fedrep", "finetuned", 0.1)
+    found = rates.result(femnist, "fedrep", "finetuned", 0.1)
     assert all(map(isnan, found.accuracy))  # of the second seed there is nothing at all
     assert found.diverged.tolist() == [3, 1]
     assert found.cells == ("-", "1")

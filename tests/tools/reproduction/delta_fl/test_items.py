@@ -1,0 +1,37 @@
+import pytest
+from reproduction.delta_fl import items, search
+from reproduction.delta_fl.runs import PAIRS, fit_options, with_own_options
+
+from pfl_lightning.settings import class_name
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_every_pair_is_a_run_at_both_scales(pair, plan, place):
+    for scale in ("small", "full"):
+        (settings,) = plan(place(pair, fit_options, scale), items.HALF).values()
+        data = settings["data"]["init_args"]
+        assert (data["test_clients"], data["eval_train"], data["val_fraction"]) == (0.5, True, 0.0)
+        assert settings["percentile_errors"]["errors"] is True
+        assert (data["num_clients"] <= 100) == (settings["trainer"]["max_steps"] <= 200) == (scale == "small")
+
+
+def test_the_figures_vary_what_the_paper_varies_and_fedavg_has_its_own_weight_decay(plan, place):
+    here = place("femnist_linear", fit_options)
+    sweeps = [with_own_options(here, sweep) for name in items.SWEEPS for sweep in items.SWEEPS[name]]
+    found = plan(here, *sweeps)
+    models = {name: settings["model"]["init_args"] for name, settings in found.items()}
+    assert {class_name(found[name]["model"]["class_path"]) for name in found if name != "fedavg"} == {"DeltaFL"}
+    assert [models[name]["weight_decay"] for name in ("fedavg", "delta-fl,conformity=0.5")] == [1e-9, 1e-7]
+    del models["fedavg"]
+    assert {(each["conformity"], each["quantile_every"], each["quantile"]) for each in models.values()} == {
+        *((conformity, 1, "exact") for conformity in (0.8, 0.5, 0.1)),
+        *((0.5, every, "exact") for every in (5, 10)),
+        (0.5, 1, "sums"),
+    }
+
+
+def test_learning_rates_are_evaluated_on_half_of_the_training_devices(plan, place):
+    here = place("femnist_linear", fit_options)
+    found = plan(here, with_own_options(here, search.trials(search.learning_rates(here)))).values()
+    assert [settings["model"]["init_args"]["lr"] for settings in found] == [0.1, 0.3, 1.0, 3.0, 10.0]
+    assert {settings["data"]["init_args"]["val_clients"] for settings in found} == {0.5}

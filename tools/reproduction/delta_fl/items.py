@@ -1,0 +1,52 @@
+"""Delta-FL's tables and figures: the runs that they need, and the claims about them."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
+
+from reproduction.claims import Claim
+from reproduction.delta_fl.claims import Check, kept, period_matters_little, same_tails, served_and_trained_better
+from reproduction.delta_fl.devices import TABLE, device_claims
+from reproduction.delta_fl.runs import PAIRS, SEEDS, curves, fit_options
+from reproduction.delta_fl.search import search_claims
+from reproduction.delta_fl.toy import toy_claims
+from reproduction.runs import Item, Paper, Place, Sweep, compare
+
+TAILS = Sweep(("delta-fl",), {"model.conformity": (0.8, 0.5, 0.1)})
+HALF = Sweep(("delta-fl",), {"model.conformity": (0.5,)})
+RARER = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile_every": (5, 10)})
+FROM_SUMS = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile": ("sums",)})
+SWEEPS: Mapping[str, Sequence[Sweep]] = {
+    "table2": (Sweep(("fedavg",)), TAILS),
+    "fig16": (TAILS,),
+    "fig17": (HALF, RARER),
+    "algorithm3": (HALF, FROM_SUMS),
+}
+
+
+def figure_claims(name: str, check: Check, place: Place) -> list[Claim]:
+    """Run and check a figure on a pair; ``pfl compare`` draws and tabulates the runs beside them.
+
+    Args:
+        name: The figure.
+        check: The claims about its curves.
+        place: The pair.
+    """
+    found = curves(place, SWEEPS[name])
+    compare(place, chain.from_iterable(curve.runs for curve in found.values()), name)
+    return check(found)
+
+
+PAPER = Paper(
+    {
+        "table1": Item(device_claims, tuple(TABLE)),
+        "table2": Item(partial(figure_claims, "table2", served_and_trained_better), PAIRS),
+        "fig3": Item(toy_claims),
+        "fig16": Item(partial(figure_claims, "fig16", kept), PAIRS),
+        "fig17": Item(partial(figure_claims, "fig17", period_matters_little), ("femnist_linear", "sent140_linear")),
+        "algorithm3": Item(partial(figure_claims, "algorithm3", same_tails), ("femnist_linear",)),
+        "search": Item(search_claims, PAIRS, seeds=(1,)),
+    },
+    SEEDS,
+    fit_options,
+)
