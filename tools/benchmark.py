@@ -12,6 +12,7 @@ are built under FOLDER.
 which backend and chunk size are fastest for them.
 """
 
+import argparse
 import json as json_format
 import sys
 from collections.abc import Callable, Sequence
@@ -35,8 +36,6 @@ from peers.environments import PEERS
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.console import keep_quiet
-from pfl_lightning.cli.errors import explain
-from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.client import BackendName
 from pfl_lightning.errors import PflError, cause_of
 from pfl_lightning.memory import keep_freed_memory
@@ -54,12 +53,12 @@ class OneLineParser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong."""
         del ex
-        refuse(explain(message, self._option_string_actions, {}))
+        refuse(message)
 
 
 def refuse(message: str) -> NoReturn:
     """Answer a wrong command line with one line."""
-    print(f"benchmark: error: {message}", file=sys.stderr)
+    print(f"benchmark: error: {' '.join(message.split())}", file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -192,13 +191,10 @@ def show(records: Sequence[Record], repeats: int, threads: int, json: Path | Non
 
 def options_of_fit(args: Sequence[str]) -> list[str] | None:
     """What is left without ``--tune`` or ``--tune true``; None if neither is there."""
-    words = [word for arg in args for word in (arg.split("=", 1) if arg.startswith("--tune=") else [arg])]
-    if "--tune" not in words:
-        return None
-    before, after = words[: words.index("--tune")], words[words.index("--tune") + 1 :]
-    if after and after[0].lower() in ("true", "false"):
-        return before + after[1:] if after[0].lower() == "true" else None
-    return before + after
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--tune", nargs="?", const="true", default="false")
+    known, others = parser.parse_known_args(args)
+    return others if known.tune.lower() == "true" else None
 
 
 def tune_command(args: list[str]) -> None:
@@ -208,7 +204,7 @@ def tune_command(args: list[str]) -> None:
     try:
         TuneCLI(args, run=False)
     except (PflError, ValueError, MisconfigurationException, OSError) as error:
-        refuse(str(cause_of(error) or explain(str(error), (), CHOICES)))
+        refuse(str(cause_of(error) or error))
 
 
 def run(args: list[str]) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
-import benchmark
 import pytest
 import torch
 from benchmarks import evaluation, loading, timing, training, variants
@@ -35,31 +34,32 @@ NORMED = Workload(Normed, **IMAGES)
 RAGGED = (8, 5, 3)
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    monkeypatch.setattr(timing, "PEAK_SIZE", 64)
-    monkeypatch.setattr(variants, "COMPILER", "aot_eager")  # the same without minutes of compiling
-    monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would hold for all tests
-
-
-@pytest.mark.parametrize("samples", [8, RAGGED], ids=["even", "ragged"])
-@pytest.mark.parametrize("name", ["fedavg-mlp", "fedrep-mlp", "fedprox-mlp", "ditto-mlp", "pfedme-mlp", "fedrep-lenet"])
-def test_a_round_waits_nowhere_for_the_device(name, samples):
+def like(name, samples=RAGGED):
+    """A workload of the benchmark on small images."""
     small = PERCEPTRON if name.endswith("mlp") else LENET
     epochs = min(small.head_epochs, WORKLOADS[name].head_epochs)
-    sizes = {**IMAGES, "samples": samples, "head_epochs": epochs}
-    plain, ours = contestants(replace(WORKLOADS[name], **sizes, network=small.network), ["auto"], META)
-    for one in (plain, *ours.values()):
+    return replace(WORKLOADS[name], **{**IMAGES, "samples": samples, "head_epochs": epochs}, network=small.network)
+
+
+@pytest.fixture(autouse=True)
+def uncompiled(monkeypatch):
+    monkeypatch.setattr(variants, "COMPILER", "aot_eager")  # the same without minutes of compiling
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        *map(like, ("fedavg-mlp", "fedrep-mlp", "fedprox-mlp", "ditto-mlp", "pfedme-mlp", "fedrep-lenet")),
+        like("fedavg-mlp", samples=8),
+        replace(LENET, network=partial(LeNet5, channels=(2, 3), hidden=(6, 5), dropout=0.5)),
+        NORMED,
+    ],
+)
+def test_a_round_waits_nowhere_for_the_device(workload):
+    plain, ours = contestants(workload, ["auto"], META)
+    for one in [*ours.values(), *([plain] if workload not in (NORMED,) else [])]:
         waits(one.turn, META)  # in the first round the samples are moved there
         assert waits(one.turn, META) == {}
-
-
-def test_batch_norm_and_dropout_make_no_round_wait():
-    dropping = replace(LENET, network=partial(LeNet5, channels=(2, 3), hidden=(6, 5), dropout=0.5))
-    for workload in (NORMED, dropping):
-        _, ours = contestants(workload, ["auto"], META)
-        waits(ours["auto"].turn, META)
-        assert waits(ours["auto"].turn, META) == {}
 
 
 def test_evaluation_and_the_batches_of_a_round_wait_nowhere():
@@ -73,16 +73,14 @@ def test_evaluation_and_the_batches_of_a_round_wait_nowhere():
 
 def test_a_round_that_chooses_clients_by_their_losses_waits_where_it_reads_them():
     _, ours = contestants(replace(PERCEPTRON, head_epochs=0, conformity=0.5), ["auto"], META)
-    assert {place.rpartition(":")[0] for place in waits(ours["auto"].turn, META)} >= {
-        "pfl_lightning/methods/delta_fl.py"
-    }
+    files = {place.rpartition(":")[0] for place in waits(ours["auto"].turn, META)}
+    assert "pfl_lightning/methods/delta_fl.py" in files
 
 
 @pytest.mark.parametrize(
     ("action", "times"),
     [
         (lambda there, here: there.sum().item(), 1),
-        (lambda there, here: [float(there.sum()), bool(there.any())], 2),
         (lambda there, here: there.cpu(), 1),
         (lambda there, here: here.copy_(there), 1),
         (lambda there, here: there.copy_(here), 1),
@@ -133,15 +131,15 @@ def test_seconds_end_when_the_gpu_is_done(monkeypatch):
     assert order == ["wait", "work", "wait", "work"]
 
 
-def test_the_command_measures_and_counts_on_another_device(monkeypatch, tmp_path, capsys):
+def test_the_command_measures_and_counts_on_another_device(bench, monkeypatch, tmp_path, capsys):
     """The meta device stands in for a GPU; it has no numbers that could be compared."""
-    monkeypatch.setattr(benchmark, "device_of", lambda accelerator: {"cpu": CPU, "gpu": META}[accelerator])
+    monkeypatch.setattr(bench, "device_of", lambda accelerator: {"cpu": CPU, "gpu": META}[accelerator])
     monkeypatch.setitem(WORKLOADS, "fedavg-mlp", replace(PERCEPTRON, head_epochs=0))
     monkeypatch.setitem(WORKLOADS, "deltafl-mlp", replace(PERCEPTRON, head_epochs=0, conformity=0.5))
     written = tmp_path / "records.json"
     chosen = "--workloads [fedavg-mlp,deltafl-mlp] --backends auto --variants [vmapped,grouped]"
     with listening(Counter()):  # makes numbers up, so that all work is the same
-        benchmark.run(f"{chosen} --accelerator gpu --repeats 1 --threads 1 --json {written}".split())
+        bench.run(f"{chosen} --accelerator gpu --repeats 1 --threads 1 --json {written}".split())
     records = json.loads(written.read_text())
     assert [row["backend"] for row in records] == 2 * ["plain", "auto", "vmapped"]
     assert {row["device"] for row in records} == {"meta"}
@@ -159,7 +157,7 @@ def test_the_command_measures_and_counts_on_another_device(monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("name", "workload"),
     [
-        *((name, LENET) for name in ("bf16", "vmapped", "grouped", "unfolded")),
+        ("bf16", LENET),
         *((name, replace(LENET, samples=RAGGED)) for name in ("vmapped", "grouped", "unfolded")),
         pytest.param("compiled", replace(LENET, samples=RAGGED), marks=pytest.mark.slow),
         ("compiled", replace(PERCEPTRON, head_epochs=0)),
@@ -171,8 +169,7 @@ def test_a_variant_takes_the_same_steps_as_our_round(name, workload):
     _, ours = contestants(workload, ["sequential"], variants={name: VARIANTS[name]})
     for one in ours.values():
         one.turn()
-    for expected, found in zip(ours["sequential"].state(), ours[name].state(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours[name].state(), ours["sequential"].state(), rtol=0, atol=1e-12)
 
 
 def test_a_variant_that_does_other_work_is_not_timed():
@@ -190,8 +187,7 @@ def test_graphs_are_recorded_once_for_tensors_of_a_kind(monkeypatch):
     for one in ours.values():
         one.turn()
         one.turn()
-    for expected, found in zip(ours["sequential"].state(), ours["graphs"].state(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(ours["graphs"].state(), ours["sequential"].state(), rtol=0, atol=1e-12)
     # inputs, and weights and biases: of the head alone, and of all five layers
     assert [len(samples) for samples in recorded] == [1 + 2, 1 + 10]
 
@@ -215,10 +211,6 @@ def test_on_a_gpu_a_variant_does_the_same_work_too(name):
 def test_a_variant_that_is_not_possible_says_why(name, workload, why):
     with pytest.raises(PflError, match=rf"^variants: .* is not possible .*; allowed: .*{why}"):
         VARIANTS[name](workload, RandomClients(workload))
-
-
-def test_the_help_names_every_variant():
-    assert all(name in benchmark.main.__doc__ for name in VARIANTS)
 
 
 def test_without_a_gpu_one_is_refused(monkeypatch):

@@ -22,16 +22,20 @@ def data(tmp_path):
 
 
 @pytest.fixture
-def program(tmp_path):
-    def write(*changes):
-        text = PLAIN.read_text()
-        for old, new in changes:
+def outcome(tmp_path, monkeypatch):
+    """Runs a program in this process, with some of its text replaced, and reads what it hands back."""
+    monkeypatch.setattr("pfl_lightning.memory.keep_freed_memory", lambda: None)  # it would hold for all tests
+
+    def run(program, data, **changes):
+        text = program.read_text()
+        for old, new in changes.values():
             assert old in text
             text = text.replace(old, new)
-        (tmp_path / "program.py").write_text(text)
-        return tmp_path / "program.py"
+        monkeypatch.setattr(sys, "argv", ["program", str(data), str(tmp_path / "out.npz")])
+        exec(compile(text, program.name, "exec"), {"__name__": "__main__"})
+        return rounds.outcome_of(tmp_path / "out.npz")
 
-    return write
+    return run
 
 
 def first_and_last(data):
@@ -68,39 +72,42 @@ def test_one_step_of_the_reference_is_the_gradient_of_a_softmax(tmp_path):
     np.testing.assert_allclose(after["fc1.bias"], start["fc1.bias"] - 0.1 * error.sum(0), rtol=0, atol=1e-12)
 
 
-def test_plain_torch_does_the_steps_of_the_reference(data):
-    outcome = rounds.run_program(INTERPRETER, PLAIN, data, threads=1)
-    assert len(outcome.seconds) == ROUNDS
-    assert min(outcome.seconds) > 0
-    assert set(outcome.versions) == {"python", "torch", "numpy"}
-    assert rounds.check(outcome, data) < 1e-4  # float32 against float64
+@pytest.mark.parametrize(("program", "library"), [(PLAIN, "torch"), (OURS, "pfl_lightning")])
+def test_the_plain_loop_and_our_own_program_do_the_steps_of_the_reference(program, library, data, outcome):
+    found = outcome(program, data)
+    assert len(found.seconds) == ROUNDS
+    assert min(found.seconds) > 0
+    assert set(found.versions) == {"python", "torch", "numpy", library}
+    assert rounds.check(found, data) < 1e-4  # float32 against float64
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("program", "changes"),
     [
-        pytest.param([(ZIP, f"list({ZIP})[1:]"), ("len(self.inputs)", "(len(self.inputs) - 1)")], id="skips-a-client"),
-        pytest.param([(".split(self.work.batch_size)", ".split(self.work.batch_size)[:-1]")], id="skips-a-step"),
-        pytest.param([(", momentum=self.work.momentum", "")], id="no-momentum"),
+        (PLAIN, {"a client": (ZIP, f"list({ZIP})[1:]"), "mean": ("len(self.inputs)", "(len(self.inputs) - 1)")}),
+        (PLAIN, {"a step": (".split(self.work.batch_size)", ".split(self.work.batch_size)[:-1]")}),
+        (PLAIN, {"momentum": (", momentum=self.work.momentum", "")}),
+        (OURS, {"order": ('"order", 0)', '"order", 1)')}),
     ],
+    ids=str,
 )
-def test_a_program_that_does_something_else_is_caught_in_the_rehearsal(tmp_path, program, changes):
-    data = tmp_path / "rehearsal.npz"
-    rounds.write_workload(data, **rounds.REHEARSAL)
-    outcome = rounds.run_program(INTERPRETER, program(*changes), data, threads=1)
+def test_a_program_that_does_something_else_is_caught_in_the_first_small_run(program, changes, outcome, tmp_path):
+    rounds.write_workload(tmp_path / "small.npz", **rounds.SMALL)
     with pytest.raises(PeerError, match="of the update away from the reference"):
-        rounds.check(outcome, data)
+        rounds.check(outcome(program, tmp_path / "small.npz", **changes), tmp_path / "small.npz")
 
 
 def test_weights_and_rounds_must_be_complete(data):
     _, after = first_and_last(data)
-    assert rounds.check(Outcome([0.1] * ROUNDS, after, {}), data) == 0
-    with pytest.raises(PeerError, match="1 rounds instead of 2"):
-        rounds.check(Outcome([0.1], after, {}), data)
-    with pytest.raises(PeerError, match="other weights than fc1"):
-        rounds.check(Outcome([0.1] * ROUNDS, {"fc1.weight": after["fc1.weight"]}, {}), data)
-    with pytest.raises(PeerError, match="nan"):
-        rounds.check(Outcome([0.1] * ROUNDS, {**after, "fc1.bias": after["fc1.bias"] * np.nan}, {}), data)
+    seconds = [0.1] * ROUNDS
+    assert rounds.check(Outcome(seconds, after, {}), data) == 0
+    for found, reason in (
+        (Outcome([0.1], after, {}), "1 rounds instead of 2"),
+        (Outcome(seconds, {"fc1.weight": after["fc1.weight"]}, {}), "other weights than fc1"),
+        (Outcome(seconds, {**after, "fc1.bias": after["fc1.bias"] * np.nan}, {}), "nan"),
+    ):
+        with pytest.raises(PeerError, match=reason):
+            rounds.check(found, data)
 
 
 @pytest.mark.parametrize(
@@ -187,19 +194,3 @@ def test_every_peer_has_its_program_and_pins():
         assert peer.name == name
         assert (rounds.HERE / peer.program).is_file()
         assert all("==" in pin for pin in peer.requirements)
-
-
-def test_our_own_program_does_the_steps_of_the_reference(data):
-    outcome = rounds.run_program(INTERPRETER, OURS, data, threads=1)
-    assert len(outcome.seconds) == ROUNDS
-    assert set(outcome.versions) == {"python", "pfl_lightning", "torch", "numpy"}
-    assert rounds.check(outcome, data) < 1e-4  # float32 against float64
-
-
-def test_our_own_program_in_another_order_is_caught(data, tmp_path):
-    text = OURS.read_text()
-    assert '"order", 0)' in text
-    (tmp_path / "program.py").write_text(text.replace('"order", 0)', '"order", 1)'))
-    outcome = rounds.run_program(INTERPRETER, tmp_path / "program.py", data, threads=1)
-    with pytest.raises(PeerError, match="of the update away from the reference"):
-        rounds.check(outcome, data)

@@ -1,7 +1,7 @@
 """What was measured, as text."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -34,8 +34,13 @@ def header(records: Sequence[Record], repeats: int, threads: int) -> str:
 def table(records: Sequence[Record]) -> str:
     """The records as a Markdown table."""
     columns = (*COLUMNS, WAITS) if any(WAITS in row for row in records) else COLUMNS
+    return markdown(columns, (cells(row)[: len(columns)] for row in records))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(cells(row)[: len(columns)])} |" for row in records)])
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def cells(row: Record) -> list[str]:

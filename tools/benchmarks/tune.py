@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch.cli import LightningArgumentParser
 
 from benchmarks.device import finish, forget_peak, peak_mebibytes
+from benchmarks.report import markdown
 from benchmarks.timing import in_turns
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.checks import check_trainer
@@ -201,19 +202,19 @@ def first(take: Callable[..., tuple[float, float | None]], choice: Choice) -> Tr
 
 def table(trials: dict[Choice, Trial]) -> str:
     """The trials as a Markdown table, the fastest first; behind them what is not possible."""
-    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    rows = []
     possible = {choice: trial for choice, trial in trials.items() if trial.reason is None}
     for choice, trial in sorted(possible.items(), key=lambda item: statistics.median(item[1].seconds)):
         spread = f"{min(trial.seconds):.4f} .. {max(trial.seconds):.4f}"
         peak = "" if trial.peak is None else f"{trial.peak:.0f}"
-        size = choice.chunk_size or "default"
-        lines.append(f"| {choice.backend} | {size} | {statistics.median(trial.seconds):.4f} | {spread} | {peak} |")
+        size, seconds = str(choice.chunk_size or "default"), f"{statistics.median(trial.seconds):.4f}"
+        rows.append([choice.backend, size, seconds, spread, peak])
     reasons = dict.fromkeys((choice.backend, trial.reason) for choice, trial in trials.items() if trial.reason)
     for backend, reason in reasons:
         alike = [choice for choice, t in trials.items() if (choice.backend, t.reason) == (backend, reason)]
         sizes = ", ".join(str(choice.chunk_size or "default") for choice in alike)
-        lines.append(f"| {backend} | {sizes} | not possible: {reason} | | |")
-    return "\n".join(lines)
+        rows.append([backend, sizes, f"not possible: {reason}", "", ""])
+    return markdown(COLUMNS, rows)
 
 
 def gain(trial: Trial, over: Trial) -> float:

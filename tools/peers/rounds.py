@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks import timing
+from benchmarks.timing import Record
 
 from peers.environments import PEERS, PeerError, environment, execute
 from peers.reference import Outcome, check, write_workload
 
 HERE = Path(__file__).resolve().parent
 # a client less moves the mean of 100 by less than the tolerance, but that of 4 by far more: all begin with these
-REHEARSAL: dict[str, Any] = {"clients": 4, "samples": 30, "rounds": 2}
+SMALL: dict[str, Any] = {"clients": 4, "samples": 30, "rounds": 2}
 WORKLOAD, PLAIN, OURS = "peers-mlp", "plain_torch", "ours"
 PATIENCE = 1800  # seconds, for one run of a program
-Record = dict[str, Any]
 
 
 def run_program(interpreter: Path, program: Path, data: Path, threads: int) -> Outcome:
@@ -41,12 +42,21 @@ def run_program(interpreter: Path, program: Path, data: Path, threads: int) -> O
     with tempfile.TemporaryDirectory() as folder, pinned(threads):
         out = Path(folder) / "out.npz"
         execute([interpreter, program, data.absolute(), out], PATIENCE, environ)
-        try:
-            with np.load(out) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            seconds, versions = arrays.pop("seconds").tolist(), json.loads(arrays.pop("versions").item())
-        except (OSError, KeyError, ValueError) as error:
-            raise PeerError(f"wrote no results that can be read: {error}") from None
+        return outcome_of(out)
+
+
+def outcome_of(path: Path) -> Outcome:
+    """What a program has written.
+
+    Raises:
+        PeerError: If it is not what was agreed.
+    """
+    try:
+        with np.load(path) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        seconds, versions = arrays.pop("seconds").tolist(), json.loads(arrays.pop("versions").item())
+    except (OSError, KeyError, ValueError) as error:
+        raise PeerError(f"wrote no results that can be read: {error}") from None
     return Outcome(seconds, arrays, versions)
 
 
@@ -93,14 +103,14 @@ def measure_peers(
     outcomes: dict[str, list[Outcome]] = {name: [] for name in programs}
     deviations: dict[str, list[float]] = {name: [] for name in programs}
     with tempfile.TemporaryDirectory() as folder:
-        rehearsal, data = Path(folder) / "rehearsal.npz", Path(folder) / "data.npz"
-        write_workload(rehearsal, **REHEARSAL)
+        small, data = Path(folder) / "small.npz", Path(folder) / "data.npz"
+        write_workload(small, **SMALL)
         write_workload(data, clients, samples, rounds)
         for turn in range(repeats + 1):
             for name in [name for name in programs if name not in reasons]:
                 try:
-                    outcome = run_program(*programs[name], data if turn else rehearsal, threads)
-                    deviation = check(outcome, data if turn else rehearsal)
+                    outcome = run_program(*programs[name], data if turn else small, threads)
+                    deviation = check(outcome, data if turn else small)
                 except PeerError as error:
                     reasons[name] = str(error)
                     continue
@@ -130,15 +140,12 @@ def record(name: str, outcomes: Sequence[Outcome], plain: Sequence[Outcome], dev
     """What was measured of one peer; the ratio is the median over the repeats of its time / the plain loop's."""
     seconds = [second for outcome in outcomes for second in outcome.seconds[1:]]
     ratios = [typical(one) / typical(other) for one, other in zip(outcomes, plain, strict=False)]
-    return {
-        "workload": WORKLOAD,
-        "backend": name,
-        "seconds": statistics.median(seconds),
-        "ratio_to_plain": statistics.median(ratios) if ratios else None,
-        "spread": [min(seconds), max(seconds)],
-        "versions": outcomes[-1].versions,
-        "deviation": max(deviations),
-    }
+    facts = {"versions": outcomes[-1].versions, "deviation": max(deviations)}
+    return (
+        timing.record(WORKLOAD, name, seconds)
+        | {"ratio_to_plain": statistics.median(ratios) if ratios else None}
+        | facts
+    )
 
 
 def typical(outcome: Outcome) -> float:

@@ -1,0 +1,28 @@
+import warnings
+from functools import partial
+
+import pytest
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The benchmark with a small peak; what it sets for the whole process is taken back."""
+    import benchmark
+    from benchmarks import timing
+
+    monkeypatch.setattr(timing, "PEAK_SIZE", 64)
+    monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would hold for all tests
+    monkeypatch.setattr(benchmark.sys, "path", list(benchmark.sys.path))
+    shown = warnings.showwarning
+    yield benchmark
+    warnings.showwarning = shown
+
+
+@pytest.fixture
+def tiny():
+    """A small workload of FedRep."""
+    from benchmarks.workloads import Workload
+
+    from pfl_lightning.models import MLP
+
+    return Workload(partial(MLP, hidden=(8,)), (1, 4, 4), cohort=3, samples=20, head_epochs=2)
