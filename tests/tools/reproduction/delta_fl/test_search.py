@@ -32,9 +32,11 @@ def test_a_row_is_the_mean_over_seeds_of_loss_and_tail(write_run, place):
 
 
 def test_a_rate_with_a_run_that_did_not_finish_has_no_numbers(write_run, place):
-    place = place("femnist_linear")
+    place = place("femnist_linear", seeds=(1, 2))
     write_run("fedavg,lr=3.0", 1, 9.9, range(11), rounds=10)
-    for name in ("fedavg,lr=3.0", "fedavg,lr=9.0"):
+    for name in ("fedavg,lr=1.0", "fedavg,lr=3.0"):
+        write_run(name, 2, 0.5, range(11))
+    for name in ("fedavg,lr=1.0", "fedavg,lr=3.0", "fedavg,lr=9.0"):
         assert search.validation(place, name) == ("-", "-")
     table = search.rates_table(place, {3.0: "fedavg,lr=3.0"})
     assert [list(column.cells) for column in table.columns] == [["3"], ["-"], ["-"]]
