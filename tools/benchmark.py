@@ -106,13 +106,11 @@ def measure_workload(
     if name in POPULATIONS:
         return measure_population(name, POPULATIONS[name], repeats, threads, device)
     workload = WORKLOADS[name]
-    able = suited(name, backends, lambda backend: training.method_of(workload, backend))
-    if name in CONTESTS:
-        return measure(name, CONTESTS[name](workload, able, device), repeats)
     data = RandomClients(workload, device)
-    others = suited(name, variants, lambda variant: VARIANTS[variant](workload, data))
-    contest = training.contest(workload, able, device, {variant: VARIANTS[variant] for variant in others})
-    return measure(name, contest, repeats)
+    contest = CONTESTS.get(name, training.contest)
+    tried = backends if name in CONTESTS else [*backends, *variants]
+    able = suited(name, tried, lambda way: training.MAKERS[way](workload, data))
+    return measure(name, contest(workload, able, device), repeats)
 
 
 def main(

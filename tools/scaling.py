@@ -6,7 +6,6 @@ bank of models that is spread over processes. Both print a table for docs/scale.
 """
 
 import os
-import socket
 import statistics
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -95,18 +95,16 @@ def use_of_a_bank(clients: int, cohort: int) -> tuple[float, float, float]:
 
 def together(count: int, work: Callable[[], Result]) -> Result:
     """Do some work in several processes at once; the result is that of the first."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     results: Any = mp.get_context("spawn").SimpleQueue()
-    mp.spawn(_one, (count, port, work, results), nprocs=count)  # type: ignore[attr-defined]
+    with TemporaryDirectory() as folder:
+        mp.spawn(_one, (count, f"file://{folder}/meet", work, results), nprocs=count)  # type: ignore[attr-defined]
     result: Result = results.get()
     return result
 
 
-def _one(rank: int, count: int, port: int, work: Callable[[], object], results: "Queue[object]") -> None:
+def _one(rank: int, count: int, place: str, work: Callable[[], object], results: "Queue[object]") -> None:
     torch.set_num_threads(_threads(count))
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=count)
+    dist.init_process_group("gloo", place, rank=rank, world_size=count)
     result = work()
     dist.barrier()
     if rank == 0:

@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
-from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -240,8 +239,10 @@ class Ours:
         return travelled
 
 
-Maker = Callable[[Workload, RandomClients], Ours]
-NO_VARIANTS: Mapping[str, Maker] = MappingProxyType({})
+# ways to run our round, by their names; variants.py adds its own
+MAKERS: dict[str, Callable[[Workload, RandomClients], Ours]] = {
+    backend: partial(Ours, backend=backend) for backend in get_args(BackendName)
+}
 
 
 def method_of(workload: Workload, backend: BackendName) -> Method:
@@ -301,37 +302,23 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def contestants(
-    workload: Workload,
-    backends: Sequence[BackendName],
-    device: torch.device = CPU,
-    variants: Mapping[str, Maker] = NO_VARIANTS,
+    workload: Workload, names: Sequence[str], device: torch.device = CPU
 ) -> tuple[PlainLoop, dict[str, Ours]]:
     """The plain loop, and each backend and variant, with the same clients and the same start model."""
     data = RandomClients(workload, device)
     network = workload.module(method_of(workload, "sequential").network).to(device)
-    ours: dict[str, Ours] = {backend: Ours(workload, data, backend) for backend in backends}
-    return PlainLoop(workload, network, data), ours | {name: make(workload, data) for name, make in variants.items()}
+    return PlainLoop(workload, network, data), {name: MAKERS[name](workload, data) for name in names}
 
 
-def contest(
-    workload: Workload,
-    backends: Sequence[BackendName],
-    device: torch.device = CPU,
-    variants: Mapping[str, Maker] = NO_VARIANTS,
-) -> Contest:
+def contest(workload: Workload, names: Sequence[str], device: torch.device = CPU) -> Contest:
     """The plain loop, and each backend and variant, which have been shown to do the same work."""
-    check_same_work(workload, backends, device, variants)
-    plain, ours = contestants(workload, backends, device, variants)
+    check_same_work(workload, names, device)
+    plain, ours = contestants(workload, names, device)
     actions = {"plain": plain.turn, **{name: one.turn for name, one in ours.items()}}
     return Contest(actions, plain.samples, device=device)
 
 
-def check_same_work(
-    workload: Workload,
-    backends: Sequence[BackendName],
-    device: torch.device = CPU,
-    variants: Mapping[str, Maker] = NO_VARIANTS,
-) -> None:
+def check_same_work(workload: Workload, names: Sequence[str], device: torch.device = CPU) -> None:
     """Take a turn of each in float64: whoever does less than the others must not win.
 
     Raises:
@@ -339,7 +326,7 @@ def check_same_work(
             numbers as far (within 20 %, since the batch orders differ), or a client less than half as far.
     """
     with default_float(torch.float64):
-        plain, ours = contestants(workload, backends, device, variants)
+        plain, ours = contestants(workload, names, device)
         start = plain.state()
         expected, clients = moved(plain, start)
         for backend, contestant in ours.items():

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 import lightning.pytorch as pl
 import torch
+from bare_trainer import bare_trainer
 from lightning.pytorch.cli import LightningArgumentParser
 
 from benchmarks.device import finish, forget_peak, peak_mebibytes
@@ -128,21 +129,7 @@ class Rounds:
         """
         method, timer = self.make(choice), RoundTimer(fresh)
         method.build_for(self.data)
-        trainer = pl.Trainer(
-            max_steps=1,
-            max_epochs=-1,
-            devices=1,
-            callbacks=[timer],
-            logger=False,
-            log_every_n_steps=1,
-            limit_val_batches=0,
-            num_sanity_val_steps=0,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            **self.options,
-        )
-        trainer.fit(method, datamodule=self.data)
+        bare_trainer(1, timer, **self.options).fit(method, datamodule=self.data)
         if method.cohort.limit is not None:
             raise PflError(f"the memory of the device suffices for {method.cohort.limit} clients at once")
         return timer.seconds, timer.peak

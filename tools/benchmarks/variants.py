@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.training import Maker, Ours
+from benchmarks.training import MAKERS, Ours
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client.backends import Batched
 from pfl_lightning.client.layers import BATCH_NORM, alone, has_layers
@@ -72,7 +72,7 @@ def graphs(workload: Workload, data: RandomClients) -> Ours:
     return ours
 
 
-VARIANTS: dict[str, Maker] = {
+VARIANTS = {
     "bf16": Bf16,
     "vmapped": vmapped,
     "grouped": grouped,
@@ -80,6 +80,7 @@ VARIANTS: dict[str, Maker] = {
     "compiled": compiled,
     "graphs": graphs,
 }
+MAKERS.update(VARIANTS)
 
 
 def run_by(backend: Batched, workload: Workload, data: RandomClients) -> Ours:

@@ -5,6 +5,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+from bare_trainer import bare_trainer
 
 from pfl_lightning.callbacks import OracleDoubling
 from pfl_lightning.data import LinearRepresentation
@@ -64,19 +65,7 @@ def train(
 ) -> Recorder:
     """Train linear FedRep."""
     recorder = Recorder(data)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        precision="64-true",
-        max_steps=rounds,
-        max_epochs=-1,
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[*callbacks, recorder],
-    )
+    trainer = bare_trainer(rounds, *callbacks, recorder, accelerator="cpu", precision="64-true")
     trainer.fit(LinearFedRep(network=LinearNetwork, lr=lr, weighting="uniform", **options), data)
     return recorder
 
