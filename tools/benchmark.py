@@ -24,7 +24,7 @@ from benchmarks import evaluation, loading, report, training
 from benchmarks.device import CPU, Accelerator, device_of
 from benchmarks.figure import ratio_figure
 from benchmarks.population import measure_population
-from benchmarks.timing import Record, measure
+from benchmarks.timing import Contest, Record, measure
 from benchmarks.tune import TuneCLI
 from benchmarks.variants import VARIANTS
 from benchmarks.workloads import POPULATIONS, WORKLOADS, RandomClients
@@ -43,7 +43,10 @@ from pfl_lightning.report import save_figure
 
 Name = TypeVar("Name", bound=str)
 
-CONTESTS = {"data-loading": loading.contest, "evaluation": evaluation.contest}  # the others train
+CONTESTS: dict[str, Callable[..., Contest]] = {
+    "data-loading": loading.contest,
+    "evaluation": evaluation.contest,
+}  # the others train
 OURS = rounds.HERE / "ours.py"
 
 
