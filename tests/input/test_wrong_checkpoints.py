@@ -233,10 +233,18 @@ def test_training_needs_states_that_fit(key, value, content, capsys):
     refusal_of(capsys, "fit", *OPTIONS, "--trainer.max_steps=3")
 
 
-@pytest.mark.parametrize("held", [[1, 2], None, {"config": Path("x")}])
-def test_what_is_no_mapping_of_plain_values_is_no_checkpoint(held, content):
+class Touching:
+    """Makes a file wherever it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("called"),)
+
+
+@pytest.mark.parametrize("held", [[1, 2], None, {"config": Path("x")}, {"config": Touching()}])
+def test_what_is_no_mapping_of_plain_values_is_no_checkpoint_and_nothing_is_called(held, content):
     torch.save({**content, **held} if isinstance(held, dict) else held, "x.ckpt")
     refused(lambda: load_method("x.ckpt"))
+    assert not Path("called").exists()
 
 
 @pytest.mark.parametrize("damage", ["byte", "end", "empty"])

@@ -67,7 +67,7 @@ def fit_options(place: Place) -> list[str]:
 def sweep(
     place: Place, method: str, vary: Mapping[str, Sequence[Any]] = MappingProxyType({}), options: Sequence[str] = ()
 ) -> Sweep:
-    """Runs of a method with its rates for the pair."""
+    """Runs of a method with its rates for the pair, but for what varies."""
     rates = dict(rate.split("=") for rate in RATES[place.pair][method].split())
-    own = [f"--model.{key}={value}" for key, value in rates.items() if f"model.{key}" not in vary]
+    own = [f"--model.{key}={value}" for key, value in rates.items()]
     return Sweep((method,), vary, [*own, *options])
