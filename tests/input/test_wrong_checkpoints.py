@@ -18,7 +18,6 @@ OPTIONS = [
     *("--model.server_optimizer=torch.optim.Adam", "--trainer.enable_progress_bar=false", "--trainer.logger=false"),
 ]
 GONE = object()
-EMPTY = torch.zeros(0)
 HOSTILE = """
 from pathlib import Path
 from torch.optim import Optimizer
@@ -33,47 +32,25 @@ class Other:
     def __init__(self, *_, **__):
         call()
 """
-MANUAL = ("loops", "fit_loop", "epoch_loop.manual_optimization.optim_step_progress", "total", "completed")
 OPTIMIZER = ("optimizer_states", 0)
 BIAS = ("state_dict", "network.fc1.bias")
 
 METHOD_ROWS = [  # refused wherever a checkpoint is read: an entry that is missing, of another type, or out of range
-    (("method",), GONE),
-    (("method",), ["os", "system"]),
-    (("global_step",), GONE),
-    (("global_step",), -5),
     (("state_dict",), GONE),
     (("state_dict",), [torch.zeros(2)]),
     (BIAS, [0.0] * 4),
     (("shape",), 7),
-    (("shape", "input_shape"), (1, 0, 8)),
     (("shape", "num_clients"), "4"),
-    (("hyper_parameters",), GONE),
     (("given",), {"loss": 7}),
-    (("clock",), GONE),
-    (("clock", "compute"), GONE),
-    (("clock", "rounds"), 1),
-    (("clock", "total"), float("nan")),
-    (("ledger", "total"), 1.5),
-    (("engine", "limit"), 0),
-    (("config", "model", "class_path"), GONE),
-]
-TRAINING_ROWS = [  # refused where training continues
-    (("config",), GONE),
-    (("config", "trainer"), 7),
-    (("fingerprint",), GONE),
-    (("loops",), GONE),
-    (MANUAL, 7),
-    (("callbacks",), GONE),
-    (("optimizer_states",), []),
+    (("accounting",), GONE),
+    (("format",), GONE),
+    (("format",), 0),
 ]
 BUILT_ROWS = [  # what only the method and its network can tell
     (("given", "loss"), "torch.nn.CrossEntropyLoss"),
     (BIAS, GONE),
     (("state_dict", "network.fc9.bias"), torch.zeros(4)),
     (BIAS, torch.zeros(5)),
-    (BIAS, torch.zeros(4).double()),
-    (BIAS, (torch.ones(1), torch.ones(9), (4,))),  # packed
 ]
 CHANGED_ROWS = [  # of a checkpoint that has the rows of some clients
     (("clients",), {}),
@@ -82,12 +59,10 @@ CHANGED_ROWS = [  # of a checkpoint that has the rows of some clients
     (("clients", "ids"), torch.tensor([0, 1, 2, 2])),
     (("clients", "ids"), torch.arange(3)),  # of 4 rows
     (("clients", "start", "fc2.bias"), GONE),
-    (("clients", "start", "fc3.bias"), torch.zeros(10)),
     (("clients", "start", "fc2.bias"), torch.zeros(9)),
     (("state_dict", "clients.fc2.bias"), GONE),
 ]
 FITTED_ROWS = [
-    (("callbacks", "RoundCheckpoint", "best_score"), GONE),
     ((*OPTIMIZER, "state", 1, "exp_avg"), torch.zeros(3)),
     (("shape", "num_classes"), 11),
 ]
@@ -174,16 +149,9 @@ def test_the_checkpoint_itself_passes(content):
 
 
 @rows(METHOD_ROWS)
-def test_no_method_is_made_of_a_wrong_entry_and_no_run_continues(key, value, content):
+def test_no_method_is_made_of_a_wrong_entry(key, value, content):
     torch.save(changed(content, key, value), "x.ckpt")
     refused(lambda: load_method("x.ckpt"))
-    refused(lambda: resume(content["config"]))
-
-
-@rows(TRAINING_ROWS)
-def test_no_run_continues_from_a_wrong_entry(key, value, content):
-    torch.save(changed(content, key, value), "x.ckpt")
-    refused(lambda: resume(content["config"]))
 
 
 @rows(BUILT_ROWS)
@@ -195,11 +163,10 @@ def test_tensors_must_fit_the_method_and_its_network(key, value, content):
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(strategies.data())
 def test_whatever_is_wrong_is_said_in_one_line(content, data):
-    key = data.draw(strategies.sampled_from(list(places(content))))
-    value = data.draw(strategies.sampled_from([GONE, None, -1, 0.5, float("nan"), "x", [], [1], {}, {"a": 1}, EMPTY]))
+    key = data.draw(strategies.sampled_from([key for key in places(content) if key[0] != "config"]))
+    value = data.draw(strategies.sampled_from([GONE, None, -1, 0.5, float("nan"), "x", [], [1], {}, {"a": 1}]))
     torch.save(changed(content, key, value), "x.ckpt")
-    for read in (lambda: load_method("x.ckpt"), lambda: resume(content["config"])):
-        assert "\n" not in said_by(read)
+    assert "\n" not in said_by(lambda: load_method("x.ckpt"))
 
 
 @pytest.fixture(scope="module")

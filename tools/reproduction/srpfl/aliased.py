@@ -45,7 +45,7 @@ class AliasedHFMAML(HFMAML):
         ahead = gradient({name: tensor + self.difference * v[name] for name, tensor in moved.items()})
         scale = self.inner_lr / (2 * self.difference)
         return {
-            name: grad + self.lr / self.inner_lr * (v[name] - scale * (ahead[name] - v[name]))
+            name: grad + self.local_sgd.lr / self.inner_lr * (v[name] - scale * (ahead[name] - v[name]))
             for name, grad in grads.items()
         }
 
