@@ -178,8 +178,8 @@ def test_peers_that_cannot_be_built_or_run_do_not_stop_the_others(tmp_path, monk
 
 
 def test_ratios_are_taken_within_a_repeat():
-    plain = [Outcome([9, 1, 1, 2], {}, {}), Outcome([9, 3, 3, 3], {}, {}), Outcome([9, 2, 2, 2], {}, {})]
-    peer = [Outcome([9, 2, 2, 2], {}, {}), Outcome([9, 3, 3, 3], {}, {}), Outcome([9, 9, 6, 1], {}, {"a": "1"})]
+    plain = [Outcome([99, 1, 1, 2], {}, {}), Outcome([99, 3, 3, 3], {}, {}), Outcome([99, 2, 2, 2], {}, {})]
+    peer = [Outcome([99, 2, 2, 2], {}, {}), Outcome([99, 3, 3, 3], {}, {}), Outcome([99, 9, 6, 1], {}, {"a": "1"})]
     row = rounds.record("peer", peer, plain, [0.001, 0.003, 0.002])
     assert row["ratio_to_plain"] == 2  # of 2/1, 3/3, 6/2
     assert row["seconds"] == 3  # of 2 2 2 3 3 3 9 6 1

@@ -166,7 +166,7 @@ def test_large_correlations_have_to_ruin_the_global_model(lost, made_up, place):
 def test_every_client_needs_half_of_an_equal_share(sizes, expected, monkeypatch, place):
     counts = {"train": np.array([[size, 0] for size in sizes]), "test": np.ones((2, 2))}
     monkeypatch.setattr(shares, "split_data", lambda options: SimpleNamespace(class_counts=lambda: counts))
-    monkeypatch.setattr(shares, "partition_figure", lambda *args: SimpleNamespace(savefig=lambda path, **options: None))
+    monkeypatch.setattr(shares, "save_figure", lambda figure, path: None)
     assert passed(shares.fig5_claims(place("cinic10_wrn"))) == [expected]
 
 
