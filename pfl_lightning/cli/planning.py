@@ -13,8 +13,7 @@ from yaml import YAMLError
 
 from pfl_lightning.cli.config_files import FLAGS
 from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.parser import plain
-from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
+from pfl_lightning.runs import Resume, find_resume, plain, refuse_changes
 from pfl_lightning.errors import PflError
 
 # set by the sweep itself; the seed of the data set follows the other

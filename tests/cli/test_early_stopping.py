@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.runs import find_resume
+from pfl_lightning.runs import find_resume
 from pfl_lightning.cli.sweep import is_finished
 
 RUN = Path("runs/FedAvg-Digits/version_0")

@@ -297,7 +297,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
             "model.quantile: sums is not possible with a dual tail; allowed: exact",
         ),
         (
-            ["fit", "--model.aggregator", "SecureSum"],
+            ["fit", "--model.aggregator", "SecureAgregator"],
             2,
             "model.aggregator: SecureSum is not possible; did you mean SecureAggregator?; allowed: DPAggregator, "
             "SecureAggregator",

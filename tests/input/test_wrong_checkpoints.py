@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.runs import find_resume, refuse_changes
+from pfl_lightning.runs import find_resume, refuse_changes
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import load_method
 
