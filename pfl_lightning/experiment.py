@@ -224,7 +224,7 @@ class Run:
         self, folder: str | Path, method: Method | None = None, data: FederatedDataModule | None = None
     ) -> None:
         self.folder = Path(folder)
-        self.given = {name: made for name, made in (("model", method), ("data", data)) if made is not None}
+        self._method, self._data = method, data
 
     def test(self, checkpoint: Checkpoint = "last", **data: Any) -> "pd.DataFrame":
         """Evaluate on the test samples, as ``pfl test`` does.
@@ -259,7 +259,7 @@ class Run:
         Raises:
             PflError: If there is no such checkpoint, or it cannot make the method again.
         """
-        return trained(self._find(checkpoint), self.given.get("model"))
+        return trained(self._find(checkpoint), self._method)
 
     def client(self, client: int, model: str | None = None, checkpoint: Checkpoint = "last", **data: Any) -> nn.Module:
         """One client's model; see ``Method.client``. If it needs the client's samples, the data set is loaded.
@@ -288,14 +288,16 @@ class Run:
 
     def _experiment(self, found: Resume, data: Mapping[str, Any]) -> Experiment:
         """The experiment of this run, with some options of the data set that are others."""
-        said = {name: recipe(made) for name, made in self.given.items()}
+        given = {"model": self._method, "data": self._data}
+        said = {name: recipe(made) for name, made in given.items() if made is not None}
         settings = settings_along(found, **said)
         settings["data"] = {**settings["data"], "init_args": {**settings["data"]["init_args"], **data}}
         settings = completed(settings)
-        experiment = Experiment.of(built({**settings, **dict.fromkeys(self.given)}), settings)
-        experiment.method = anew(self.given.get("model", experiment.method))
-        if "data" in self.given:
-            experiment.data = anew(self.given["data"], **data, seed=experiment.seed)
+        experiment = Experiment.of(built({**settings, **dict.fromkeys(said)}), settings)
+        if self._method is not None:
+            experiment.method = anew(self._method)
+        if self._data is not None:
+            experiment.data = anew(self._data, **data, seed=experiment.seed)
         return experiment
 
     def _evaluate(self, command: Command, checkpoint: Checkpoint, data: Mapping[str, Any]) -> "pd.DataFrame":

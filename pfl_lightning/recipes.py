@@ -66,7 +66,7 @@ def unsaid(settings: Any, *place: str) -> Iterator[tuple[str, ...]]:
 
 def arguments(made: Any) -> dict[str, Any] | None:
     """The arguments that an object was made with, but for defaults; None if it does not keep them."""
-    kind = type(made)
+    kind: type = type(made)
     known = getattr(made, "init_args", None)
     if isinstance(known, dict):
         names = _options(kind)
@@ -114,9 +114,10 @@ def default_arguments(kind: type) -> dict[str, Any]:
 
 
 @cache
-def _options(kind: type) -> list[str]:
+def _options(kind: Any) -> list[str]:
     """The arguments that a class takes, with those that it passes on to its bases."""
-    return ArgumentParser().add_class_arguments(kind, fail_untyped=False)
+    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
+    return names
 
 
 def path_of(kind: type) -> str:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import lightning.pytorch as pl
 import yaml
@@ -91,6 +91,7 @@ class Session:
             self.trainer = pl.Trainer(**{**options, "logger": False, "callbacks": every, "default_root_dir": place})
         except Exception as error:  # whatever Lightning raises about its options
             raise PflError(f"trainer: {one_line(error)}") from error
+        self.profiles_here = self.trainer.profiler.dirpath is None  # type: ignore[attr-defined]
 
     def run(self) -> None:
         """Train or evaluate.
@@ -162,27 +163,29 @@ class RunStart(pl.Callback):
     def _open_folder(self, trainer: pl.Trainer, callbacks: list[pl.Callback]) -> None:
         """Make or find the run's folder, and its loggers; both take part in the run from here on."""
         session, resume = self.session, self.session.resume
-        folder = refused = None
+        folder: RunFolder | None = None
+        refused: PflError | None = None
         if trainer.is_global_zero:
             try:
                 found = (
                     RunFolder(resume.folder) if resume and resume.folder else new_folder(runs_folder(session.settings))
                 )
                 folder = session.open.enter_context(found)
-                for table in (METRICS, CLIENTS) if resume and resume.folder else ():
-                    RoundCsv(folder.path / table).read(resume.content["global_step"])
+                for table in (METRICS, CLIENTS):
+                    RoundCsv(found.path / table).read(resume.content["global_step"] if resume else 0)
             except PflError as error:  # the others wait to hear of it
                 refused = error
-        path, refused = processes.from_first((folder and folder.path, refused))
+        place, refused = processes.from_first((folder and folder.path, refused))
         if refused:
             raise refused
-        session.folder = folder or RunFolder(path)
+        session.folder = folder or RunFolder(cast(Path, place))
+        path = session.folder.path
         rounds = lasting_rounds(resume.content) if resume else None
         trainer.loggers = loggers_of(session.logger, path, rounds)
         session.open.callback(end, trainer.loggers)
-        place = callbacks.index(self) + 1
-        callbacks[place:place] = [session.folder, *(each for each in trainer.loggers if isinstance(each, MetricsTable))]
-        if trainer.profiler.dirpath is None:  # type: ignore[attr-defined]
+        after = callbacks.index(self) + 1
+        callbacks[after:after] = [session.folder, *(each for each in trainer.loggers if isinstance(each, MetricsTable))]
+        if session.profiles_here:
             trainer.profiler.dirpath = path  # type: ignore[attr-defined]
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -10,7 +10,7 @@ from torch.optim import SGD
 from pfl_lightning import callbacks, data, server, system
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
-from pfl_lightning.methods import FedRep, HFMAML
+from pfl_lightning.methods import HFMAML, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.recipes import FROM_PYTHON, anew, arguments, recipe, unsaid
 from pfl_lightning.server import Aggregator, DPAggregator, Ring, Topology

@@ -5,8 +5,8 @@ import torch
 from fakes.checkpoints import content
 
 from pfl_lightning.callbacks.run_folder import new_folder
-from pfl_lightning.runs import find_resume, refuse_changes
 from pfl_lightning.errors import PflError
+from pfl_lightning.runs import find_resume, refuse_changes
 
 SETTINGS = {
     "seed_everything": 1,

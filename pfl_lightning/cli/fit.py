@@ -23,6 +23,7 @@ from pfl_lightning.errors import PflError, cause_of
 from pfl_lightning.experiment import TRAINER, Experiment
 from pfl_lightning.methods import Method
 from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
+from pfl_lightning.session import Command
 
 DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
 To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
@@ -141,7 +142,7 @@ class PflCLI(LightningCLI):
         """Make an experiment of the objects; its run has the trainer."""
         experiment = Experiment.of(self.config_init[self.subcommand], self.all_settings)
         self.session = experiment.session(
-            self.subcommand, self.resume, alone=self.alone, speaks=True, verbose=self.verbose
+            cast(Command, self.subcommand), self.resume, alone=self.alone, speaks=True, verbose=self.verbose
         )
         return self.session.trainer
 

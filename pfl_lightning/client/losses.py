@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +102,7 @@ class PerSample(nn.Module):
         return losses
 
 
-def loss_of_samples(given: nn.Module | LossFunction | None) -> LossFunction | None:
+def loss_of_samples(given: Any) -> LossFunction | None:
     """A given loss, or a class of losses or ``functools.partial`` of one, as a loss of samples.
 
     Raises:

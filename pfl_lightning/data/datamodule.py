@@ -31,7 +31,6 @@ from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
-
 from pfl_lightning.recipes import being_made
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
