@@ -11,7 +11,6 @@ from pfl_lightning.callbacks import (
     ClientHistograms,
     ClientMetrics,
     ClientScatter,
-    CostNote,
     EvaluateStartAndEnd,
     MetricsTable,
     PartitionFigure,
@@ -42,7 +41,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
 }
 STRATEGIES = ("auto", "ddp", "DDPStrategy")  # the others split the model, or do not start the whole command
 BESIDE = (EvaluateStartAndEnd, PartitionFigure, TopologyFigure, ClientHistograms, ClientScatter, ScoreCharts)
-IN_EVERY_RUN = (*BESIDE, CostNote, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary)
+IN_EVERY_RUN = (*BESIDE, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary)
 NOT_WITH_ROUNDS = (  # they act on the trainer's own steps, or save and average what is no whole round
     theirs.BaseFinetuning,
     theirs.BasePredictionWriter,

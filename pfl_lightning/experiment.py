@@ -284,7 +284,7 @@ class Run:
 
     def _find(self, checkpoint: Checkpoint) -> Resume:
         best = self.folder / CHECKPOINTS / BEST
-        return find_resume(str(best if checkpoint == "best" else self.folder), Path(), training=False)
+        return find_resume(str(best if checkpoint == "best" else self.folder), Path())
 
     def _experiment(self, found: Resume, data: Mapping[str, Any]) -> Experiment:
         """The experiment of this run, with some options of the data set that are others."""
@@ -327,7 +327,6 @@ def trained(found: Resume, method: Method | None = None) -> Method:
         return load_method(found.checkpoint)
     method = anew(method)
     method.on_load_checkpoint(found.content)
-    method.load_state_dict(found.content["state_dict"])
     return method
 
 

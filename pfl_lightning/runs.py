@@ -74,18 +74,32 @@ def runs_folder(settings: Settings) -> Path:
     return expand_path(settings["trainer"]["default_root_dir"], "trainer.default_root_dir") / run_name(settings)
 
 
-def find_resume(ckpt_path: str, parent: Path, training: bool = True) -> Resume:
+def find_resume(ckpt_path: str, parent: Path) -> Resume:
     """Find what ``--ckpt_path`` names.
 
     Args:
         ckpt_path: A checkpoint, a run folder for its newest one, or ``last`` for that of the newest run that has any.
         parent: The folder of the runs of this method and data set.
-        training: Whether training continues from it.
 
     Raises:
         PflError: If there is no checkpoint, or it is damaged, or something in it is missing or wrong.
     """
-    return _find(ckpt_path, parent)
+    if ckpt_path == "last":
+        for _, folder in reversed(versions(parent)):
+            if resume := _newest(folder):
+                return resume
+        raise PflError(
+            f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path"
+        )
+    path = Path(ckpt_path)
+    if ckpt_path and path.is_dir():
+        if resume := _newest(path):
+            return resume
+        raise PflError(f"ckpt_path: '{path}' has no readable checkpoint; allowed: a run folder, a checkpoint, or last")
+    if not path.is_file():
+        raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a run folder, a checkpoint, or last")
+    found = Resume(path, read_checkpoint(path), None)
+    return found._replace(folder=found.run if _place(path).name == LAST else None)
 
 
 def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
@@ -107,25 +121,6 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
     trainer = {key: value for key, value in config["trainer"].items() if key not in LEFT}
     rest = {"checkpoint": config["checkpoint"], "trainer": {**trainer, "logger": False}}
     return {**known, **rest, **parts}
-
-
-def _find(ckpt_path: str, parent: Path) -> Resume:
-    if ckpt_path == "last":
-        for _, folder in reversed(versions(parent)):
-            if resume := _newest(folder):
-                return resume
-        raise PflError(
-            f"ckpt_path: last, but no run in '{parent}' has a readable checkpoint; start without --ckpt_path"
-        )
-    path = Path(ckpt_path)
-    if ckpt_path and path.is_dir():
-        if resume := _newest(path):
-            return resume
-        raise PflError(f"ckpt_path: '{path}' has no readable checkpoint; allowed: a run folder, a checkpoint, or last")
-    if not path.is_file():
-        raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a run folder, a checkpoint, or last")
-    found = Resume(path, read_checkpoint(path), None)
-    return found._replace(folder=found.run if _place(path).name == LAST else None)
 
 
 def _place(checkpoint: Path) -> Path:

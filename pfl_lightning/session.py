@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning import files, processes
-from pfl_lightning.callbacks import CostNote, EvaluationTable, MetricsTable, RunSummary
+from pfl_lightning.callbacks import EvaluationTable, MetricsTable, RunSummary
 from pfl_lightning.callbacks.board import boards
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored, quantity_of
@@ -81,7 +81,7 @@ class Session:
         if resume:
             self._check_resume(resume)
         self.table = EvaluationTable(resume and resume.run)
-        own = [CostNote(), RunSummary(verbose)] if speaks else []
+        own = [RunSummary(verbose)] if speaks else []
         if self.shows and not any(isinstance(callback, ProgressBar) for callback in callbacks):
             own.append(RoundProgressBar())
         extra = [Monitors()] if self.trains else [self.table]

@@ -116,7 +116,7 @@ class PflCLI(LightningCLI):
         command, run, *options = words
         if any(word.partition("=")[0] == "--ckpt_path" for word in options):
             raise PflError(f"ckpt_path: not possible beside '{run}'; allowed: one of them")
-        self.resume = find_resume(run, Path(), training=False)
+        self.resume = find_resume(run, Path())
         cast(PflParser, self._parser(command)).source = run
         return [command, f"--config={json.dumps(settings_along(self.resume))}", *options]
 
@@ -133,7 +133,7 @@ class PflCLI(LightningCLI):
         if self.subcommand is None:
             return
         if self.resume is None and (named := self.given.ckpt_path) is not None:
-            self.resume = find_resume(named, runs_folder(self.all_settings), self.subcommand == "fit")
+            self.resume = find_resume(named, runs_folder(self.all_settings))
         if self.resume is None and self.subcommand != "fit":
             raise PflError(f"pfl {self.subcommand}: a run is missing; allowed: its folder, or a checkpoint of it")
         self.given.trainer.logger = False  # it is made when the run has a folder
