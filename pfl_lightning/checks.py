@@ -8,17 +8,13 @@ import lightning.pytorch as pl
 from lightning.pytorch import callbacks as theirs
 
 from pfl_lightning.callbacks import (
-    ClientHistograms,
     ClientMetrics,
-    ClientScatter,
     EvaluateStartAndEnd,
     MetricsTable,
-    PartitionFigure,
     PercentileErrors,
     RoundCheckpoint,
+    RunFigures,
     RunSummary,
-    ScoreCharts,
-    TopologyFigure,
 )
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data.rounds import check_rounds
@@ -40,7 +36,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
 }
 STRATEGIES = ("auto", "ddp", "DDPStrategy")  # the others split the model, or do not start the whole command
-BESIDE = (EvaluateStartAndEnd, PartitionFigure, TopologyFigure, ClientHistograms, ClientScatter, ScoreCharts)
+BESIDE = (EvaluateStartAndEnd, RunFigures)
 IN_EVERY_RUN = (*BESIDE, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary)
 NOT_WITH_ROUNDS = (  # they act on the trainer's own steps, or save and average what is no whole round
     theirs.BaseFinetuning,

@@ -17,7 +17,7 @@ from pfl_lightning import files, processes
 from pfl_lightning.callbacks import EvaluationTable, MetricsTable, RunSummary
 from pfl_lightning.callbacks.board import boards
 from pfl_lightning.callbacks.evaluation import lasting_rounds
-from pfl_lightning.callbacks.monitors import Monitors, check_monitor, monitored, quantity_of
+from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, quantity_of
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, new_folder
@@ -81,10 +81,10 @@ class Session:
         if resume:
             self._check_resume(resume)
         self.table = EvaluationTable(resume and resume.run)
-        own = [RunSummary(verbose)] if speaks else []
+        own: list[pl.Callback] = [RunSummary(verbose)] if speaks else []
         if self.shows and not any(isinstance(callback, ProgressBar) for callback in callbacks):
             own.append(RoundProgressBar())
-        extra = [Monitors()] if self.trains else [self.table]
+        extra = [CheckMonitors()] if self.trains else [self.table]
         self.logger, place = options.get("logger"), runs_folder(settings)
         every = [RunStart(self), *extra, *callbacks, *(kind() for kind in BESIDE), *own, *usual]
         try:

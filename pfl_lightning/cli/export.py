@@ -29,7 +29,7 @@ def export_command(args: list[str]) -> None:
     method = run.method()
     module = run.client(given.client, given.model, **moved)
     export(module, example_inputs(method.network.takes, method.built_for["input_shape"]), path)
-    CONSOLE.print(f"Client {given.client} after round {method.clock.rounds}: {path}")
+    CONSOLE.print(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
 
 
 def export_parser() -> PflParser:
