@@ -68,7 +68,7 @@ def test_an_object_made_anew_shares_no_state_and_all_arrays():
     data.participation.resize(1)
     again = anew(data, seed=5)
     assert (again.seed, again.participation.pool_size, again.participation.cohort_size) == (5, 2, None)
-    assert again.arrays[0].inputs is images
+    assert again.init_args["inputs"] is images
     method = FedRep(aggregator=DPAggregator(0.5), weighting="uniform")
     method.aggregator.count(3)
     assert anew(method).aggregator.calls == 0

@@ -33,6 +33,7 @@ class Arrays(OwnData):
     """
 
     files_option = "file"
+
     def __init__(
         self,
         inputs: FromPython | None = None,
