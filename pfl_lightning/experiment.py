@@ -1,58 +1,76 @@
-"""Runs from Python, as ``pfl fit`` makes them."""
+"""Runs from Python, with the numbers and files of ``pfl fit``, ``test`` and ``validate``, which call what is here."""
 
+import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from inspect import Parameter
 from pathlib import Path
-from types import MappingProxyType
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 import lightning.pytorch as pl
+from jsonargparse import ArgumentError, Namespace
 from torch import nn
 
 from pfl_lightning import report
+from pfl_lightning.bounds import Seed
+from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.callbacks.checkpoint_files import BEST
+from pfl_lightning.callbacks.checkpointing import Stopped
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
-from pfl_lightning.cli.quiet import built_from, client_module, run_quietly, settings_from
-from pfl_lightning.cli.runs import Resume, find_resume, settings_along
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method, load_method
-from pfl_lightning.recipes import Recorded, given, recipe
+from pfl_lightning.methods import Method, NeedsSamplesError, load_method
+from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
+from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
+from pfl_lightning.session import Command, Session, check_data, without_chatter
+from pfl_lightning.strict import StrictParser, imported, makes_network
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Checkpoint = Literal["last", "best"]
+TRAINER: dict[str, Any] = {  # defaults of the trainer's options
+    "max_steps": 100,
+    "max_epochs": -1,
+    "devices": 1,
+    "val_check_interval": 10,
+    "check_val_every_n_epoch": None,
+    "log_every_n_steps": 1,
+    "num_sanity_val_steps": 0,
+    "enable_model_summary": False,
+    "enable_autolog_hparams": False,
+    "default_root_dir": "runs",
+}
 
 
 class Experiment:
     """A method, a data set and a number of rounds: what ``pfl fit`` runs, from Python.
 
-    The method and the data set are recipes: every run makes them anew from the arguments that they were made with, so
-    the same experiment gives the same numbers again, and those of the same command. Nothing is printed. Arguments that
-    a file cannot hold, such as arrays and functions, are used as they are.
+    Every run makes the method, the data set and the callbacks of this package anew from the arguments that they were
+    made with, so the same experiment gives the same numbers again, and those of the same command. Nothing is printed.
+    What settings cannot say, such as arrays and functions, is used as it is.
 
     Args:
         method: The method.
         data: The data set.
         rounds: Communication rounds.
         seed: ``seed_everything``, which the data set's own seed follows.
-        callbacks: Callbacks beside the usual ones, such as ``StageDoubling(n0=2)``, which settings can name; others
-            are used as they are.
+        callbacks: Callbacks beside those of every run. Others than this package's, such as your own, are used as they
+            are, and are not among the settings.
         folder: Where run folders are: ``<folder>/<Method>-<Data>/version_N``.
+        checkpoint: When checkpoints are saved.
+        percentile_errors: Which percentiles of the clients are logged.
+        settings: All settings, as plain values, if these objects were made of them.
         trainer: Other options of the trainer, such as ``val_check_interval=5`` or ``enable_progress_bar=True``.
 
     Examples:
         >>> from pfl_lightning.data import Digits
         >>> from pfl_lightning.methods import FedRep
         >>> experiment = Experiment(FedRep(lr=0.05), Digits(num_clients=10), rounds=20)
-        >>> experiment.settings["model"]["init_args"]
-        {'lr': 0.05}
+        >>> experiment.settings["model"]["init_args"]["lr"]
+        0.05
     """
-
-    method: Method | None
-    data: FederatedDataModule | None
-    callbacks: list[pl.Callback]
-    settings: dict[str, Any]
 
     def __init__(
         self,
@@ -63,20 +81,46 @@ class Experiment:
         seed: int = 1,
         callbacks: Sequence[pl.Callback] = (),
         folder: str | Path = "runs",
+        checkpoint: RoundCheckpoint | None = None,
+        percentile_errors: PercentileErrors | None = None,
+        settings: dict[str, Any] | None = None,
         **trainer: Any,
     ) -> None:
-        if "seed" in given(data):
+        if settings is None and "seed" in (arguments(data) or {}):
             raise PflError("data.seed: not possible here, it follows the experiment's; allowed: Experiment(seed=...)")
-        self.method, self.data = method, data
-        self.callbacks = [callback for callback in callbacks if not isinstance(callback, Recorded)]
-        named = [recipe(callback) for callback in callbacks if isinstance(callback, Recorded)]
-        own = {"max_steps": rounds, "default_root_dir": str(folder), "callbacks": named or None}
-        self.settings = {
-            "seed_everything": seed,
-            "model": recipe(method),
-            "data": recipe(data),
-            "trainer": {"enable_progress_bar": False, **trainer, **own},
-        }
+        self.method, self.data, self.callbacks = method, data, list(callbacks)
+        self.checkpoint, self.percentile_errors = (
+            checkpoint or RoundCheckpoint(),
+            percentile_errors or PercentileErrors(),
+        )
+        own = {"max_steps": rounds, "default_root_dir": str(folder)}
+        self.trainer = {"enable_progress_bar": False, **trainer, **own}
+        self.seed, self._settings = seed, settings
+
+    @classmethod
+    def of(cls, made: Namespace, settings: dict[str, Any]) -> "Experiment":
+        """The experiment of objects that a parser has made of settings.
+
+        Args:
+            made: The objects, by the names of the settings.
+            settings: All settings, as plain values.
+        """
+        options = dict(vars(made.trainer))
+        several = options.pop("callbacks") or []
+        options["logger"] = settings["trainer"]["logger"]
+        rounds, folder = options.pop("max_steps"), options.pop("default_root_dir")
+        return cls(
+            made.model,
+            made.data,
+            rounds,
+            seed=made.seed_everything,
+            callbacks=several if isinstance(several, list) else [several],
+            folder=folder,
+            checkpoint=made.checkpoint,
+            percentile_errors=made.percentile_errors,
+            settings=settings,
+            **options,
+        )
 
     @classmethod
     def from_settings(cls, *words: str) -> "Experiment":
@@ -89,12 +133,31 @@ class Experiment:
         Raises:
             PflError: If they are wrong.
         """
-        args = ["--trainer.enable_progress_bar=false"]
-        args += [word if word.startswith("-") else f"--config={word}" for word in words]
-        experiment = cls.__new__(cls)
-        experiment.method, experiment.data, experiment.callbacks = None, None, []
-        experiment.settings = settings_from(args)
-        return experiment
+        read = resolve_name("pfl_lightning.cli.fit:settings_of")  # the only word of the command line from Python
+        options = [word if word.startswith("-") else f"--config={word}" for word in words]
+        settings: dict[str, Any] = read(["--trainer.enable_progress_bar=false", *options])
+        return cls.of(built(settings), settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings, as ``config.yaml`` has them.
+
+        Raises:
+            PflError: If one is not possible.
+        """
+        if self._settings is not None:
+            return self._settings
+        said = [recipe(callback) for callback in self.callbacks if _is_ours(callback)]
+        return completed(
+            {
+                "seed_everything": self.seed,
+                "model": recipe(self.method),
+                "data": recipe(self.data),
+                "trainer": {**recipe(self.trainer), "callbacks": said or None},
+                "checkpoint": recipe(arguments(self.checkpoint)),
+                "percentile_errors": recipe(arguments(self.percentile_errors)),
+            }
+        )
 
     def fit(self, resume: bool = False) -> "Run":
         """Train, in the next run folder.
@@ -106,8 +169,46 @@ class Experiment:
             PflError: If the settings are wrong, or there is nothing to continue.
             KeyboardInterrupt: After the current round was saved, if the process is interrupted.
         """
-        session = run_quietly("fit", {**self.settings, **({"ckpt_path": "last"} if resume else {})}, self.callbacks)
-        return Run(session.run_folder, self.method, self.data)
+        settings = self.settings
+        found = find_resume("last", runs_folder(settings)) if resume else None
+        session = self._anew(settings).session("fit", found)
+        with without_chatter():
+            try:
+                session.run()
+            except Stopped:
+                raise KeyboardInterrupt("the round is saved; fit(resume=True) continues") from None
+        assert session.folder is not None, "a run that has ended has a folder"
+        return Run(session.folder.path, self.method, self.data)
+
+    def session(self, command: Command, found: Resume | None, alone: bool = True, **speech: bool) -> Session:
+        """A run of this experiment, with its own objects.
+
+        Args:
+            command: What to do.
+            found: The checkpoint to begin with.
+            alone: Whether there can be but this process, since others would not run the same command.
+            speech: Options of ``Session`` for what it says.
+
+        Raises:
+            PflError: If the settings are not possible.
+        """
+        settings = self.settings
+        for option in ("devices", "num_nodes") if alone else ():
+            if str(given := settings["trainer"][option]) != "1":
+                what = f"trainer.{option}: {given} is not possible in a program"
+                raise PflError(f"{what}; allowed: 1, or pfl {command} on the command line")
+        usual = [self.percentile_errors, self.checkpoint]
+        options = {**TRAINER, **self.trainer}
+        with without_chatter():
+            return Session(command, self.method, self.data, settings, options, self.callbacks, usual, found, **speech)
+
+    def _anew(self, settings: dict[str, Any]) -> "Experiment":
+        """The same experiment with objects that nothing was done with."""
+        copy = Experiment(anew(self.method), anew(self.data, seed=self.seed), settings=settings)
+        copy.callbacks = [anew(callback) if _is_ours(callback) else callback for callback in self.callbacks]
+        copy.checkpoint, copy.percentile_errors = anew(self.checkpoint), anew(self.percentile_errors)
+        copy.trainer, copy.seed = self.trainer, self.seed
+        return copy
 
 
 class Run:
@@ -115,16 +216,15 @@ class Run:
 
     Args:
         folder: The folder.
-        method: The method, if its checkpoint cannot make it again, since it has functions or objects of a program.
-        data: The data set, if its checkpoint cannot make it again, since it has arrays of a program.
+        method: The method, if its checkpoint cannot make it again, since it has functions or objects from Python.
+        data: The data set, if its checkpoint cannot make it again, since it has arrays from Python.
     """
 
     def __init__(
         self, folder: str | Path, method: Method | None = None, data: FederatedDataModule | None = None
     ) -> None:
         self.folder = Path(folder)
-        objects = {"model": method, "data": data}
-        self.recipes = {part: recipe(made) for part, made in objects.items() if made is not None}
+        self._method, self._data = method, data
 
     def test(self, checkpoint: Checkpoint = "last", **data: Any) -> "pd.DataFrame":
         """Evaluate on the test samples, as ``pfl test`` does.
@@ -159,14 +259,7 @@ class Run:
         Raises:
             PflError: If there is no such checkpoint, or it cannot make the method again.
         """
-        found = self._find(checkpoint)
-        if "model" not in self.recipes:
-            settings_along(found, data=None)  # refuses a method that only a program can make
-            return load_method(found.checkpoint)
-        method: Method = built_from(self._settings(found)).model
-        method.on_load_checkpoint(found.content)
-        method.load_state_dict(found.content["state_dict"])
-        return method
+        return trained(self._find(checkpoint), self._method)
 
     def client(self, client: int, model: str | None = None, checkpoint: Checkpoint = "last", **data: Any) -> nn.Module:
         """One client's model; see ``Method.client``. If it needs the client's samples, the data set is loaded.
@@ -180,23 +273,161 @@ class Run:
         Raises:
             PflError: If there is no such client, model or checkpoint, or the data are others.
         """
-        found = self._find(checkpoint)
-        return client_module(self.method(checkpoint), client, model, lambda: self._settings(found, data), found)
+        found, method = self._find(checkpoint), self.method(checkpoint)
+        try:
+            return method.client(client, model)
+        except NeedsSamplesError:
+            loaded = self._experiment(found, data).data
+            loaded.setup()
+            check_data(loaded, found)
+            return method.client(client, model, loaded)
 
     def _find(self, checkpoint: Checkpoint) -> Resume:
         best = self.folder / CHECKPOINTS / BEST
-        return find_resume(str(best if checkpoint == "best" else self.folder), Path(), training=False)
+        return find_resume(str(best if checkpoint == "best" else self.folder), Path())
 
-    def _settings(self, found: Resume, data: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        settings = settings_along(found, **self.recipes)
-        changed = {**settings["data"], "init_args": {**settings["data"]["init_args"], **data}}
-        return {**settings, "data": changed}
+    def _experiment(self, found: Resume, data: Mapping[str, Any]) -> Experiment:
+        """The experiment of this run, with some options of the data set that are others."""
+        given = {"model": self._method, "data": self._data}
+        said = {name: recipe(made) for name, made in given.items() if made is not None}
+        settings = settings_along(found, **said)
+        settings["data"] = {**settings["data"], "init_args": {**settings["data"]["init_args"], **data}}
+        settings = completed(settings)
+        experiment = Experiment.of(built({**settings, **dict.fromkeys(said)}), settings)
+        if self._method is not None:
+            experiment.method = anew(self._method)
+        if self._data is not None:
+            experiment.data = anew(self._data, **data, seed=experiment.seed)
+        return experiment
 
-    def _evaluate(self, command: str, checkpoint: Checkpoint, data: Mapping[str, Any]) -> "pd.DataFrame":
+    def _evaluate(self, command: Command, checkpoint: Checkpoint, data: Mapping[str, Any]) -> "pd.DataFrame":
         import pandas as pd
 
         found = self._find(checkpoint)
-        session = run_quietly(command, {**self._settings(found, data), "ckpt_path": str(found.checkpoint)})
+        session = self._experiment(found, data).session(command, found)
+        with without_chatter():
+            session.run()
         rows = pd.DataFrame(session.table.rows)
         rows.insert(0, "round", found.content["global_step"])
         return rows.assign(accuracy=rows["correct"] / rows["samples"])
+
+
+def trained(found: Resume, method: Method | None = None) -> Method:
+    """The method of a checkpoint.
+
+    Args:
+        found: The checkpoint.
+        method: The method as it was before training, if the checkpoint cannot make it.
+
+    Raises:
+        PflError: If the checkpoint cannot make the method.
+    """
+    if method is None:
+        settings_along(found, data=None)  # refuses a method that only Python can make
+        return load_method(found.checkpoint)
+    method = anew(method)
+    method.on_load_checkpoint(found.content)
+    return method
+
+
+def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a run, with the defaults of those that are not given.
+
+    Args:
+        settings: Settings, as plain values; a line says what an object from Python is.
+
+    Raises:
+        PflError: If one is not possible.
+    """
+    given, later = _without_objects(settings)
+    parts = {part: given.pop(part) for part in ("model", "data") if _lacks(given[part], settings[part])}
+    parser = run_parser()
+    whole = {**plain(parser, _parsed(parser, given)), **parts}
+    whole["data"]["init_args"].pop("seed", None)
+    for place in later:
+        inner, said = whole, settings
+        for name in place[:-1]:
+            inner, said = inner.setdefault(name, {}), said[name]
+        inner[place[-1]] = said[place[-1]]
+    return whole
+
+
+def built(settings: Mapping[str, Any]) -> Namespace:
+    """The objects of settings: the method, the data set, the callbacks and the options of the trainer.
+
+    Args:
+        settings: All settings, as plain values; loggers are made later, when the run has a folder. A part that is null
+            is left to its default.
+
+    Raises:
+        PflError: If one is not possible.
+    """
+    parser = run_parser()
+    known = {name: part for name, part in settings.items() if part is not None}
+    made: Namespace = parser.instantiate(_parsed(parser, {**known, "trainer": {**known["trainer"], "logger": False}}))
+    return made
+
+
+class RunParser(StrictParser):
+    """Parses the settings of a run, which may name functions of the program's own that make networks."""
+
+    def may_call(self, function: Any) -> bool:
+        """Whether settings may name a function: any that says that it returns a torch module."""
+        return makes_network(function)
+
+
+def run_parser() -> StrictParser:
+    """What parses the settings of a run: those of ``pfl fit``."""
+    parser = RunParser(exit_on_error=False)
+    parser.add_argument("--seed_everything", type=Seed, default=1)
+    parser.add_class_arguments(pl.Trainer, "trainer", instantiate=False, fail_untyped=False)
+    parser.add_subclass_arguments(Method, "model", fail_untyped=False)
+    parser.add_subclass_arguments(FederatedDataModule, "data", fail_untyped=False)
+    parser.link_arguments("seed_everything", "data.init_args.seed")
+    parser.add_class_arguments(RoundCheckpoint, "checkpoint")
+    parser.add_class_arguments(PercentileErrors, "percentile_errors")
+    parser.set_defaults({f"trainer.{option}": value for option, value in TRAINER.items()})
+    methods, data = "pfl_lightning.methods.FedAvg", "pfl_lightning.data.Digits"
+    parser.set_defaults({"model": {"class_path": methods}, "data": {"class_path": data}})
+    return parser
+
+
+def _parsed(parser: StrictParser, settings: Mapping[str, Any]) -> Namespace:
+    try:
+        parsed: Namespace = parser.parse_object(deepcopy(settings))  # it changes them in place
+    except ArgumentError as error:
+        raise PflError(_innermost(str(error))) from error
+    return parsed
+
+
+def _innermost(message: str) -> str:
+    """The cause at the end of the longest branch of the parser's tree of errors, with the key of its option."""
+    lines = message.splitlines()
+    deepest = max(lines, key=lambda line: len(line) - len(line.lstrip(" -")))
+    above = lines[: lines.index(deepest) + 1]
+    key = ".".join(found[1] for line in above if (found := re.search(r'Parser key "(.+?)"', line)))
+    cause = re.sub(r"^Not of type \w+: ", "", deepest.strip(" -"))
+    return f"{key}: {cause}" if key else cause
+
+
+def _without_objects(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
+    """Settings without the lines that say what objects from Python are, and the places of these."""
+    places = list(unsaid(settings))
+
+    def kept(part: Any, *place: str) -> Any:
+        if not isinstance(part, Mapping):
+            return part
+        return {name: kept(inner, *place, name) for name, inner in part.items() if (*place, name) not in places}
+
+    return kept(settings), places
+
+
+def _lacks(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether an object from Python is for an argument that has no default, so that the parser would ask for it."""
+    kind = imported(settings["class_path"])
+    gone = settings.get("init_args", {}).keys() - given.get("init_args", {}).keys()
+    return bool(gone) and any(default_arguments(kind).get(name) is Parameter.empty for name in gone)
+
+
+def _is_ours(callback: pl.Callback) -> bool:
+    return type(callback).__module__.startswith("pfl_lightning.")

@@ -1,30 +1,27 @@
-"""Settings that say how to make an object again, for objects that remember what they were made with."""
+"""What settings say of objects: their classes, and the arguments that they were made with.
+
+A method or a data set remembers its ``init_args``; any other object has each of them as an attribute of the same name,
+as in scikit-learn.
+"""
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import partial
+from functools import cache, partial
+from inspect import Parameter, signature
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
-from unittest.mock import patch
+from types import FrameType
+from typing import Any, TypeVar, cast
 
-from jsonargparse.typing import lazy_instance
+from jsonargparse import ArgumentParser
+from lightning.pytorch.utilities.parsing import collect_init_args
 
 from pfl_lightning.errors import PflError
 
 Made = TypeVar("Made")
-
-
-class Recorded:
-    """Remembers the arguments that an object was made with."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make the object; its constructor gets the same arguments."""
-        made = super().__new__(cls)
-        vars(made)["_arguments"] = args, kwargs
-        return made
+FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot say, such as an array
 
 
 def recipe(value: Any) -> Any:
@@ -34,33 +31,93 @@ def recipe(value: Any) -> Any:
         value: An object, a class, ``functools.partial`` of a class, or any value.
 
     Returns:
-        Settings. What they cannot say, such as an array or a function, stays what it is.
+        Plain values, lists and mappings; a line for each object that they cannot say; see ``unsaid``.
 
     Raises:
         PflError: If a class cannot be imported.
     """
-    if isinstance(value, Recorded):
-        return {"class_path": path_of(type(value)), "init_args": recipe(given(value))}
-    if isinstance(value, partial) and isinstance(value.func, type) and not value.args:
-        return {"class_path": path_of(value.func), "init_args": recipe(value.keywords)}
+    if isinstance(value, str | int | float | Path | None):
+        return str(value) if isinstance(value, Path) else value
     if isinstance(value, type):
         return {"class_path": path_of(value)}
+    if isinstance(value, partial) and isinstance(value.func, type) and not value.args:
+        return {"class_path": path_of(value.func), "init_args": recipe(value.keywords)}
     if is_dataclass(value):
         return {field.name: recipe(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {name: recipe(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [recipe(inner) for inner in value]
-    return str(value) if isinstance(value, Path) else value
+    if isinstance(value, list | tuple) and not list(unsaid(said := [recipe(inner) for inner in value])):
+        return said
+    if (given := arguments(value)) is not None:
+        return {"class_path": path_of(type(value)), "init_args": recipe(given)}
+    return f"{FROM_PYTHON}{type(value).__name__}"
 
 
-def given(made: Recorded) -> dict[str, Any]:
-    """The arguments of an object's constructor that were given, by name."""
-    args, kwargs = vars(made)["_arguments"]
-    signature = inspect.signature(type(made))
-    bound = signature.bind(*args, **kwargs).arguments
-    others = next((name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD), "")
-    return {**{name: value for name, value in bound.items() if name != others}, **bound.get(others, {})}
+def unsaid(settings: Any, *place: str) -> Iterator[tuple[str, ...]]:
+    """Places in settings of objects that they cannot say."""
+    if isinstance(settings, Mapping):
+        for name, inner in settings.items():
+            yield from unsaid(inner, *place, name)
+    elif isinstance(settings, list):
+        yield from (place for inner in settings for _ in unsaid(inner))
+    elif isinstance(settings, str) and settings.startswith(FROM_PYTHON):
+        yield place
+
+
+def arguments(made: Any) -> dict[str, Any] | None:
+    """The arguments that an object was made with, but for defaults; None if it does not keep them."""
+    kind: type = type(made)
+    known = getattr(made, "init_args", None)
+    if isinstance(known, dict):
+        names = _options(kind)
+    else:
+        try:
+            parameters = signature(kind).parameters.values()
+        except (TypeError, ValueError):  # of a class in C
+            return None
+        names = [each.name for each in parameters]
+        if any(each.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) for each in parameters):
+            return None
+        if not all(hasattr(made, name) for name in names):
+            return None
+        known = {name: getattr(made, name) for name in names}
+    defaults = default_arguments(kind)
+    return {name: known[name] for name in names if name in known and known[name] is not defaults.get(name, made)}
+
+
+def being_made(kind: type) -> dict[str, Any]:
+    """The arguments of the constructors that run now, of a class and its subclasses; to be called in the innermost.
+
+    ``save_hyperparameters`` would copy them, and warn of those that cannot be copied or pickled.
+    """
+    frame = cast(FrameType, inspect.currentframe()).f_back
+    levels = collect_init_args(cast(FrameType, frame), [], classes=(kind,))
+    return {name: value for level in levels for name, value in level.items()}
+
+
+def anew(made: Made, **changes: Any) -> Made:
+    """An object like another one before its first use, with some other arguments.
+
+    One that does not keep its arguments is used as it is, and so are arrays and functions.
+    """
+    given = arguments(made)
+    if given is None:
+        return made
+    return type(made)(**{**{name: anew(value) for name, value in given.items()}, **changes})
+
+
+def default_arguments(kind: type) -> dict[str, Any]:
+    """The defaults of a class's arguments, with those that it passes on to its bases."""
+    makers = [vars(base)["__init__"] for base in reversed(kind.__mro__) if "__init__" in vars(base)]
+    parameters = [each for maker in makers for each in signature(maker).parameters.values()]
+    return {each.name: each.default for each in parameters}
+
+
+@cache
+def _options(kind: Any) -> list[str]:
+    """The arguments that a class takes, with those that it passes on to its bases."""
+    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
+    return names
 
 
 def path_of(kind: type) -> str:
@@ -74,24 +131,3 @@ def path_of(kind: type) -> str:
     packages = list(accumulate(kind.__module__.split("."), "{}.{}".format))
     found = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
     return f"{next(found, kind.__module__)}.{kind.__qualname__}"
-
-
-def word_for(made: Any) -> str:
-    """What stands in settings for an object that they cannot hold, such as an array; such a word is its own."""
-    return made if is_word(made) else f"<{type(made).__name__} of a program>"
-
-
-def is_word(value: Any) -> bool:
-    """Whether a setting stands for such an object."""
-    return isinstance(value, str) and value.endswith(" of a program>")
-
-
-def lazy(kind: type[Made]) -> Made:
-    """An object as the default of an argument: made when it is first used, and written in settings as its class.
-
-    It is jsonargparse's ``lazy_instance``. That looks for its caller by ``inspect.stack``, which reads sources for
-    every frame of nested imports, and takes a second when torch is loaded; here it is told.
-    """
-    caller = sys._getframe(1)
-    with patch.object(inspect, "stack", return_value=[None, (caller,)]):
-        return lazy_instance(kind)

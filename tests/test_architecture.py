@@ -18,8 +18,10 @@ LEVELS = [
     {"federation"},
     {"methods"},
     {"callbacks"},
-    {"cli"},
+    {"runs", "loggers", "checks"},
+    {"session"},
     {"experiment"},
+    {"cli"},
     {"__main__"},
 ]
 MODULES = sorted(PACKAGE.rglob("*.py"))

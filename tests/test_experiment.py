@@ -147,13 +147,13 @@ def test_what_a_file_cannot_hold_is_used_as_it_is():
     experiment = Experiment(FedRep(network=network), Digits(num_clients=4), rounds=1, callbacks=[pl.Callback()])
     run = experiment.fit()
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
-    assert config["model"]["init_args"]["network"] == "<function of a program>"
+    assert config["model"]["init_args"]["network"] == "from Python: function"
     assert len(run.test()) == 4 * 2
     assert run.client(1, "finetuned")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
     again = Run(run.folder, method=FedRep(network=network))
     assert again.test()["loss"].tolist() == run.test()["loss"].tolist()
-    experiment.settings["trainer"]["max_steps"] = 2
-    assert experiment.fit(resume=True).results()["round"].max() == 2
+    longer = Experiment(FedRep(network=network), Digits(num_clients=4), rounds=2)
+    assert longer.fit(resume=True).results()["round"].max() == 2
 
 
 SAID = {
@@ -199,7 +199,7 @@ def test_arrays_are_used_as_they_are_and_the_run_goes_on_compares_and_opens_with
     assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
     said = settings(resumed.folder)["data"]["init_args"]
     assert [said[name] for name in ("inputs", "clients", "test")] == [
-        *("<ndarray of a program>", "<list of a program>", None)
+        *("from Python: ndarray", "from Python: list", None)
     ]
     main(["compare", str(resumed.folder), str(other.folder), "--out=figures"])
     assert pd.read_csv("figures/final.csv").filter(like="seed_std").notna().all(axis=None), "two seeds of one curve"
@@ -207,7 +207,7 @@ def test_arrays_are_used_as_they_are_and_the_run_goes_on_compares_and_opens_with
     assert told == resumed.clients().query("round == 2 and split == 'test'")["correct"].tolist()
     assert Run(resumed.folder).client(3)(torch.zeros(1, 1, 8, 8)).shape == (1, 3), "which needs no data"
     for run, line in {
-        Run(resumed.folder): "data.inputs: <ndarray of a program> is not in the checkpoint; allowed: Run(folder, ",
+        Run(resumed.folder): "data.inputs is from Python and not in the checkpoint; allowed: Run(folder, ",
         Run(resumed.folder, data=wards(flip=-1)): "data: Arrays holds other data than the checkpoint was trained on",
     }.items():
         with pytest.raises(PflError) as refused:

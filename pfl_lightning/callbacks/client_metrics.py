@@ -9,13 +9,12 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import ClientMetric, MetricFactory, made_for, name_of
 from pfl_lightning.quantity import ACCURACY, QUANTITIES
-from pfl_lightning.recipes import Recorded
 
 TAKEN = {*QUANTITIES, ACCURACY.error_name}
 KEY = "trainer.callbacks"
 
 
-class ClientMetrics(Recorded, pl.Callback):
+class ClientMetrics(pl.Callback):
     """Judges the clients by one of torchmetrics' metrics too, such as F1 or AUROC, at each evaluation.
 
     Every evaluated model gets it on every split, computed for each client on its own samples. It is logged as accuracy

@@ -1,14 +1,11 @@
 """``pfl export``."""
 
 from pathlib import Path
-from typing import Any
 
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.cli.quiet import client_module
-from pfl_lightning.cli.runs import Resume, find_resume, settings_along
-from pfl_lightning.methods import load_method
+from pfl_lightning.experiment import Run
 from pfl_lightning.models.export import check_file, example_inputs, export
 
 DESCRIPTION = """Writes the model of one client to a new file. Its ending says how: .pt for tensors, .pt2 for a program
@@ -28,20 +25,11 @@ def export_command(args: list[str]) -> None:
     given = export_parser().parse_args(args)
     path = Path(given.file)
     check_file(path)
-    found = find_resume(given.run, Path(), training=False)
-    settings_along(found, data=None)  # refuses a method that only a program can make
-    method = load_method(found.checkpoint)
-    module = client_module(method, given.client, given.model, lambda: _settings(found, given.root), found)
+    run, moved = Run(given.run), {} if given.root is None else {"root": given.root}
+    method = run.method()
+    module = run.client(given.client, given.model, **moved)
     export(module, example_inputs(method.network.takes, method.built_for["input_shape"]), path)
-    CONSOLE.print(f"Client {given.client} after round {found.content['global_step']}: {path}")
-
-
-def _settings(found: Resume, root: str | None) -> dict[str, Any]:
-    """The settings of a run, with another folder of the data set's files if there is one."""
-    settings = settings_along(found)
-    if root is not None:
-        settings["data"]["init_args"]["root"] = root
-    return settings
+    CONSOLE.print(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
 
 
 def export_parser() -> PflParser:

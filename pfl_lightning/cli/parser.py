@@ -3,8 +3,6 @@
 import sys
 from typing import Any, NoReturn
 
-import yaml
-from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.cli.config_files import with_config_files
@@ -80,18 +78,3 @@ class PflParser(StrictParser, LightningArgumentParser):
             *self._option_string_actions,
             *(name for parsers in subparsers for p in parsers for name in p.options()),
         ]
-
-
-def plain(parser: LightningArgumentParser, config: Namespace, validate: bool = True) -> dict[str, Any]:
-    """Parsed settings as numbers, strings, lists and mappings, as a settings file has them.
-
-    Args:
-        parser: What parsed them.
-        config: The settings.
-        validate: Whether required ones must be there.
-
-    Returns:
-        Nested settings with every null, which need not be the default.
-    """
-    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=not validate))
-    return settings

@@ -13,9 +13,8 @@ from yaml import YAMLError
 
 from pfl_lightning.cli.config_files import FLAGS
 from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.parser import plain
-from pfl_lightning.cli.runs import Resume, find_resume, refuse_changes
 from pfl_lightning.errors import PflError
+from pfl_lightning.runs import Resume, find_resume, plain, refuse_changes
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")

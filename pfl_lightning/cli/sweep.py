@@ -10,13 +10,12 @@ from typing import Any
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
-from pfl_lightning.cli.callbacks import has_stopped
 from pfl_lightning.cli.config_files import config_file
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
-from pfl_lightning.cli.runs import Resume, expand_path
 from pfl_lightning.errors import PflError
+from pfl_lightning.runs import Resume, expand_path, has_stopped
 
 DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
 same command again skips finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come

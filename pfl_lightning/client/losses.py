@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.strict import origin
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -101,12 +102,14 @@ class PerSample(nn.Module):
         return losses
 
 
-def loss_of_samples(given: nn.Module | LossFunction | None) -> LossFunction | None:
-    """A given loss as a loss of samples.
+def loss_of_samples(given: Any) -> LossFunction | None:
+    """A given loss, or a class of losses or ``functools.partial`` of one, as a loss of samples.
 
     Raises:
         PflError: If it has parameters, which nobody would train, or is to add up samples.
     """
+    if isinstance(kind := origin(given), type) and issubclass(kind, nn.Module):
+        given = given()
     if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):
         what = f"{type(given).__name__} with parameters ({', '.join(names)})"
         raise PflError(f"model.loss: {what} is not possible: nobody would train them; allowed: one without")

@@ -31,7 +31,7 @@ from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
-from pfl_lightning.recipes import Recorded, lazy
+from pfl_lightning.recipes import being_made
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import FixedExponential, Participation, Speeds
@@ -39,7 +39,7 @@ from pfl_lightning.system import FixedExponential, Participation, Speeds
 USUAL_CLIENTS = 20
 
 
-class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
+class FederatedDataModule(pl.LightningDataModule, ABC):
     """A data set split among clients, with the clients' participation and speeds.
 
     Args:
@@ -49,7 +49,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         partition: How samples are split among clients. Default: set by the data set, usually 3 classes per client
             (``ClassShards``), or one of its users per client (``NaturalUsers``).
         participation: Which clients take part in a round. Default: all.
-        speeds: How long each client computes in a round, in simulated seconds.
+        speeds: How long each client computes in a round, in simulated seconds. Default: ``FixedExponential``.
         time_per: What the speeds are: seconds of a ``round``, or of each training ``sample`` of a client in a round.
         communication_time: Simulated seconds of communication per round.
         val_fraction: Share of each client's training samples that is held out for model selection; at least one sample
@@ -75,6 +75,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
 
     Attributes:
+        init_args: What it was made with, by name.
         tables: The clients' samples, by split; after ``setup``.
         evaluation_order: Ids of the clients, largest first, ``[eval_clients]``; after ``setup``.
     """
@@ -83,7 +84,6 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
     input_shape: tuple[int, ...]
     input_kind: InputKind = "numbers"
     regression: bool = False  # whether targets are real numbers, not classes
-    not_settings: ClassVar[tuple[str, ...]] = ()  # arguments that hold samples, which ``hparams`` leaves out
     files_option: ClassVar[str] = "root"  # the option that says where the files are
     overlap: ClassVar[int] = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
@@ -95,7 +95,7 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         num_clients: Clients | None = None,
         partition: Partition | None = None,
         participation: Participation | None = None,
-        speeds: Speeds = lazy(FixedExponential),
+        speeds: Speeds | None = None,
         time_per: Literal["round", "sample"] = "round",
         communication_time: NonNegativeFloat = 0.0,
         val_fraction: ClosedUnitInterval = 0.1,
@@ -111,11 +111,12 @@ class FederatedDataModule(Recorded, pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(logger=False, ignore=self.not_settings)
+        self.init_args = being_made(FederatedDataModule)
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared
-        self.speeds, self.time_per, self.communication_time = speeds, time_per, communication_time
+        self.speeds = speeds or FixedExponential()
+        self.time_per, self.communication_time = time_per, communication_time
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )

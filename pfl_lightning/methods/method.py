@@ -52,7 +52,7 @@ from pfl_lightning.federation.local_sgd import LocalSGD, LRSchedule, Schedule
 from pfl_lightning.federation.pretrained import read_weights, take_weights
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.models import MLP, Head, InputKind, Network, NetworkFactory, Part, start_network
-from pfl_lightning.recipes import Recorded
+from pfl_lightning.recipes import being_made
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.strict import import_path
@@ -66,7 +66,7 @@ HOOKS = (
 )
 
 
-class Method(Recorded, pl.LightningModule):
+class Method(pl.LightningModule):
     """A federated method: one communication round is one training step.
 
     Rule of a round (the defaults make it FedAvg):
@@ -135,7 +135,7 @@ class Method(Recorded, pl.LightningModule):
         evaluator: The clients' scores and other metrics.
         accounting: Simulated time, bits and samples so far.
         progress: How far the current round or evaluation is.
-        objects: The constructor's arguments that are no plain values, by name; ``hparams`` has the others.
+        init_args: What it was made with, by name; ``hparams`` has the plain values among them.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
         taken: A line that says which tensors a file of ``pretrained`` weights had.
     """
@@ -194,8 +194,7 @@ class Method(Recorded, pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.save_hyperparameters(ignore=list(OBJECTS), logger=False)
-        given = (network, loss, lr_schedule, server_optimizer, aggregator, sparsity)
-        self.objects: dict[str, Any] = dict(zip(OBJECTS, given, strict=False))
+        self.init_args = being_made(Method)
         self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
         self.make_optimizer, self.weighting, self.batch_norm = server_optimizer, weighting, batch_norm
         self.epochs, self.eval_epochs, self.eval_momentum = epochs, eval_epochs, eval_momentum

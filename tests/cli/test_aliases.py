@@ -3,7 +3,6 @@ import pytest
 from pfl_lightning.cli import main, sweep
 from pfl_lightning.cli.aliases import ALIASES, INSTEAD, true_options
 from pfl_lightning.cli.planning import settings_of
-from pfl_lightning.cli.quiet import settings_from
 
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
 
@@ -28,7 +27,7 @@ def test_short_names_set_the_options_that_they_stand_for():
 
 
 def test_a_program_may_use_them_too():
-    assert settings_from(["--rounds", "7"])["trainer"]["max_steps"] == 7
+    assert settings_of(["--rounds", "7"])["trainer"]["max_steps"] == 7
 
 
 def test_values_and_true_options_stay_what_they_are():

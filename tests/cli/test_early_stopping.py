@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.runs import find_resume
 from pfl_lightning.cli.sweep import is_finished
+from pfl_lightning.runs import find_resume
 
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]

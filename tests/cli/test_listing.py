@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from pfl_lightning import checks
 from pfl_lightning.cli import main
-from pfl_lightning.cli.callbacks import OPTIONS
 from pfl_lightning.cli.config_files import configs
 from pfl_lightning.cli.listing import LISTED, table
 from pfl_lightning.cli.parser import CHOICES
@@ -27,7 +27,7 @@ def test_the_source_tells_the_same_classes_as_the_imported_packages(kind):
 
 
 def test_callbacks_of_every_run_are_not_listed():
-    assert {callback.__name__ for callback in OPTIONS} - {"Monitors", "RunFolder"} <= IN_EVERY_RUN
+    assert {callback.__name__ for callback in checks.IN_EVERY_RUN} <= IN_EVERY_RUN
 
 
 @pytest.mark.parametrize("kind", LISTED)

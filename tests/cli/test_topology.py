@@ -58,11 +58,10 @@ def test_describe_draws_no_graph_where_nobody_mixes(args, capsys):
 
 
 def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
-    for topology, line in (("Torus", "Torus is not possible with 7 clients"), ("null", "null is not possible")):
-        with pytest.raises(SystemExit):
-            main(["data", "describe", "--model=DPSGD", f"--model.topology={topology}", "--data.num_clients=7"])
-        (told,) = capsys.readouterr().err.splitlines()
-        assert told.startswith(f"pfl: error: model.topology: {line}")
+    with pytest.raises(SystemExit):
+        main(["data", "describe", "--model=DPSGD", "--model.topology=Torus", "--data.num_clients=7"])
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("pfl: error: model.topology: Torus is not possible with 7 clients")
 
 
 @pytest.mark.parametrize(
@@ -72,11 +71,6 @@ def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
             ["--model.topology=Rng"],
             2,
             "model.topology: Rng is not possible; did you mean Ring?; allowed: Complete, Erdos",
-        ),
-        (
-            ["--model.topology=null"],
-            2,
-            "model.topology: null is not possible; allowed: Complete, ErdosRenyi, Exponenti",
         ),
         (
             ["--model.topology=ErdosRenyi", "--model.topology.edge_probabilty=0.5"],

@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pfl_lightning.cli.loggers import cells_after, log_once
-from pfl_lightning.cli.trackers import libraries_within
-
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
 QUICK = ["--trainer.enable_progress_bar=false", "--trainer.val_check_interval=2"]
 BOTH = ["--trainer.logger=WandbLogger", "--trainer.logger.offline=true", "--trainer.logger+=MLFlowLogger"]
-CUT_OFF = "round,train/loss,val/global/accuracy/mean\r\n0,,0.1\r\n1,2.0,\r\n2,1.5,0.2\r\n3,1.2"
 
 
 @pytest.fixture
@@ -80,44 +76,6 @@ def test_a_run_with_wandb_and_mlflow_stays_in_its_folder_and_continues_there(pla
     assert runs == [(first["MLFlowLogger"], "FINISHED")]
     drawn = run / "mlflow/artifacts" / first["MLFlowLogger"] / "artifacts/test/global/error_by_samples"
     assert {path.name for path in drawn.iterdir()} == {"000000.png", "000003.png", "000004.png"}
-
-
-def test_the_environment_of_the_user_wins_and_is_restored(tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_CACHE_DIR", "mine")
-    monkeypatch.delenv("WANDB_NAME", raising=False)
-    before = dict(os.environ)
-    with libraries_within(tmp_path / "FedAvg-Digits" / "version_0"):
-        assert os.environ["WANDB_CACHE_DIR"] == "mine"
-        assert os.environ["WANDB_NAME"] == "FedAvg-Digits/version_0"
-        os.environ["WANDB_MODE"] = "dryrun"  # as Lightning does
-    assert dict(os.environ) == before
-
-
-class Recorded:
-    """A logger that cannot take back what it was told."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[int, str]] = []
-
-    def log_metrics(self, metrics, step=None):
-        self.points += [(step, name) for name in metrics]
-
-
-def test_what_a_killed_run_has_logged_after_its_checkpoint_is_not_logged_twice(tmp_path):
-    (tmp_path / "metrics.csv").write_text(CUT_OFF, newline="")
-    known = cells_after(tmp_path / "metrics.csv", 1)
-    logger = Recorded()
-    log_once(logger, known)
-    for step in (2, 3, 4):
-        logger.log_metrics({"train/loss": 1.0, "epoch": 0}, step)
-        logger.log_metrics({"val/global/accuracy/mean": 0.3, "epoch": 0}, step)
-    told = [point for point in logger.points if point[1] != "epoch"]
-    assert told == [
-        (3, "val/global/accuracy/mean"),
-        (4, "train/loss"),
-        (4, "val/global/accuracy/mean"),
-    ]
-    assert known == {(2, "train/loss"), (2, "val/global/accuracy/mean"), (3, "train/loss")}
 
 
 @pytest.mark.parametrize(("logger", "extra"), [("WandbLogger", "wandb"), ("MLFlowLogger", "mlflow")])

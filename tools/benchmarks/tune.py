@@ -18,7 +18,7 @@ from benchmarks.device import finish, forget_peak, peak_mebibytes
 from benchmarks.report import markdown
 from benchmarks.timing import in_turns
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.cli.checks import check_trainer
+from pfl_lightning.checks import check_trainer
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.client import BackendName
 from pfl_lightning.data import FederatedDataModule

@@ -6,14 +6,13 @@ import lightning.pytorch as pl
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
-from pfl_lightning.recipes import Recorded
 from pfl_lightning.server import DPAggregator
 from pfl_lightning.settings import is_doubling
 
 Unit = Literal["clients", "samples"]
 
 
-class Doubling(Recorded, pl.Callback, ABC):
+class Doubling(pl.Callback, ABC):
     """Trains with the fastest ``n0`` clients of the pool first, and doubles their number from stage to stage.
 
     Stage r has min(pool, 2^r n0) participants; the last stage never ends. A subclass decides when a stage ends. Its

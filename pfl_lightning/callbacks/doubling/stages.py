@@ -34,12 +34,13 @@ class StageDoubling(Doubling):
         super().__init__(n0, double_by)
         if rounds_per_stage == []:
             raise PflError("StageDoubling.rounds_per_stage: [] is not possible; allowed: one number, or several")
-        self.rounds_per_stage = [rounds_per_stage] if isinstance(rounds_per_stage, int) else rounds_per_stage
+        self.rounds_per_stage = rounds_per_stage
 
     def stage_of(self, round_index: int) -> int:
         """Stage of the round with this index."""
+        lengths = [self.rounds_per_stage] if isinstance(self.rounds_per_stage, int) else self.rounds_per_stage
         stage, end = 0, 0
-        while round_index >= (end := end + self.rounds_per_stage[min(stage, len(self.rounds_per_stage) - 1)]):
+        while round_index >= (end := end + lengths[min(stage, len(lengths) - 1)]):
             stage += 1
         return stage
 

@@ -10,14 +10,13 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import pair_correlation, pairs
 from pfl_lightning.models import Part
-from pfl_lightning.recipes import Recorded
 from pfl_lightning.report import cosine_figure
 from pfl_lightning.server import cosines
 
 PARTS: dict[str, Part] = {"heads": "head", "bodies": "body"}
 
 
-class CosineMaps(Recorded, pl.Callback):
+class CosineMaps(pl.Callback):
     """Shows whether clients with similar data have similar heads, for any method whose clients keep heads.
 
     At each evaluation it logs ``cosines/heads_data_correlation``, Pearson's correlation over all pairs of clients

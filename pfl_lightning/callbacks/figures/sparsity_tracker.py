@@ -10,7 +10,6 @@ from pfl_lightning.callbacks.evaluation import is_extra, is_new
 from pfl_lightning.callbacks.figures.show import show_figure
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
-from pfl_lightning.recipes import Recorded
 from pfl_lightning.report import density_figure
 from pfl_lightning.tree import Params
 
@@ -18,7 +17,7 @@ THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
 SHARED, ALL = "global", "all"
 
 
-class SparsityTracker(Recorded, pl.Callback):
+class SparsityTracker(pl.Callback):
     """Shows how sparse the evaluated models are, at each evaluation while training and for any method.
 
     Density is the share of parameters whose absolute value is above a threshold; the FedMac paper (Liu et al.,

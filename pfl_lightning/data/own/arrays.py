@@ -33,7 +33,6 @@ class Arrays(OwnData):
     """
 
     files_option = "file"
-    not_settings = ("inputs", "targets", "clients", "test")
 
     def __init__(
         self,

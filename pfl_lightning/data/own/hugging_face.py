@@ -28,8 +28,6 @@ class HuggingFace(OwnData):
         kwargs: See ``OwnData``.
     """
 
-    not_settings = ("dataset",)
-
     def __init__(
         self,
         dataset: FromPython | None = None,

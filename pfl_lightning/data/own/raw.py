@@ -12,7 +12,7 @@ from torch import Tensor
 from pfl_lightning.data.labelled import check_each
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.models import InputKind
-from pfl_lightning.recipes import word_for
+from pfl_lightning.recipes import FROM_PYTHON
 
 Array = NDArray[Any]
 PART = 64  # samples that are made float64 at once
@@ -26,12 +26,16 @@ def _refuse(value: object) -> None:
     raise ValueError(f"{value} is not possible; allowed: an array, from Python")
 
 
+def _said(value: object) -> str:
+    return f"{FROM_PYTHON}{type(value).__name__}"
+
+
 def _is_array(value: object, kind: type) -> bool:
     """Whether a value may be an array, or several: no word and no number is."""
     return not isinstance(value, str | int | float)
 
 
-register_type(_FromPython, word_for, _refuse, type_check=_is_array)
+register_type(_FromPython, _said, _refuse, type_check=_is_array)
 FromPython: Any = _FromPython
 
 

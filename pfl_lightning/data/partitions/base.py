@@ -7,7 +7,6 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.recipes import Recorded
 
 Indices = NDArray[np.int64]
 Parts = list[Indices]
@@ -48,7 +47,7 @@ class Population(NamedTuple):
         return "data.new_clients" if self.new else "data.num_clients"
 
 
-class Partition(Recorded, ABC):
+class Partition(ABC):
     """Splits the samples of a data set among clients; no sample goes to two clients."""
 
     min_size: int = 1

@@ -7,7 +7,6 @@ from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.sizes import EqualSizes, Sizes
 from pfl_lightning.errors import PflError
-from pfl_lightning.recipes import lazy
 
 
 class IID(ClassPartition):
@@ -126,9 +125,10 @@ class ConsecutiveClasses(ClassPartition):
     Args:
         classes_per_client: Number of different classes per client.
         sizes: Number of samples of each client, including test samples if ``data.test_fraction`` takes them from these.
+            Default: ``EqualSizes``.
     """
 
-    def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes = lazy(EqualSizes)) -> None:
+    def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes | None = None) -> None:
         self.classes_per_client, self.sizes = classes_per_client, sizes
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
@@ -138,7 +138,8 @@ class ConsecutiveClasses(ClassPartition):
             PflError: If clients need more classes than there are, or a class has too few samples.
         """
         holds = consecutive_classes(self.classes_per_client, len(class_sizes), population.num_clients)
-        wanted = holds * np.maximum(1, self.sizes.draw(population.num_clients, rng) // self.classes_per_client)
+        drawn = (self.sizes or EqualSizes()).draw(population.num_clients, rng)
+        wanted = holds * np.maximum(1, drawn // self.classes_per_client)
         if (missing := wanted.sum(1) - class_sizes).max() > 0:
             label = int(missing.argmax())
             raise PflError(

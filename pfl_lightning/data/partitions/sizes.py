@@ -6,10 +6,9 @@ from numpy.random import Generator
 from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt, PositiveInt, Real
 from pfl_lightning.data.partitions.base import Indices
 from pfl_lightning.errors import PflError
-from pfl_lightning.recipes import Recorded
 
 
-class Sizes(Recorded, ABC):
+class Sizes(ABC):
     """Number of samples that each client gets."""
 
     @abstractmethod

@@ -10,7 +10,6 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
-from pfl_lightning.recipes import lazy
 from pfl_lightning.server import Mixing, MixingMatrix, Ring, Topology
 from pfl_lightning.tree import Tree, select
 
@@ -36,7 +35,7 @@ class Gossip(Method):
     they agree.
 
     Args:
-        topology: The graph.
+        topology: The graph. Default: ``Ring``.
         mixing: The weights: ``metropolis``, which are doubly stochastic and so keep the mean, ``uniform`` among a
             client and its neighbours, which do so only if all have equally many, or ``given`` in a ``GraphFile``.
         kwargs: See ``Method``.
@@ -45,10 +44,9 @@ class Gossip(Method):
     keeps: ClassVar[Part] = "all"
     mixes: ClassVar[Part] = "all"
 
-    def __init__(self, topology: Topology = lazy(Ring), mixing: Mixing = "metropolis", **kwargs: Any) -> None:
+    def __init__(self, topology: Topology | None = None, mixing: Mixing = "metropolis", **kwargs: Any) -> None:
         super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
-        self.topology, self.mixing = topology, mixing
-        self.objects["topology"] = topology
+        self.topology, self.mixing = topology or Ring(), mixing
         self._latest: tuple[Any, MixingMatrix] | None = None
         self._consensus: dict[str, Tensor | float] = {}
         if self.sparsity.prune:

@@ -4,26 +4,25 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
-from pfl_lightning.cli.parser import PflParser, plain
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
-from pfl_lightning.recipes import is_word
-from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks
+from pfl_lightning.recipes import unsaid
+from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks, run_name
+from pfl_lightning.strict import StrictParser
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
 
-LEFT = (
-    "devices",
-    "num_nodes",
-    "strategy",
-)  # options of the trainer that an evaluation does not take over from training
+LEFT = ("devices", "num_nodes", "strategy")  # of the trainer, which an evaluation does not take over from training
 
 
 class Resume(NamedTuple):
@@ -63,47 +62,28 @@ def expand_path(path: str | Path, key: str) -> Path:
     return Path(found)
 
 
-def find_resume(ckpt_path: str, parent: Path, training: bool = True) -> Resume:
+def runs_folder(settings: Settings) -> Path:
+    """Where the runs of a method and a data set are.
+
+    Args:
+        settings: All settings of a run.
+
+    Raises:
+        PflError: If the folder that the runs are in is not known here.
+    """
+    return expand_path(settings["trainer"]["default_root_dir"], "trainer.default_root_dir") / run_name(settings)
+
+
+def find_resume(ckpt_path: str, parent: Path) -> Resume:
     """Find what ``--ckpt_path`` names.
 
     Args:
         ckpt_path: A checkpoint, a run folder for its newest one, or ``last`` for that of the newest run that has any.
         parent: The folder of the runs of this method and data set.
-        training: Whether training continues from it.
 
     Raises:
         PflError: If there is no checkpoint, or it is damaged, or something in it is missing or wrong.
     """
-    return _find(ckpt_path, parent)
-
-
-def names_run(words: Sequence[str]) -> bool:
-    """Whether the words of a command line are ``test RUN ...`` or ``validate RUN ...``."""
-    return words[:1] in (["test"], ["validate"]) and not [*words[1:2], "-"][0].startswith("-")
-
-
-def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
-    """The settings that a checkpoint brings along to be evaluated, but for its loggers and its processes.
-
-    Args:
-        resume: The checkpoint.
-        parts: What replaces a part of them, such as ``data``.
-
-    Raises:
-        PflError: If it has none, because it was not saved by ``pfl fit``, or they lack an object of a program.
-    """
-    with refusing(resume.content):
-        config = resume.content["config"]
-    known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
-    for key, value in flat({name: part for name, part in known.items() if name not in parts}):
-        if is_word(value):
-            raise PflError(f"{key}: {value} is not in the checkpoint; allowed: Run(folder, method=..., data=...)")
-    trainer = {key: value for key, value in config["trainer"].items() if key not in LEFT}
-    rest = {"checkpoint": config["checkpoint"], "trainer": {**trainer, "logger": False}}
-    return {**known, **rest, **parts}
-
-
-def _find(ckpt_path: str, parent: Path) -> Resume:
     if ckpt_path == "last":
         for _, folder in reversed(versions(parent)):
             if resume := _newest(folder):
@@ -120,6 +100,27 @@ def _find(ckpt_path: str, parent: Path) -> Resume:
         raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a run folder, a checkpoint, or last")
     found = Resume(path, read_checkpoint(path), None)
     return found._replace(folder=found.run if _place(path).name == LAST else None)
+
+
+def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
+    """The settings that a checkpoint brings along to be evaluated, but for its loggers and its processes.
+
+    Args:
+        resume: The checkpoint.
+        parts: What replaces a part of them, such as ``data``.
+
+    Raises:
+        PflError: If it has none, because it was not saved by ``pfl fit``, or they lack an object from Python.
+    """
+    with refusing(resume.content):
+        config = resume.content["config"]
+    known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
+    for place in unsaid({name: part for name, part in known.items() if name not in parts}):
+        key = ".".join(name for name in place if name not in ("class_path", "init_args"))
+        raise PflError(f"{key} is from Python and not in the checkpoint; allowed: Run(folder, method=..., data=...)")
+    trainer = {key: value for key, value in config["trainer"].items() if key not in LEFT}
+    rest = {"checkpoint": config["checkpoint"], "trainer": {**trainer, "logger": False}}
+    return {**known, **rest, **parts}
 
 
 def _place(checkpoint: Path) -> Path:
@@ -150,6 +151,46 @@ def refuse_changes(old: Settings, new: Settings) -> list[str]:
         told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changes[key]) for key in refused)
         raise PflError(f"{told}; keep the old value{'s' if len(refused) > 1 else ''}, or start a new run")
     return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
+
+
+def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse to continue a run that ``EarlyStopping`` has ended, unless its options are others now.
+
+    Raises:
+        PflError: If training would go on as if nothing had been.
+    """
+    then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
+    if has_stopped(checkpoint) and then == now:
+        raise PflError(
+            f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a larger "
+            "trainer.callbacks.patience, or trainer.callbacks without it"
+        )
+
+
+def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether ``EarlyStopping`` has ended a run with this checkpoint."""
+    states = checkpoint["callbacks"]
+    return any(states[key].get("stopping_reason") for key in states if key.startswith("EarlyStopping"))
+
+
+def _early_stopping(settings: Settings) -> list[Any]:
+    callbacks = named_callbacks(settings["trainer"].get("callbacks"))
+    return [callback.get("init_args") for name, callback in callbacks if name == "EarlyStopping"]
+
+
+def plain(parser: ArgumentParser, config: Namespace, validate: bool = True) -> dict[str, Any]:
+    """Parsed settings as numbers, strings, lists and mappings, as a settings file has them.
+
+    Args:
+        parser: What parsed them.
+        config: The settings.
+        validate: Whether required ones must be there.
+
+    Returns:
+        Nested settings with every null, which need not be the default.
+    """
+    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=not validate))
+    return settings
 
 
 def _outermost(keys: Iterable[str]) -> list[str]:
@@ -203,7 +244,7 @@ def _known_class(class_path: Any) -> type | None:
 @cache
 def _default_options(kind: type) -> dict[str, Any]:
     """Every option of a class, with its default."""
-    parser = PflParser()
+    parser = StrictParser()
     parser.add_class_arguments(kind, "of", fail_untyped=False)
     options: dict[str, Any] = plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})
     return options

@@ -1,0 +1,86 @@
+from functools import partial
+from inspect import Parameter, isabstract, signature
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.optim import SGD
+
+from pfl_lightning import callbacks, data, server, system
+from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.data import Arrays, Digits, Dirichlet, Partition, Sizes
+from pfl_lightning.methods import HFMAML, FedRep
+from pfl_lightning.models import MLP
+from pfl_lightning.recipes import FROM_PYTHON, anew, arguments, recipe, unsaid
+from pfl_lightning.server import Aggregator, DPAggregator, Ring, Topology
+from pfl_lightning.system import Participation, Speeds
+
+BASES = (Partition, Sizes, Speeds, Participation, Aggregator, Topology, Doubling, callbacks.ClientMetrics)
+BASES = (*BASES, callbacks.CosineMaps, callbacks.SparsityTracker, callbacks.RoundCheckpoint, callbacks.PercentileErrors)
+KINDS = [
+    kind
+    for package in (callbacks, data, server, system)
+    for kind in vars(package).values()
+    if isinstance(kind, type) and issubclass(kind, BASES) and not isabstract(kind)
+]
+NEEDED = {"metric": torch.nn.Identity, "path": Path("graph.txt"), "n0": 3, "floor": 0.1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_argument_is_an_attribute_of_the_same_name(kind):
+    parameters = signature(kind).parameters.values()
+    needed = {each.name: NEEDED[each.name] for each in parameters if each.default is Parameter.empty}
+    made = kind(**needed)
+    expected = {each.name: needed.get(each.name, each.default) for each in parameters}
+    assert {name: getattr(made, name) for name in expected} == expected
+
+
+def test_settings_say_a_class_and_what_it_was_made_with():
+    method = FedRep(lr=0.05, network=partial(MLP, hidden=(8,)), server_optimizer=partial(SGD, lr=0.5))
+    assert recipe(method) == {
+        "class_path": "pfl_lightning.methods.FedRep",
+        "init_args": {
+            "lr": 0.05,
+            "network": {"class_path": "pfl_lightning.models.MLP", "init_args": {"hidden": [8]}},
+            "server_optimizer": {"class_path": "torch.optim.SGD", "init_args": {"lr": 0.5}},
+        },
+    }
+    assert recipe(HFMAML()) == {"class_path": "pfl_lightning.methods.HFMAML", "init_args": {}}, "not what it fixes"
+    partition = recipe(Digits(partition=Dirichlet(0.3)))["init_args"]["partition"]
+    assert partition == {"class_path": "pfl_lightning.data.Dirichlet", "init_args": {"alpha": 0.3}}
+
+
+def test_what_settings_cannot_say_is_a_line_at_its_place():
+    images = np.zeros((4, 2))
+    said = recipe(Arrays(images, np.arange(4), test=(images, images)))
+    assert said["init_args"] == {
+        "inputs": f"{FROM_PYTHON}ndarray",
+        "targets": f"{FROM_PYTHON}ndarray",
+        "test": f"{FROM_PYTHON}tuple",
+    }
+    assert list(unsaid(said)) == [("init_args", name) for name in ("inputs", "targets", "test")]
+
+
+def test_an_object_made_anew_shares_no_state_and_all_arrays():
+    images = np.zeros((4, 2))
+    data = Arrays(images, np.arange(4), participation=Participation(2))
+    data.participation.resize(1)
+    again = anew(data, seed=5)
+    assert (again.seed, again.participation.pool_size, again.participation.cohort_size) == (5, 2, None)
+    assert again.init_args["inputs"] is images
+    method = FedRep(aggregator=DPAggregator(0.5), weighting="uniform")
+    method.aggregator.count(3)
+    assert anew(method).aggregator.calls == 0
+    assert anew(method).aggregator.clip_norm == 0.5
+
+
+def test_an_object_that_does_not_keep_its_arguments_is_used_as_it_is():
+    class Speed(Ring):
+        def __init__(self, number: int) -> None:
+            self.other = number
+
+    made = Speed(3)
+    assert arguments(made) is None
+    assert anew(made) is made
+    assert recipe(made) == f"{FROM_PYTHON}Speed"
