@@ -136,6 +136,15 @@ def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeyp
             torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
 
 
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_padding_is_no_correct_prediction(backend):
+    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    samples = examples.samples
+    samples.targets = functional_call(network, params.shared, samples.inputs).argmax(1)  # so padding would be correct
+    assert Engine(network, backend).score(examples, params)[0].tolist() == [5, 3, 0]
+
+
 @pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
 def test_each_maps_a_function_of_one_client(backend):
     """The gradient of every client's loss, here a rule that is no phase."""
@@ -151,6 +160,29 @@ def test_each_maps_a_function_of_one_client(backend):
         expected = gradient(params.client(client), inputs[client], targets[client])
         for name, tensor in expected.items():
             torch.testing.assert_close(result[name][client], tensor)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_each_takes_no_argument_but_the_tensors(backend):
+    network = MLP((4,), 3, hidden=(5,))
+    params = params_of(network, ["fc2.bias"])
+    norms = Engine(network, backend).each(lambda tree: {"norm": tree["fc2.bias"].norm()}, params)["norm"]
+    torch.testing.assert_close(norms, params.own["fc2.bias"].norm(dim=1))
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_dropout_is_repeatable_and_active(backend):
+    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
+    phase = Phase(names(network, "head"), 1, 4, lr=0.1)
+
+    def heads(key):
+        return Engine(network, backend).train(examples, params_of(network), phase, key)[0].own["fc3.weight"]
+
+    assert torch.equal(heads(KEY), heads(KEY))
+    network.dropout.p = 0.0
+    without = heads(KEY)
+    network.dropout.p = 0.5
+    assert not torch.allclose(heads(KEY), without)
 
 
 @pytest.mark.parametrize(("backend", "chunk_size"), [("sequential", None), ("batched", None), ("batched", 1)])

@@ -237,23 +237,25 @@ def test_a_phase_without_a_step_is_refused(key):
 
 
 @pytest.mark.parametrize(
-    ("smoothing", "at", "value"),
+    ("smoothing", "at", "value", "slope"),
     [
-        (1.0, 0.5, 0.1201145070),
-        (1.0, -2.0, 1.3250027474),
-        (0.1, 0.05, 0.0120114507),
-        (0.1, 0.5, 0.4306898218),
-        (0.01, 0.5, 0.4930685282),
-        (1.0, 1000.0, 999.3068528194),
+        (1.0, 0.5, 0.1201145070, 0.4621171573),
+        (1.0, -2.0, 1.3250027474, -0.9640275801),
+        (0.1, 0.05, 0.0120114507, 0.4621171573),
+        (0.1, 0.5, 0.4306898218, 0.9999092043),
+        (0.01, 0.5, 0.4930685282, 1.0),
+        (0.01, 0.0, 0.0, 0.0),
+        (1.0, 1000.0, 999.3068528194, 1.0),
     ],
 )
-def test_the_slope_of_smooth_l1_is_the_gradient_of_its_value(smoothing, at, value):
-    # |at| - smoothing * log 2 far from zero
+def test_the_slope_of_smooth_l1_is_known_and_the_gradient_of_its_value(smoothing, at, value, slope):
+    # |at| - smoothing * log 2 far from zero; the slope is the hyperbolic tangent of at / smoothing, times the strength
     entry = torch.tensor([[at]], requires_grad=True)
     (found,) = smooth_l1(entry, smoothing)
     assert found.item() == pytest.approx(value, abs=1e-9)
     found.backward()
     torch.testing.assert_close(SmoothL1(1.0, smoothing)({"w": entry.detach()}, {})["w"], entry.grad)
+    assert SmoothL1(2.0, smoothing)({"w": entry.detach()}, {})["w"].item() == pytest.approx(2 * slope, abs=1e-9)
 
 
 def smooth_l1(entries, smoothing):

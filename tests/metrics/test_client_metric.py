@@ -10,6 +10,7 @@ from torchmetrics import MeanAbsoluteError
 from torchmetrics.classification import (
     AUROC,
     BinaryAUROC,
+    BinaryF1Score,
     MulticlassAUROC,
     MulticlassCalibrationError,
     MulticlassF1Score,
@@ -48,6 +49,11 @@ def test_two_classes_may_have_one_output_or_two(make):
     expected = sk.roc_auc_score(targets, logit[:, 0])
     assert measured(make, logit, targets, 2) == pytest.approx(expected, abs=1e-6)
     assert measured(make, outputs, targets, 2) == pytest.approx(expected, abs=1e-6)
+
+
+def test_outputs_between_0_and_1_are_logits_like_all_others():
+    outputs, targets = torch.tensor([[0.4], [0.6], [0.9], [0.2]]), torch.tensor([0, 1, 1, 0])
+    assert measured(BinaryF1Score, outputs, targets, 2) == pytest.approx(2 / 3)  # all are above a share of 0.5
 
 
 def test_a_metric_of_numbers_takes_a_regression():

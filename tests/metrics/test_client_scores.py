@@ -33,6 +33,12 @@ def test_summary_is_over_the_clients_with_samples():
     assert {name: value.item() for name, value in summary.items()} == pytest.approx(expected)
 
 
+def test_update_without_samples_leaves_no_clients():
+    metric = filled([(3, 0, 0, 0.0)])
+    assert len(metric.scores().ids) == 0
+    assert all(value.isnan() for value in metric.compute().values())
+
+
 def test_losses_of_any_float_type_are_accepted():
     metric = ClientScore(2, ACCURACY)
     for dtype in (torch.float64, torch.bfloat16):

@@ -69,3 +69,11 @@ def test_tensors_that_are_no_parameters_of_the_model_do_not_count():
     others = {"conv.running_mean": torch.zeros(5, 4), "copy.fc.weight": torch.zeros(5, 3, 5)}
     plain = measured(metric_of(stacks), Params({}, stacks))
     assert torch.equal(measured(metric_of(stacks), Params({}, {**stacks, **others})), plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_any_float_type_is_counted(dtype):
+    stacks = {name: stack.to(dtype) for name, stack in models().items()}
+    exact = {name: stack.double() for name, stack in stacks.items()}
+    found = measured(metric_of(stacks), Params({}, stacks))
+    assert torch.equal(found, measured(metric_of(exact), Params({}, exact)))

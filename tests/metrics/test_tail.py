@@ -93,3 +93,10 @@ def test_no_other_threshold_is_better(pairs, forties, smoothing):
     assert -1e-9 <= gap <= smoothing / (2 * tail) + 1e-9
     kept = tail_weights(*tensors(values, weights), tail, torch.tensor(found, dtype=torch.float64), smoothing)
     assert (kept.sum() / sum(weights)).item() == pytest.approx(tail, abs=1e-6)
+
+
+def test_smoothing_that_is_nearly_zero_gives_the_quantile():
+    values, weights = tensors([1, 2, 3, 4], [1, 2, 3, 4])
+    for tail in (0.8, 0.5, 0.3):
+        found = smooth_quantile(values, weights, tail, 1e-9)
+        assert found.item() == pytest.approx(weighted_quantile(values, weights, 1 - tail).item(), abs=1e-8)

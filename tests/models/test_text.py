@@ -99,6 +99,13 @@ def test_padding_does_not_learn():
     assert embedding.weight.grad.any(1).nonzero().flatten().tolist() == [UNKNOWN, 3]
 
 
+def test_dropout_spares_the_marks_of_the_words():
+    embedding = Embedding(VOCABULARY, DIM, dropout=1.0)
+    vectors = embedding(torch.tensor([[3, PADDING]]))
+    assert not vectors[..., :DIM].any()
+    assert vectors[..., DIM].tolist() == [[1, 0]]
+
+
 def test_one_hot_rows_follow_the_networks_type_and_are_no_part_of_its_state():
     layer = OneHot(3).float()
     assert layer(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]

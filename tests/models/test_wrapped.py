@@ -164,3 +164,8 @@ def test_what_is_no_classifier_gets_a_line(make, line):
         start(make)
     assert str(refusal.value).startswith(f"model.network: {line}")
     assert "\n" not in str(refusal.value)
+
+
+def test_a_network_without_parameters_gets_a_line():
+    with pytest.raises(PflError, match="Flatten has no parameters"):
+        start(nn.Flatten, (3,))

@@ -18,3 +18,8 @@ def test_weights_are_float64_and_sum_to_one(weighting):
     weights = client_weights(counts, weighting)
     assert weights.dtype == torch.float64
     assert weights.sum().item() == pytest.approx(1, abs=1e-14)
+
+
+def test_weightings_agree_where_all_clients_have_as_many_samples():
+    counts = torch.full((7,), 12)
+    torch.testing.assert_close(client_weights(counts, "samples"), client_weights(counts, "uniform"))

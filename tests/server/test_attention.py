@@ -48,6 +48,16 @@ def test_a_large_sigma_leaves_nothing_but_the_most_similar_client():
     assert torch.equal(weights, expected.double())
 
 
+def test_among_equal_models_all_others_count_the_same():
+    equal = products(MODELS[:1].expand(4, -1))
+    off_diagonal = 1 - torch.eye(4, dtype=torch.float64)
+    cosine, distance = cosine_attention(equal, 0.4, 10.0), distance_attention(equal, 5.0, 0.5)
+    torch.testing.assert_close(cosine, 0.4 * torch.eye(4, dtype=torch.float64) + 0.2 * off_diagonal)  # (1 - 0.4) / 3
+    torch.testing.assert_close(distance * off_diagonal, 0.1 * off_diagonal)  # lr / sigma
+    largest = distance_attention(equal, sigma=6.0, lr=2.0)  # lr / sigma = 1 / 3 leaves nothing for oneself
+    torch.testing.assert_close(largest, off_diagonal / 3)
+
+
 def test_a_model_of_zeros_is_like_no_other():
     models = MODELS.clone()
     models[2] = 0

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.server import Complete, ErdosRenyi, MixingMatrix, Ring, Star
+from pfl_lightning.server import Complete, ErdosRenyi, Exponential, MixingMatrix, Ring, Star, Torus
 
 KITE = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])  # degrees 1, 3, 2, 2
 IRREGULAR = [(Star(), 7), (ErdosRenyi(0.4), 11)]
@@ -56,6 +56,23 @@ def test_participants_mix_among_themselves_by_the_links_that_are_left(graph, see
     assert matrix.sum(0) == pytest.approx(1)
 
 
+def test_the_bound_on_the_contraction_is_attained():
+    # by the eigenvector of the second largest eigenvalue
+    links = links_of(Ring().graph(8, 0))
+    _, vectors = np.linalg.eigh(links.matrix)
+    slowest = vectors[:, -2]
+    ratio = consensus_error(links.matrix @ slowest) / consensus_error(slowest)
+    assert ratio == pytest.approx((1 - links.spectral_gap) ** 2)
+
+
+def test_a_ring_of_five_smooths_its_numbers():
+    # thirds of oneself and both neighbours; deviations -2 .. 2 have the mean square 2, those after it 4 / 9
+    values = links_of(Ring().graph(5, 0)).matrix @ [1, 2, 3, 4, 5]
+    assert values == pytest.approx([8 / 3, 2, 3, 4, 10 / 3])
+    assert consensus_error(np.arange(1, 6)) == 2
+    assert consensus_error(values) == pytest.approx(4 / 9)
+
+
 @pytest.mark.parametrize("mixing", ["metropolis", "uniform"])
 @pytest.mark.parametrize(("clients", "second"), [(4, 1 / 3), (5, 0.5393446629), (8, 0.8047378541), (128, 0.9991969708)])
 def test_the_second_eigenvalue_of_a_ring_is_a_cosine(mixing, clients, second):
@@ -91,6 +108,12 @@ def test_uniform_weights_are_not_doubly_stochastic_where_degrees_differ(topology
     assert links.spectral_gap == pytest.approx(1 - sizes[-2])
 
 
+@pytest.mark.parametrize(("topology", "clients"), [(Ring(), 9), (Torus(), 12), (Exponential(), 16), (Complete(), 5)])
+def test_uniform_weights_are_those_of_metropolis_where_all_degrees_are_equal(topology, clients):
+    graph = topology.graph(clients, 0)
+    assert links_of(graph, "uniform").matrix == pytest.approx(links_of(graph).matrix)
+
+
 @pytest.mark.parametrize("clients", [1, 2, 7])
 def test_a_complete_graph_agrees_at_once(clients):
     links = links_of(Complete().graph(clients, 0))
@@ -108,6 +131,11 @@ def test_given_weights_are_those_of_the_links_and_the_rest_stays():
     links = links_of(nx.Graph([(0, 1, {"weight": 0.25}), (1, 2, {"weight": 0.5})]), "given")
     assert links.matrix.tolist() == [[0.75, 0.25, 0], [0.25, 0.25, 0.5], [0, 0.5, 0.5]]
     assert links.degrees.tolist() == [1, 2, 1]
+
+
+def test_weights_of_a_file_do_not_matter_to_the_other_mixings():
+    for mixing in ("metropolis", "uniform"):
+        assert np.array_equal(links_of(weighted(KITE, 7.0), mixing).matrix, links_of(KITE, mixing).matrix)
 
 
 def test_given_weights_must_be_there():

@@ -45,6 +45,11 @@ def test_the_limit_lies_a_third_of_the_resolution_above_the_quantile(resolution)
     assert values.double()[2] >= found - resolution
 
 
+def test_between_two_values_every_point_is_a_quantile():
+    found = quantile_from_sums(torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0]), 0.2, adder([1] * 5), 1e-3)
+    assert 1 <= found <= 2
+
+
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
 def test_a_hundred_steps_keep_the_tail_of_the_exact_quantile_up_to_one_client(share):
     same, clients = 0, 100

@@ -80,6 +80,11 @@ def test_the_torus_is_the_squarest_grid_with_its_sides_joined(clients, rows):
     assert degrees(Torus().graph(clients, 0)) == [4] * clients
 
 
+def test_a_torus_of_two_rows_joins_them_once():
+    assert degrees(Torus().graph(4, 0)) == [2] * 4
+    assert degrees(Torus().graph(10, 0)) == [3] * 10
+
+
 def test_exponential_neighbours_are_powers_of_two_away():
     distances = {1, 2, 4, 8}  # of 16 clients; 8 away is the same client in both directions
     pairs = {frozenset((i, (i + distance) % 16)) for i in range(16) for distance in distances}

@@ -53,16 +53,19 @@ def test_round_lasts_as_long_as_its_slowest_client_and_one_communication(communi
 
 
 @pytest.mark.parametrize(
-    ("rounds", "schedule", "seconds"),
+    ("rounds", "schedule", "communication_time", "seconds"),
     [
-        (150, DOUBLING, 516.2304461),
-        (150, None, 674.5966195),
-        (100, DOUBLING, 291.3649063),
-        (120, DOUBLING, 381.3111222),
+        (150, DOUBLING, 0.0, 516.2304461),
+        (150, DOUBLING, 10.0, 2016.2304461),  # and 150 times 10 s
+        (150, None, 0.0, 674.5966195),
+        (100, DOUBLING, 0.0, 291.3649063),
+        (120, DOUBLING, 0.0, 381.3111222),
     ],
 )
-def test_axes_of_the_image_figures(rounds, schedule, seconds):
-    assert total(FixedExponential(seed=1), rounds, schedule) == pytest.approx(seconds, abs=5e-7)
+def test_axes_of_the_image_figures(rounds, schedule, communication_time, seconds):
+    speeds = FixedExponential(seed=1)
+    found = total(speeds, rounds, schedule, communication_time=communication_time)
+    assert found == pytest.approx(seconds, abs=5e-7)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +88,17 @@ def test_mean_times_with_dynamic_speeds(pool, doubling, full):
     for schedule, seconds in ((DOUBLING, doubling), (None, full)):
         mean = np.mean([total(each, 150, schedule, pool=pool) for each in speeds])
         assert mean == pytest.approx(seconds, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("fastest", "clients", "seconds"),
+    [(100, 100, 5.187378), (10, 100, 0.104807)],
+)
+def test_expected_round_time_is_a_difference_of_harmonic_numbers(fastest, clients, seconds):
+    # E[T_(n) of N] = H_N - H_(N-n) for unit exponentials
+    speeds = (FixedExponential(seed=seed) for seed in range(2000))
+    schedule = StageDoubling(n0=fastest)
+    assert np.mean([total(each, 1, schedule, clients) for each in speeds]) == pytest.approx(seconds, rel=0.025)
 
 
 @pytest.mark.parametrize(("clients", "ratio"), [(32, 0.4122), (64, 0.3081), (128, 0.2432)])

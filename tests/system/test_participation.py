@@ -58,6 +58,14 @@ def test_cohort_is_a_pure_function_of_seed_and_round(speeds):
     assert len({tuple(sorted(cohort(seed, index))) for seed in range(5) for index in range(5)}) == 25
 
 
+def test_pool_does_not_depend_on_the_speeds():
+    pools = [
+        sorted(Participation(5).cohort(1, 2, np.ones(50), FixedExponential(seed=seed).times(2, 50))[0])
+        for seed in (1, 2)
+    ]
+    assert pools[0] == pools[1]
+
+
 def test_every_client_is_sampled_equally_often():
     participation = Participation(5)
     ids = np.concatenate(
@@ -81,6 +89,15 @@ def test_samples_double_instead_of_clients():
     for clients, ids in ((1, [0, 1]), (2, [0, 1]), (4, [0, 1, 2, 3, 4]), (8, list(range(8))), (16, list(range(10)))):
         participation.resize(cohort_samples=4 * clients)
         assert participation.cohort(0, 0, counts, speeds.times(0, 10))[0] == ids
+
+
+def test_doubling_samples_of_equal_clients_is_doubling_clients():
+    by_clients, by_samples = Participation(30), Participation(30)
+    for size in (1, 3, 7, 30, 60):
+        by_clients.resize(size)
+        by_samples.resize(cohort_samples=size * np.full(50, 7).mean())
+        cohorts = [each.cohort(1, 5, np.full(50, 7), SPEEDS.times(5, 50)) for each in (by_clients, by_samples)]
+        assert cohorts[0][0] == cohorts[1][0]
 
 
 def test_uploads_are_lost_at_the_given_rate_whatever_the_cohort():

@@ -20,6 +20,13 @@ def test_seeds_give_different_times(kind):
     assert not np.intersect1d(kind(seed=1).times(0, 50), kind(seed=2).times(0, 50)).size
 
 
+@pytest.mark.parametrize("kind", SPEEDS)
+def test_fixed_times_stay_for_ever_and_dynamic_ones_are_new_in_each_round(kind):
+    first, last = (kind(seed=3).times(index, 20) for index in (0, 99))
+    same = 0 if kind is DynamicExponential else 20
+    assert (first == last).sum() == same
+
+
 def test_fixed_exponential_has_the_order_statistics_behind_the_papers_axes():
     # from RandomState(1).exponential(1.0, 100), sorted; see docs/derivations.md, Time axes of the figures
     times = np.sort(FixedExponential(seed=1).times(0, 100))
@@ -48,6 +55,11 @@ def test_two_populations_have_their_sizes_and_means(clients, stragglers, fast):
     expected = [*draw.exponential(1.0, fast), *draw.exponential(1e9, clients - fast)]
     assert (times < 1e3).sum() == fast
     np.testing.assert_array_equal(np.sort(times), np.sort(expected))
+
+
+def test_stragglers_are_anywhere():
+    places = [np.argmax(TwoPopulation(0.05, slow_mean=1e9, seed=seed).times(0, 20)) for seed in range(200)]
+    assert set(places) == set(range(20))
 
 
 @pytest.mark.parametrize(("clients", "high"), [(20, 1.0), (100, 1.0), (100, 100.0), (1, 0.5)])

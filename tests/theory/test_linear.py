@@ -43,6 +43,13 @@ def test_distance_is_the_sine_of_the_angle_whatever_the_bases():
     assert float(principal_angle_distance(one, skewed)) == pytest.approx(0.5, abs=1e-15)
 
 
+def test_distance_is_0_of_a_space_to_itself_and_1_between_orthogonal_spaces():
+    one = torch.stack([E1, E2], 1)
+    assert float(principal_angle_distance(one, one @ columns([2, 1], [1, 3]))) < 1e-15
+    assert float(principal_angle_distance(one, torch.stack([E3, E4], 1))) == 1
+    assert float(principal_angle_distance(one, torch.stack([E3, E1], 1))) == 1, "one orthogonal direction is enough"
+
+
 @pytest.mark.parametrize("angle", [1e-14, 1e-9, 1e-4])
 def test_tiny_distances_keep_their_digits(angle):
     one, other = columns([1, 0]), columns([cos(angle), sin(angle)])
@@ -82,6 +89,13 @@ def test_floor_is_where_the_bound_stays_and_where_it_goes(a, stage):
     assert next_distance(floor, stage, a) == pytest.approx(floor)
     # deviations from the fixed point shrink by sqrt(1 - a)
     assert next_distance(floor + 1, stage, a) - floor == pytest.approx(sqrt(1 - a))
+
+
+@given(a=st.floats(1e-3, 0.25))
+def test_bound_says_nothing_before_the_third_doubling(a):
+    # f_0 > 2, so f_1 and f_2 = f_0 / 2 are above 1
+    assert stage_floor(2, a) > 1
+    assert stage_floor(3, a) < 1
 
 
 def test_contraction_is_half_the_step_size_times_alignment_times_squared_diversity():

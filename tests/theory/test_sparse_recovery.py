@@ -157,6 +157,15 @@ def test_rows_are_those_of_the_mean_squared_distance_to_the_subgradients():
     assert float(found) == pytest.approx(expected, rel=0.01)  # the standard error is 0.2 %
 
 
+def test_a_perfect_prior_leaves_only_the_support_to_find():
+    # its rows fix the entries on the support if the others are known to be zero
+    _, _, signal, prior = draw(3, rows=1, error=0.0)
+    assert rows_needed(signal, prior, Program(correlation=1.0)).tolist() == pytest.approx([4] * 3, abs=1e-4)
+    torch.testing.assert_close(
+        rows_needed(signal, prior, Program(correlation=1.0, ridge=1.0)), rows_needed(signal, prior, PLAIN)
+    )
+
+
 def test_success_rises_with_the_rows_from_none_to_all_around_the_rows_that_are_needed():
     for program in (PLAIN, FEDMAC, PFEDME):
         rates, (middle,) = [], rows_needed(*draw(1, rows=1, dimension=40)[2:], program).round().int().tolist()
@@ -165,3 +174,15 @@ def test_success_rises_with_the_rows_from_none_to_all_around_the_rows_that_are_n
             found = sparse_solution(problems, program, radius=1e-3, iterations=500)
             rates.append(float(recovered(found, problems.signal).double().mean()))
         assert rates[0] < 0.1 < rates[1] < 0.9 < rates[2], program
+
+
+def test_fedmacs_program_needs_fewer_rows_when_the_prior_has_the_signs_of_the_signal():
+    problems = draw(40, rows=10, dimension=40, noise=1e-3)
+    rate = {
+        program: float(recovered(sparse_solution(problems, program, 1e-3), problems.signal).double().mean())
+        for program in (PLAIN, FEDMAC, PFEDME)
+    }
+    assert rate[FEDMAC] > 0.85
+    assert max(rate[PLAIN], rate[PFEDME]) < 0.35
+    hostile = problems._replace(prior=-problems.prior)
+    assert float(recovered(sparse_solution(hostile, FEDMAC, 1e-3), problems.signal).double().mean()) == 0

@@ -62,6 +62,14 @@ def test_the_superquantile_is_the_minimum_of_rockafellar_and_uryasev(losses, con
     assert float(superquantile_loss(numbers(*losses), conformity)) == pytest.approx(min(at), abs=1e-9)
 
 
+def test_losses_are_those_of_samples():
+    random = torch.Generator().manual_seed(0)
+    samples = torch.randn(200_000, 2, generator=random, dtype=torch.float64) + OBTUSE[1]
+    point = numbers(1, 1)
+    sampled = (samples - point).square().sum(-1).mean() / 2
+    assert float(gaussian_losses(point, OBTUSE)[1]) == pytest.approx(float(sampled), rel=0.01)  # (10 + 2) / 2
+
+
 def test_the_numbers_of_the_obtuse_triangle():
     # at the centroid (5/3, 1/3) the squared distances are 26/9, 50/9 and 8/9
     fedavg = superquantile_minimizer(OBTUSE, 1.0)
@@ -75,6 +83,12 @@ def test_the_numbers_of_the_obtuse_triangle():
     best = superquantile_minimizer(OBTUSE, 0.8)
     torch.testing.assert_close(best, numbers(11 / 6, 1 / 6))
     assert loss(best, OBTUSE, 0.8) == pytest.approx(2.80555555)
+
+
+def test_of_an_acute_triangle_it_is_the_circumcentre():
+    torch.testing.assert_close(superquantile_minimizer(ACUTE, 2 / 3), numbers(2, 1))
+    assert loss(numbers(2, 1), ACUTE, 2 / 3) == pytest.approx(3.5)  # (5 + 2) / 2, for all three devices
+    assert loss(numbers(2.5, 1.5), ACUTE, 2 / 3) == pytest.approx(4.25)  # midpoint of the longest side
 
 
 @given(TRIANGLES)

@@ -7,6 +7,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.theory.times import (
     equal_stages_ratio,
     expected_order_statistic,
+    expected_time,
     speedup_bound,
     stage_sizes,
 )
@@ -49,12 +50,25 @@ def test_stages_double_up_to_the_pool(n0, pool, sizes):
     assert stage_sizes(n0, pool) == sizes
 
 
+def test_rounds_add_up():
+    # E[T_(1) of 2] = 1/2 and E[T_(2) of 2] = 3/2; the communication of 3 rounds takes 30 s, and rate 2 halves the rest
+    assert expected_time([1, 1, 2], 2) == pytest.approx(2.5)
+    assert expected_time([1, 1, 2], 2, communication_time=10.0, rate=2.0) == pytest.approx(31.25)
+
+
 def test_equal_stages_have_the_ratios_of_harmonic_numbers():
     # mean over the stages of (H_N - H_{N-n}) / H_N; N = 16: ((H_16 - H_8) / H_16 + 1) / 2 = (.66287 / 3.38073 + 1) / 2
     expected = {8: 1.0, 16: 0.5980, 32: 0.4122, 64: 0.3081, 128: 0.2432, 256: 0.1995, 512: 0.1685, 1024: 0.1455}
     found = {pool: equal_stages_ratio(8, pool) for pool in expected}
     assert found == pytest.approx(expected, abs=5e-5)
     assert all(1 < ratio * log(pool) < 1.3 for pool, ratio in found.items() if pool >= 64), "about 1 / log N"
+
+
+def test_costly_communication_leaves_no_speedup():
+    ratios = [equal_stages_ratio(8, 256, communication) for communication in (0.0, 1.0, 100.0, 1e6)]
+    assert ratios == sorted(ratios)
+    assert ratios[2] > 0.9
+    assert ratios[3] == pytest.approx(1, abs=1e-5)
 
 
 def test_speedup_bound_is_the_formula():
