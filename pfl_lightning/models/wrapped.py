@@ -147,6 +147,7 @@ def _mark(layers: Iterable[nn.Module], inputs: Tensor) -> None:
 
 def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
     """Whether ``vmap`` runs a layer for two clients: with gradients in training mode, without them otherwise."""
+    layer = deepcopy(layer)  # it may keep tensors of vmap's
     stacks = {name: torch.stack([tensor] * 2) for name, tensor in layer.state_dict().items()}
     trained = {name: stack.requires_grad_() for name, stack in stacks.items() if stack.is_floating_point()}
 

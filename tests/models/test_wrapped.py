@@ -20,6 +20,14 @@ def sequential(input_shape, num_classes):
     return nn.Sequential(nn.Linear(input_shape[0], 5), nn.ReLU(), nn.Linear(5, num_classes))
 
 
+class Keeping(Plain):
+    """Keeps its features, as for a plot of them."""
+
+    def forward(self, inputs):
+        self.features = self.fc1(inputs).relu()
+        return self.fc2(self.features)
+
+
 def lazy(num_classes):
     return nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(num_classes))
 
@@ -49,7 +57,7 @@ def test_a_module_is_cut_into_what_it_ends_with_and_the_rest(make, input_shape, 
     assert units is None or network.units == units
 
 
-@pytest.mark.parametrize("make", [Plain, Opaque, Nested, Normed, sequential, residual_in_place])
+@pytest.mark.parametrize("make", [Plain, Opaque, Nested, Normed, Keeping, sequential, residual_in_place])
 def test_a_wrapped_module_is_the_users_own_again_with_any_tensors(make):
     network, other, inputs = start(make), start(make, seed=1), torch.randn(5, 4)
     torch.manual_seed(3)
