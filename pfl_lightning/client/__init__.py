@@ -10,9 +10,9 @@ from pfl_lightning.client.losses import (
     sample_losses,
     try_loss,
 )
-from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, Total, total
+from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, total
 from pfl_lightning.client.phase import Gradient, Phase
-from pfl_lightning.client.predictions import Collected, Predictions
+from pfl_lightning.client.predictions import Collected
 
 __all__ = [
     "STANDARD",
@@ -29,11 +29,9 @@ __all__ = [
     "OwnLoss",
     "Penalty",
     "Phase",
-    "Predictions",
     "Proximity",
     "Samples",
     "SmoothL1",
-    "Total",
     "largest_first",
     "loss_of_samples",
     "sample_losses",

@@ -10,7 +10,8 @@ from fakes.cohorts import COUNTS, Identity, examples_of
 from fakes.torch_sgd import KEY, by_torch
 from torch import nn
 
-from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Samples, SmoothL1, Total
+from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Samples, SmoothL1
+from pfl_lightning.client.penalties import Total
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.metrics import client_percentiles, client_summary, superquantile, weighted_quantile
+from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
 
 # values, weights, tail, quantile at 1 - tail, superquantile; by hand as in docs/derivations.md, Quantile and
 # superquantile: ([1, 2, 3, 4], [1, 2, 3, 4], 0.5) has (4 * .4 + 3 * .1) / .5 = 3.8
