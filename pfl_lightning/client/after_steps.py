@@ -1,4 +1,4 @@
-"""Rules for ``Phase.after_step``: what happens to some tensors after each local step."""
+"""Rules for ``Phase.after_step``: what happens to the tensors after each local step."""
 
 from dataclasses import dataclass
 
@@ -28,10 +28,10 @@ class Follow:
 
 @dataclass(frozen=True)
 class Masked:
-    """Entries outside of a client's mask become zero, so that only the others are trained.
+    """Sets entries outside a client's mask to zero, so that only those inside are trained.
 
     Attributes:
-        prefix: Prefix of the masks, booleans, such as ``mask`` for ``mask.fc1.weight``.
+        prefix: Prefix of the boolean masks, such as ``mask`` for ``mask.fc1.weight``.
     """
 
     prefix: str = "mask"
@@ -42,6 +42,6 @@ class Masked:
         return {name: tensor * masks[name] for name, tensor in tensors.items()}  # several times as fast as where
 
     def onto(self, models: Tree, masks: Tree) -> Tree:
-        """Some models under masks, and the masks under their prefix, ``[models, ...]`` each."""
+        """Masked models together with their masks, the latter under the prefix, ``[models, ...]`` each."""
         beside = prefixed(self.prefix, masks)
         return {**models, **self(select(models, masks), beside), **beside}

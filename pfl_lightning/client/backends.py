@@ -17,7 +17,7 @@ from pfl_lightning.tree import Params, Tree
 
 ClientFunction = Callable[..., Tree]
 
-TILE_BYTES = 24 << 20  # trained parameters of a tile on a CPU: more do not stay in its cache between steps
+TILE_BYTES = 24 << 20  # trained parameters of a tile on a CPU; more would not stay in its cache between steps
 
 
 class Backend(ABC):
@@ -48,7 +48,7 @@ class Backend(ABC):
 
     @abstractmethod
     def tile_size(self, moving: list[Tensor]) -> int:
-        """Number of clients to train at once, given the stacks that are trained, ``[clients, ...]`` each."""
+        """Number of clients to train at once, given the trained stacks, ``[clients, ...]`` each."""
 
     def steps(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int) -> Steps:
         """The SGD steps of a phase for some clients.
@@ -59,14 +59,13 @@ class Backend(ABC):
             rows: See ``Steps``.
             phase: The phase to run.
             loss: The loss.
-            samples: Number of the largest client's inputs if they stay the same during the whole phase; 0 if they
-                change.
+            samples: Number of inputs of the largest client if inputs stay the same during the whole phase; otherwise 0.
         """
         return AutogradSteps(self.forward, network, start, rows, phase, loss)
 
 
 class Sequential(Backend):
-    """The reference: one client at a time, without padding, for every network.
+    """The reference: one client at a time, without padding; runs every network.
 
     On a CPU, images have the channels-last layout, which is faster for convolutions.
     """
@@ -96,7 +95,7 @@ class Batched(Backend):
     Dropout masks depend on which clients share a tile, and so on the chunk size, because a tile uses one random stream.
 
     Args:
-        chunk_size: Clients that train at once; None for a fixed rule.
+        chunk_size: Clients that train at once; None for as many as suit the device.
     """
 
     name = "batched"

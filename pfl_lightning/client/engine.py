@@ -1,4 +1,4 @@
-"""The local work of clients: ``train`` runs declared phases, ``each`` maps any function of one client's tensors."""
+"""The local work of clients: ``train`` runs declared phases, ``each`` maps any function over the clients."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import Literal
@@ -50,12 +50,12 @@ class Engine:
             of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
             and on a CPU except for convolutions and fused recurrent layers, where parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
-        report: Told as the work goes on how many more samples were visited (in a mini-batch, by frozen layers, or to be
-            scored), and of how many of these a gradient was taken, counting each inner step.
+        report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
+            scoring), and how many gradients of samples were taken, counting each inner step.
         loss: The loss.
 
     Attributes:
-        choices: Which backend ran, and why, by the layers that were trained.
+        choices: Which backend ran, and why; the keys are the layers that were trained.
 
     Raises:
         PflError: If the backend cannot run this network.
@@ -83,7 +83,7 @@ class Engine:
         return LinearStack(self.chunk_size) if LinearStack.suits(network) else Batched(self.chunk_size)
 
     def reason_for_sequential(self, network: nn.Sequential, own: Tree, training: bool = True) -> str:
-        """Why a part of the network runs one client at a time; empty if it does not."""
+        """Why a part of the network runs one client at a time; empty if it runs batched."""
         if self.requested != "auto":
             return REQUESTED if self.requested == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
@@ -165,7 +165,7 @@ class Engine:
         return losses / epoch.counts
 
     def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
-        """Record how a phase runs, and why."""
+        """Record how a phase runs and why."""
         layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
         layers += "".join(f" (the rest of {name} is computed anew in every step)" for name in mixed(network, own))
         layers += " with a penalty" if steps.phase.penalty is not None else ""
@@ -215,7 +215,7 @@ class Engine:
 
     @torch.no_grad()
     def _outputs(self, network: nn.Sequential, params: Params, inputs: Tensor) -> Tensor:
-        """Outputs for all inputs in large batches; layers shared by the clients run on all of them together.
+        """Outputs for all inputs in large batches; layers that all clients share run on the inputs of all at once.
 
         Args:
             network: Some layers, or none.
@@ -260,7 +260,7 @@ class Engine:
         Args:
             examples: Held-out examples of the cohort; a client may have none.
             params: All tensors of the network.
-            others: Called with the predictions too.
+            others: Further functions to call with the predictions.
 
         Returns:
             Number of correct predictions, and sum of the losses, per client, ``[cohort]`` each.

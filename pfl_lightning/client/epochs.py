@@ -11,7 +11,7 @@ from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.seeding import Key, permutations, random_bits, samples
 
-FEW = 64  # samples of an epoch up to which they are drawn one after another, at a cost of FEW squared
+FEW = 64  # up to so many samples in an epoch are drawn one by one, at a cost of FEW squared
 
 
 class Epoch(NamedTuple):
@@ -19,12 +19,12 @@ class Epoch(NamedTuple):
 
     Attributes:
         inputs: Inputs of the network, ``[clients, samples, ...]``.
-        order: Indices into the inputs in visiting order, ``[clients, visited]``; None if they are in it already.
+        order: Indices into the inputs in visiting order, ``[clients, visited]``; None if they are already in it.
         targets: Labels in visiting order, ``[clients, visited]``.
         counts: Samples that each client visits, ``[clients]``.
         present: 1 for a sample, 0 for padding, ``[clients, visited]``.
         weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
-        other: The samples of the phase's ``independent_batch``: as many in each mini-batch, in an independent order.
+        other: For ``independent_batch``, the same epoch in an independent order.
     """
 
     inputs: Tensor
@@ -39,9 +39,9 @@ class Epoch(NamedTuple):
 class Epochs:
     """The epochs of a phase for some clients.
 
-    The inputs of all samples are computed once and kept for the whole phase; each epoch only reorders them. If the
-    inputs are augmented at random, or if all epochs together visit no more samples than there are, each epoch computes
-    its own inputs in visiting order instead.
+    The inputs of all samples are computed once and kept for the whole phase; each epoch only reorders them. If inputs
+    are augmented at random, or all epochs together visit no more samples than the client has, each epoch computes its
+    own inputs, in visiting order.
 
     Args:
         examples: Training examples of the clients.
@@ -94,7 +94,7 @@ class Epochs:
             yield self._epoch(order, (*self.key, "augment", number), kept)._replace(other=partner)
 
     def _orders(self, key: Key) -> Iterator[Tensor]:
-        """Positions of the samples in visiting order in each epoch, ``[clients, visited]``."""
+        """For each epoch, the positions of the samples in visiting order, ``[clients, visited]``."""
         ids, counts, longest = self.examples.ids, self.examples.device_counts, self.examples.longest
         keys = [(*key, "order", epoch) for epoch in range(self.phase.epochs)]
         if self.phase.visited(FEW + 1) <= FEW:
@@ -102,7 +102,7 @@ class Epochs:
         return (permutations(each, ids, counts, longest, self.visited) for each in keys)
 
     def _epoch(self, order: Tensor, key: Key, kept: Tensor | None) -> Epoch:
-        """The samples of an epoch in an order; the key is for augmentation, unless the inputs are kept."""
+        """The samples of an epoch in this order; ``key`` is for augmentation, unless the inputs are kept."""
         examples, counts = self.examples, self.examples.device_counts
         inputs = kept
         if inputs is None:
@@ -130,7 +130,7 @@ def out_of_order(rows: Tensor, order: Tensor | None, samples: int) -> Tensor:
 
 
 def batch_weights(present: Tensor, batch_size: int) -> Tensor:
-    """Weight of each sample in the mean of its mini-batch, ``[clients, samples]``, given which are present."""
+    """Weight of each sample in the mean of its mini-batch, ``[clients, samples]``, given which samples are present."""
     batches = [batch / batch.sum(1, keepdim=True).clamp_(min=1) for batch in present.split(batch_size, dim=1)]
     return torch.cat(batches, dim=1)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pfl_lightning.seeding import Key, permutations
 
-ENOUGH = 10  # clients of a piece: with fewer, what each piece costs outweighs padding
+ENOUGH = 10  # clients in a piece: with fewer, the cost of a piece outweighs that of padding
 
 
 class Transform(Protocol):
@@ -37,7 +37,7 @@ class Samples:
     _resident: dict[torch.device, "Samples"] = field(default_factory=dict, repr=False)
 
     def to(self, device: torch.device) -> "Samples":
-        """The same samples on a device; they are copied there once."""
+        """The same samples on a device; they are copied there only once."""
         if self.inputs.device == device:
             return self
         if device not in self._resident:
@@ -127,29 +127,29 @@ class Examples:
         return self.at(chosen.cpu().nonzero()[:, 0])
 
     def at(self, places: Tensor) -> "Examples":
-        """The examples of the clients at some places, on the CPU, ``[clients]``."""
+        """The examples of the clients at these positions, which are on the CPU, ``[clients]``."""
         if len(places) == len(self):
             return self
         return self._some(places, places.to(self.ids.device, non_blocking=True))
 
     def _some(self, places: Tensor | slice, there: Tensor | slice) -> "Examples":
-        """The examples of some clients, given their places on the CPU and on the device of the samples."""
+        """The examples of some clients, given their positions on the CPU and on the device of the samples."""
         counts = self.counts[places]
         index = self.index[there, : int(counts.max()) if len(counts) else 0]
         return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
 
     def sample(self, key: Key, size: int) -> "Examples":
-        """As many examples of each client, drawn at random; all of a client that has no more."""
+        """``size`` random examples of each client; all examples of a client that has no more."""
         positions = permutations(key, self.ids, self.device_counts, self.longest, size)
         return replace(self, index=self.index.gather(1, positions), counts=self.counts.clamp(max=size))
 
     def split(self, size: int, even: bool = False) -> Iterator[tuple[int, "Examples"]]:
-        """Split into pieces of at most ``size`` clients; yields the start of each piece, and the piece.
+        """Split into pieces of at most ``size`` clients; yields the start of each piece and the piece.
 
         Args:
             size: Number of clients in a piece.
-            even: Whether a piece ends before the first client that has less than half of the examples of its largest,
-                once it has ``ENOUGH`` clients; needs clients in the order of ``largest_first``.
+            even: Whether a piece of at least ``ENOUGH`` clients ends before the first client that has less than half as
+                many examples as its largest; needs clients in the order of ``largest_first``.
         """
         start = 0
         while start < len(self):
@@ -160,13 +160,13 @@ class Examples:
             start += clients
 
     def windows(self, size: int) -> Iterator[tuple[Tensor | slice, "Examples"]]:
-        """Cut the examples into batches, without the clients that have none left.
+        """Cut the examples into batches, leaving out clients that have no more examples.
 
         Args:
             size: Number of examples in a batch, padding included; at least one of each client.
 
         Yields:
-            The places of the clients that have examples in the batch, and these examples.
+            The positions of the clients that have examples in the batch, and these examples.
         """
         start = 0
         while start < self.longest:

@@ -1,7 +1,7 @@
 """Which kinds of layers a network has, and which of them a phase does not change.
 
-A network can mark its layers with two attributes: ``runs_alone``, for what ``vmap`` cannot run, and
-``draws_at_random``, for what does so in training mode though it is no dropout of torch's.
+A network can mark its layers with two attributes: ``runs_alone`` if ``vmap`` cannot run the layer, and
+``draws_at_random`` if the layer is random in training mode, beyond torch's own dropout layers.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-SLOW_WHEN_BATCHED_ON_CPU = (*CONVOLUTION, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop; models.recurrent is not
+SLOW_WHEN_BATCHED_ON_CPU = (*CONVOLUTION, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop, unlike models.recurrent
 
 
 def has_layers(network: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
@@ -27,12 +27,12 @@ def is_random(network: nn.Module) -> bool:
 
 
 def alone(network: nn.Sequential) -> list[str]:
-    """The layers that run for one client at a time."""
+    """The layers that can only run for one client at a time."""
     return [name for name, layer in network.named_children() if getattr(layer, "runs_alone", False)]
 
 
 def mixed(network: nn.Sequential, trainable: Collection[str]) -> list[str]:
-    """The layers of which only a part of the parameters is in ``trainable``."""
+    """The layers that have some, but not all, of their parameters in ``trainable``."""
     parameters = {
         layer: [f"{layer}.{name}" for name, _ in inner.named_parameters()] for layer, inner in network.named_children()
     }
@@ -40,14 +40,14 @@ def mixed(network: nn.Sequential, trainable: Collection[str]) -> list[str]:
 
 
 def part(network: nn.Sequential, start: int, stop: int | None = None) -> nn.Sequential:
-    """The layers from ``start`` to before ``stop`` under their own names; the modules themselves, not copies."""
+    """The layers ``start`` to ``stop - 1`` under their own names; the modules themselves, not copies."""
     return nn.Sequential(OrderedDict(list(network.named_children())[start:stop]))
 
 
 def frozen_layers(network: nn.Sequential, trainable: Collection[str]) -> int:
     """Number of leading layers whose output stays the same while ``trainable`` train; 0 if they have no parameters.
 
-    A layer that draws at random, such as dropout, ends them, because its output differs in every step.
+    They end before a layer that draws at random, such as dropout, because its output differs in every step.
     """
     return _leading(network, lambda name, layer: holds(name, layer, trainable) or is_random(layer))
 
@@ -64,7 +64,7 @@ def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> 
 
 
 def set_mode(network: nn.Module, trainable: Collection[str]) -> None:
-    """Set training mode, except for BatchNorm layers whose running statistics do not move: they use them unchanged."""
+    """Set training mode, except for BatchNorm layers whose running statistics are not trained."""
     network.train()
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):

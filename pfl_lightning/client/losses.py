@@ -78,13 +78,13 @@ class OwnLoss:
 
 
 class PerSample(nn.Module):
-    """One of torch's losses as a loss of samples; a single output and its targets are numbers ``[samples]`` to it.
+    """One of torch's losses as a loss of samples; it receives a single output and its targets as numbers ``[samples]``.
 
     Args:
         loss: The loss; it is copied.
 
     Raises:
-        PflError: If it is to add up samples. Their mean is what a step takes anyway.
+        PflError: If its reduction is a sum. A step takes the mean anyway.
     """
 
     def __init__(self, loss: nn.Module) -> None:
@@ -106,18 +106,20 @@ def loss_of_samples(given: Any) -> LossFunction | None:
     """A given loss, or a class of losses or ``functools.partial`` of one, as a loss of samples.
 
     Raises:
-        PflError: If it has parameters, which nobody would train, or is to add up samples.
+        PflError: If it has parameters, which nothing would train, or its reduction is a sum.
     """
     if isinstance(kind := origin(given), type) and issubclass(kind, nn.Module):
         given = given()
     if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):
         what = f"{type(given).__name__} with parameters ({', '.join(names)})"
-        raise PflError(f"model.loss: {what} is not possible: nobody would train them; allowed: one without")
+        raise PflError(
+            f"model.loss: {what} is not possible, nothing would train them; allowed: a loss without parameters"
+        )
     return PerSample(given) if isinstance(given, nn.Module) and hasattr(given, "reduction") else given
 
 
 def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor) -> None:
-    """Try a loss of samples before it is trained with.
+    """Try a loss of samples before training.
 
     Args:
         function: The loss.
@@ -126,7 +128,7 @@ def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor
         targets: Their targets, ``[samples]``.
 
     Raises:
-        PflError: If it fails, or does not return one finite loss of each sample that its outputs decide.
+        PflError: If it fails, or does not return one finite loss for each sample that depends on the sample alone.
     """
     zeros = torch.zeros_like(outputs)
     varied = torch.linspace(-1, 1, outputs.numel()).to(outputs).view_as(outputs)
@@ -137,16 +139,16 @@ def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor
             if not problem:
                 alone = [function(*sample) for sample in zip(varied.split(1), targets.split(1), strict=True)]
                 if not torch.allclose(function(varied, targets), torch.cat(alone), rtol=1e-4, atol=1e-5):
-                    problem = "what depends on other samples, or on chance"
+                    problem = "losses that depend on other samples, or on chance"
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError) as error:
             took = " and ".join(f"{tuple(tensor.shape)} ({tensor.dtype})" for tensor in (outputs, targets))
             raise PflError(f"model.loss: {name} of outputs and targets {took} fails: {one_line(error)}") from error
     if problem:
-        raise PflError(f"model.loss: {name} returns {problem}; allowed: one finite loss of each sample")
+        raise PflError(f"model.loss: {name} returns {problem}; allowed: one finite loss for each sample")
 
 
 def _problem(losses: object, targets: Tensor) -> str:
-    """What is wrong with the losses of outputs that are zero; empty if nothing is."""
+    """What is wrong with the losses for outputs of zero; empty if nothing is."""
     if not isinstance(losses, Tensor):
         return f"a {type(losses).__name__}"
     if losses.shape != targets.shape:

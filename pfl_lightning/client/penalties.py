@@ -14,10 +14,10 @@ from pfl_lightning.tree import Tree
 
 
 class Slope(NamedTuple):
-    """The gradient of a penalty for one parameter w: ``of_parameter * w + sum_i scale_i * tensor_i``, not yet added up.
+    """The gradient of a penalty by a parameter w, as separate terms: ``of_parameter * w + sum_i scale_i * tensor_i``.
 
     Attributes:
-        of_parameter: Multiple of the parameter itself.
+        of_parameter: Factor of the parameter itself.
         others: The scales and the other tensors.
     """
 
@@ -32,7 +32,7 @@ class Slope(NamedTuple):
         return result
 
     def added_to(self, grad: Tensor, parameter: Tensor) -> Tensor:
-        """A gradient plus this one, in a new tensor unless this one is zero."""
+        """The sum of ``grad`` and this gradient, in a new tensor unless this one is zero."""
         if self.of_parameter:
             grad = torch.add(grad, parameter, alpha=self.of_parameter)
         for scale, tensor in self.others:
@@ -41,11 +41,11 @@ class Slope(NamedTuple):
 
 
 class Penalty(ABC):
-    """A term on the local loss. As sums that are not yet added up, gradients need no memory of their own."""
+    """A term added to the local loss. Its gradient stays a list of terms, which takes no memory of its own."""
 
     @abstractmethod
     def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
-        """The gradient by the names of the parameters.
+        """The gradient, by parameter name.
 
         Args:
             tensors: The parameters, ``[clients, ...]`` each.
@@ -63,7 +63,7 @@ class Proximity(Penalty):
 
     The term of FedProx (Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, arXiv:1812.06127,
     eq. (2)); Ditto and pFedMe use it with other anchors. It is fastest if the anchors are the very tensors that the
-    phase starts from, as in ``received.beside("anchor", received)``: linear layers then keep their dual form.
+    phase starts from, as in ``received.beside("anchor", received)``: linear layers can then use the dual form.
 
     Attributes:
         strength: Weight of the term.
@@ -103,8 +103,8 @@ class Correlation(Penalty):
 class SmoothL1(Penalty):
     """Smoothed L1 term ``strength * sum smoothing * log cosh(w / smoothing)``, which favours small parameters.
 
-    Per parameter, the smoothed value lies between ``|w| - smoothing * log 2`` and ``|w|``. Parameters become small, but
-    not exactly zero.
+    For each parameter, the term lies between ``|w| - smoothing * log 2`` and ``|w|``. Parameters become small, but not
+    exactly zero.
 
     Attributes:
         strength: Weight of the term.
@@ -147,7 +147,7 @@ def total(*penalties: Penalty | None) -> Penalty | None:
 
 
 def slopes_of(rule: Rule | None, tensors: Tree, beside: Tree) -> Mapping[str, Slope]:
-    """The gradient of any penalty rule by the names of the parameters; empty for None."""
+    """The gradient of any penalty rule, by parameter name; empty for None."""
     if rule is None:
         return {}
     if isinstance(rule, Penalty):
@@ -159,8 +159,8 @@ def anchors_of(tensors: Tree, beside: Tree, prefix: str) -> Tree:
     """The anchor of each tensor.
 
     Raises:
-        PflError: If there is none.
+        PflError: If one is missing.
     """
     if missing := [name for name in tensors if f"{prefix}.{name}" not in beside]:
-        raise PflError(f"phase.penalty: there is no {prefix}.{missing[0]}; add the anchors by Params.beside")
+        raise PflError(f"phase.penalty: there is no {prefix}.{missing[0]}; add the anchors with Params.beside")
     return {name: beside[f"{prefix}.{name}"] for name in tensors}

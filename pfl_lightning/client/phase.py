@@ -15,10 +15,10 @@ Count = TypeVar("Count", int, Tensor)
 
 @dataclass(frozen=True)
 class Phase:
-    """One local phase of mini-batch SGD; tensors that are not in ``trainable`` stay unchanged.
+    """One local phase of mini-batch SGD; tensors that are not in ``trainable`` do not change.
 
     Each epoch visits the client's examples in a new order, including the last, smaller mini-batch. Momentum starts at
-    zero in every phase. BatchNorm layers whose running statistics are not in ``trainable`` use them unchanged.
+    zero in every phase. BatchNorm layers whose running statistics are not in ``trainable`` use them as they are.
 
     A step computes the gradient of the loss plus ``penalty``, then applies ``gradient_transform``, ``clip_norm``,
     ``grad_tolerance``, weight decay, momentum and ``lr``; ``after_step`` follows the last step on a mini-batch.
@@ -36,14 +36,14 @@ class Phase:
         decay_biases: Apply ``weight_decay`` to biases too, as ``torch.optim.SGD`` does.
         steps: Maximum number of mini-batches per epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
         inner_steps: Steps on each mini-batch.
-        grad_tolerance: A client whose gradient, with weight decay, has at most this squared norm takes no step; None
-            for no such test.
+        grad_tolerance: A client takes no step if the squared norm of its gradient, including weight decay, is at most
+            this; None to always step.
         clip_norm: Maximum norm of a client's gradient over all its parameters in ``trainable``; None for no clipping.
-        penalty: Gradient of a term that is added to each client's loss, by parameter name; see ``penalties``.
-        after_step: New values of some tensors after each mini-batch, by name; they must be in ``trainable``, even if
-            they are extra tensors, and only they may be changed in place.
-        gradient_transform: Replaces the gradient in a step: a pure function of the moving parameters, their gradient,
-            and the gradient as a function of such parameters.
+        penalty: Returns the gradient of a term added to each client's loss, by parameter name; see ``penalties``.
+        after_step: Returns new values of some tensors after each mini-batch, by name; they must be in ``trainable``,
+            even if they are extra tensors, and only they may be changed in place.
+        gradient_transform: Replaces the gradient in a step: a pure function of the trained parameters, their gradient,
+            and a function that computes the gradient at other values of these parameters.
         independent_batch: Whether that function uses another mini-batch of the same size, drawn independently.
 
     Raises:

@@ -9,7 +9,7 @@ class Predictions(NamedTuple):
     """Outputs of some clients' models for some of their examples.
 
     Attributes:
-        there: The places of these clients in the cohort.
+        there: Positions of these clients in the cohort.
         outputs: ``[clients, samples, outputs]``.
         targets: ``[clients, samples]``.
         present: False where a client has fewer samples than others, ``[clients, samples]``.
@@ -35,16 +35,17 @@ class Collected:
         self.parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(clients)]
 
     def __call__(self, found: Predictions) -> None:
-        """Take some predictions."""
+        """Add some predictions."""
         there, outputs, targets, present = found
         chosen = self.parts[there] if isinstance(there, slice) else [self.parts[place] for place in there.tolist()]
         for row, parts in enumerate(chosen):
             parts.append((outputs[row][present[row]], targets[row][present[row]]))
 
     def map(self, measure: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """A function of each client's outputs ``[samples, outputs]`` and targets ``[samples]``, ``[clients]``.
+        """Apply a function to each client's outputs ``[samples, outputs]`` and targets ``[samples]``.
 
-        It is nan for a client without samples.
+        Returns:
+            Its values, ``[clients]``; nan for a client without samples.
         """
         values = [measure(*map(torch.cat, zip(*parts, strict=True))) if parts else None for parts in self.parts]
         return torch.stack([torch.tensor(torch.nan) if value is None else value.cpu() for value in values])

@@ -24,7 +24,7 @@ class Moving:
 
     @classmethod
     def start(cls, tensors: Tree, phase: Phase) -> "Moving":
-        """Begin a phase, with zero momentum."""
+        """Start a phase, with zero momentum."""
         return cls(tensors, {name: torch.zeros_like(t) for name, t in tensors.items()} if phase.momentum else {})
 
     def rows(self, clients: int) -> "Moving":
@@ -58,9 +58,9 @@ def clipped(grads: Tree, largest: float) -> Tree:
 
 @torch.no_grad()
 def step_unless_small(moving: Moving, grads: Mapping[str, Tensor], phase: Phase, tolerance: float) -> None:
-    """One step as in ``sgd_step``, but not of clients whose gradient has at most a squared norm of ``grad_tolerance``.
+    """One ``sgd_step``, skipping the clients whose gradient has a squared norm of at most ``tolerance``.
 
-    The gradient is that of the whole objective, with weight decay.
+    This is the gradient of the whole objective, including weight decay.
     """
     decays = {name: phase.decay_of(tensor.ndim - 1) for name, tensor in moving.tensors.items()}
     whole = {name: torch.add(grads[name], tensor, alpha=decays[name]) for name, tensor in moving.tensors.items()}

@@ -14,19 +14,19 @@ from pfl_lightning.seeding import Key, random_bits
 from pfl_lightning.tree import Tree
 
 Layers = Literal["erk", "uniform"]
-ROUNDING = 1e-9  # a share of entries may come out a little above or below a whole number
+ROUNDING = 1e-9  # a share times a number of entries may miss a whole number by float error
 
 
 def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[str, float]:
     """Densities in proportion to the sum of a tensor's dimensions over their product, up to 1 (Erdos-Renyi kernel).
 
-    So small tensors are denser, and biases the densest. What a tensor cannot take goes to the others.
+    So small tensors are denser, and biases are the densest. What does not fit into a tensor goes to the others.
 
     Paper: Evci et al., Rigging the Lottery: Making All Tickets Winners, ICML 2020, arXiv:1911.11134.
 
     Args:
         shapes: Shapes of the tensors of a model.
-        density: Share of the entries of the model that are held, in (0, 1].
+        density: Share of the entries of the model that a client holds, in (0, 1].
 
     Returns:
         Density of each tensor, in (0, 1]; their mean, weighted by the sizes of the tensors, is ``density``.
@@ -50,7 +50,7 @@ def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[s
 
 
 def first_masks(key: Key, clients: int, model: Tree, density: float, layers: Layers) -> Tree:
-    """Draw random masks; each depends on the key and the client's number alone.
+    """Draw random masks; each depends only on the key and the client's number.
 
     Args:
         key: Key of the draw.
@@ -77,7 +77,7 @@ def _drawn(key: Key, clients: int, tensor: Tensor, density: float) -> Tensor:
 
 
 def drop_ratio(first: float, completed: int, rounds: int) -> float:
-    """Share of a client's entries that it gives up in a round: a falling half wave of a cosine, then 0.
+    """Share of a client's entries that it drops in a round: cosine annealing from ``first`` to 0.
 
     Paper: Dai et al., DisPFL: Towards Communication-Efficient Personalized Federated Learning via Decentralized Sparse
     Training, ICML 2022, arXiv:2206.00187.
@@ -85,7 +85,7 @@ def drop_ratio(first: float, completed: int, rounds: int) -> float:
     Args:
         first: The share in the first round, in [0, 1].
         completed: Rounds completed before this one.
-        rounds: Rounds until it is 0.
+        rounds: Rounds until the share is 0.
 
     Examples:
         >>> [round(drop_ratio(0.5, completed, rounds=500), 7) for completed in (0, 100, 250, 400, 500, 501)]
@@ -95,7 +95,7 @@ def drop_ratio(first: float, completed: int, rounds: int) -> float:
 
 
 def random_scores(key: Key, ids: Tensor, masks: Tree) -> Tree:
-    """Scores with which ``moved_masks`` takes random entries.
+    """Scores with which ``moved_masks`` grows random entries.
 
     Args:
         key: Key of the draw.
@@ -106,22 +106,22 @@ def random_scores(key: Key, ids: Tensor, masks: Tree) -> Tree:
 
 
 def moved_masks(models: Tree, masks: Tree, scores: Tree, ratio: float) -> Tree:
-    """In each tensor, give up the smallest weights, and take as many others: those with the largest absolute scores.
+    """In each tensor, drop the smallest weights and grow as many others: those with the largest absolute scores.
 
-    A weight that was just given up can be taken again, so that there are always enough. Of equals the first are held.
+    A weight that was just dropped can grow again, so there are always enough candidates. Ties go to the first.
 
     Args:
         models: Tensors of some clients, ``[clients, ...]``; those without a mask do not matter.
         masks: Booleans with equally many ones for each client, ``[clients, ...]``.
-        scores: What speaks for a weight, such as its gradient, ``[clients, ...]``.
-        ratio: Share of the ones to give up, in [0, 1]; rounded up to whole weights.
+        scores: Score of each weight, such as its gradient, ``[clients, ...]``.
+        ratio: Share of the ones to drop, in [0, 1]; rounded up to whole weights.
 
     Returns:
         Booleans with as many ones as before, ``[clients, ...]``.
 
     Examples:
         >>> w, g = torch.tensor([[0.5, -0.1, 0.3, 0.0, 0.0]]), torch.tensor([[9.0, 0.01, 9.0, 0.2, -0.7]])
-        >>> moved_masks({"w": w}, {"w": w != 0}, {"w": g}, ratio=1 / 3)  # gives up -0.1
+        >>> moved_masks({"w": w}, {"w": w != 0}, {"w": g}, ratio=1 / 3)  # drops -0.1
         {'w': tensor([[ True, False,  True, False,  True]])}
     """
     return {name: _moved(models[name], mask, scores[name], ratio) for name, mask in masks.items()}
@@ -136,7 +136,7 @@ def _moved(weights: Tensor, masks: Tensor, scores: Tensor, ratio: float) -> Tens
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
-    """Marks so many of the largest values of each row; of equals the first. Selecting is far faster than sorting."""
+    """Mask of the ``count`` largest values of each row, ties to the first. Selecting is far faster than sorting."""
     if not count:
         return torch.zeros_like(values, dtype=torch.bool)
     least = values.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)

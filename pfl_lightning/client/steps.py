@@ -19,7 +19,7 @@ Forward = Callable[[nn.Module, Params, Tensor], Tensor]
 
 
 class Steps(ABC):
-    """Mini-batch SGD for several clients: per epoch one ``enter`` and its ``step`` calls, and ``finish`` at the end.
+    """Mini-batch SGD for several clients: for each epoch ``enter`` and then the ``step`` calls, at the end ``finish``.
 
     Args:
         network: The layers from the first trained one to the output.
@@ -31,7 +31,7 @@ class Steps(ABC):
 
     Attributes:
         params: The tensors of this network, for the clients of the current step.
-        moving: The parameters among them that are trained.
+        moving: The trained parameters among them.
         beside: The extra tensors that do not belong to the network.
     """
 
@@ -46,7 +46,7 @@ class Steps(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """How the steps are computed, in words."""
+        """How the steps are computed, for the log."""
 
     @abstractmethod
     def enter(self, epoch: Epoch) -> None:
@@ -57,7 +57,7 @@ class Steps(ABC):
         """One step of SGD; arguments and result as for ``step``."""
 
     def step(self, clients: int, batch: slice) -> Tensor:
-        """The steps on a mini-batch; those of an epoch come in order, and only the last may be smaller.
+        """The steps on a mini-batch; mini-batches come in order, and only the last of an epoch may be smaller.
 
         Args:
             clients: How many clients (always the first ones) take the steps.
@@ -145,7 +145,7 @@ class AutogradSteps(Steps):
         return (losses * self.epochs[0].present[:clients, batch]).sum(1)
 
     def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:
-        """Losses of a mini-batch, and the gradient of its mean loss plus the penalty."""
+        """Losses of a mini-batch, and the gradient of their mean plus the penalty."""
         seen = (slice(clients), batch)
         data = (epoch.inputs[seen], epoch.targets[seen], epoch.weights[seen])
         losses, grads = loss_gradient(self.forward, self.network, self.loss, self.params, tensors, *data)

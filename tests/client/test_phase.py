@@ -224,7 +224,7 @@ def test_a_penalty_may_leave_some_tensors_alone(backend):
 
 
 def test_a_missing_anchor_is_named():
-    with pytest.raises(PflError, match=r"phase\.penalty: there is no ankor\.fc\.weight; add the anchors by Params"):
+    with pytest.raises(PflError, match=r"phase\.penalty: there is no ankor\.fc\.weight; add the anchors with Params"):
         numbers("auto", [2.0], 1.0, {"anchor": 1.0}, number_phase(1, 0.1, penalty=Proximity(0.5, "ankor")))
 
 

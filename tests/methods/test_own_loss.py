@@ -162,14 +162,14 @@ class Learned(nn.Module):
 @pytest.mark.parametrize(
     ("loss", "line"),
     [
-        (Learned(), "Learned with parameters (scale) is not possible: nobody would train them; allowed: one without"),
+        (Learned(), "Learned with parameters (scale) is not possible, nothing would train them; allowed: a"),
         (nn.CrossEntropyLoss(reduction="sum"), "sum is not possible; allowed: none, mean"),
         (nn.MSELoss(), "mine of outputs and targets (4, 3) (torch.float64) and (4,) (torch.int64) fails: The size of"),
-        (F.cross_entropy, "mine returns the shape () for 4 samples; allowed: one finite loss of each sample"),
+        (F.cross_entropy, "mine returns the shape () for 4 samples; allowed: one finite loss for each sample"),
         (lambda outputs, targets: [1.0], "mine returns a list; allowed: one finite loss"),
         (lambda outputs, targets: (outputs / outputs).sum(1), "mine returns nan for outputs of zero"),
         (lambda outputs, targets: (outputs.argmax(1) != targets).double(), "mine returns losses without a gradient"),
-        (lambda outputs, targets: focal(outputs / (1 + outputs.std()), targets), "mine returns what depends on other"),
+        (lambda outputs, targets: focal(outputs / (1 + outputs.std()), targets), "mine returns losses that depend"),
         (lambda outputs: outputs, "mine of outputs and targets (4, 3) (torch.float64) and (4,) (torch.int64) fails: "),
     ],
 )  # fmt: skip
