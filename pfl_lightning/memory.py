@@ -1,10 +1,10 @@
-"""Size of the machine's memory, and an allocator setting that keeps freed memory in the process between rounds."""
+"""Size of the machine's memory, and allocator settings that keep freed memory in the process between rounds."""
 
 import ctypes
 import os
 import platform
 
-LARGEST = 32 << 20  # glibc's maximum threshold: larger blocks always come from the system and go back to it
+LARGEST = 32 << 20  # glibc's maximum threshold: larger blocks always come from the OS and go back to it
 _OPTIONS = {"M_TRIM_THRESHOLD": (-1, (1 << 31) - 1), "M_TOP_PAD": (-2, 64 << 20), "M_MMAP_THRESHOLD": (-3, LARGEST)}
 
 
@@ -23,8 +23,8 @@ def is_exhausted(error: BaseException) -> bool:
 def keep_freed_memory() -> bool:
     """Tell the C library's allocator to keep freed blocks of up to 32 MiB; does nothing without glibc.
 
-    Otherwise every round's tensors lie in new pages, which the OS must zero first. The price: the process never
-    shrinks, and with fragmentation it can hold more memory than it ever needed at once.
+    Otherwise the tensors of every round get new pages, which the OS has to zero first. The price is that the process
+    never shrinks, and through fragmentation can hold more memory than it ever needed at once.
 
     Returns:
         Whether glibc accepted the settings.

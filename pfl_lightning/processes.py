@@ -1,6 +1,6 @@
-"""The processes of a run: which one this is, and what they tell each other by torch.distributed.
+"""The processes of a run: which one this is, and what they send each other over torch.distributed.
 
-All processes call these functions together, in the same order. In a run of one process they return what they are given.
+All processes call these functions together and in the same order. In a run of one process they return what they get.
 """
 
 import heapq
@@ -28,16 +28,16 @@ def rank() -> int:
 
 
 def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
-    """Split pieces of work among the processes, so that these end at about the same time.
+    """Split pieces of work among the processes so that they finish at about the same time.
 
-    The largest piece that is left goes to the process with the least work; a pure function of the costs.
+    The largest remaining piece goes to the process with the least work; a pure function of the costs.
 
     Args:
         costs: Cost of each piece, ``[pieces]``.
-        among: Number of processes. Default: those of this run.
+        among: Number of processes. Default: that of this run.
 
     Returns:
-        For each process the places of its pieces, rising, ``[pieces]``.
+        For each process the indices of its pieces in ascending order, ``[pieces]``.
 
     Examples:
         >>> shares(torch.tensor([3, 2, 2]), among=2)
@@ -53,14 +53,14 @@ def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
 
 
 def total(tree: Tree, some_lack: bool = False) -> Tree:
-    """Sum each tensor over the processes; the result is the same for all of them, bit for bit.
+    """Sum each tensor over the processes; all of them get the same result, bit for bit.
 
-    Real numbers are added up in float64, so that it hardly matters which process has which part of a sum, and integers
-    modulo 2^64.
+    Real numbers are added in float64, so it hardly matters which process has which part of a sum, and integers modulo
+    2^64.
 
     Args:
-        tree: The tensors; those of all processes have the same names, shapes and types.
-        some_lack: Whether processes may lack tensors that the first one has.
+        tree: The tensors, with the same names, shapes and types in all processes.
+        some_lack: Whether processes may lack tensors that the first process has.
     """
     if count() == 1:
         return tree
@@ -81,14 +81,14 @@ def total(tree: Tree, some_lack: bool = False) -> Tree:
 
 
 def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
-    """Send rows to the processes, and receive theirs.
+    """Send rows to the processes and receive theirs.
 
     Args:
-        rows: What each process gets, ``[rows, ...]`` each; all of one shape and type but for their number.
-        arriving: Number of rows that each process sends to this one.
+        rows: What each process gets, ``[rows, ...]`` each; rows have one shape and type.
+        arriving: Number of rows from each process.
 
     Returns:
-        The rows that arrive, in the order of the processes that sent them, ``[rows, ...]``.
+        The received rows, in the order of the processes that sent them, ``[rows, ...]``.
     """
     if count() == 1:
         return rows[0]
@@ -105,7 +105,7 @@ def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
 
 
 def gathered(value: Value) -> list[Value]:
-    """A small picklable value of each process."""
+    """Gather a small picklable value from each process."""
     if count() == 1:
         return [value]
     values: list[Any] = [None] * count()
@@ -114,7 +114,7 @@ def gathered(value: Value) -> list[Value]:
 
 
 def largest(number: int) -> int:
-    """The largest of the numbers of all processes."""
+    """The largest number of all processes."""
     if count() == 1:
         return number
     one = torch.tensor(number, device=_device())
@@ -123,7 +123,7 @@ def largest(number: int) -> int:
 
 
 def from_first(value: Value) -> Value:
-    """The small picklable value of the first process."""
+    """Broadcast the small picklable value of the first process."""
     if count() == 1:
         return value
     values = [value]
@@ -136,5 +136,5 @@ def _are_several() -> bool:
 
 
 def _device() -> torch.device:
-    """Where tensors have to be to travel."""
+    """The device from which tensors can be sent."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")

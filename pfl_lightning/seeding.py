@@ -28,16 +28,16 @@ def numpy_generator(*key: int | str) -> np.random.Generator:
 def random_words(key: Key, ids: Tensor, columns: int, first: int = 0) -> Tensor:
     """Draw one 64-bit word for each (key, id, column), on the device of ``ids``.
 
-    A value depends on nothing else: not on the other ids, the number of columns or the device.
+    A word depends on nothing else: not on other ids, the number of columns or the device.
 
     Args:
         key: Key of the draw.
-        ids: Client ids, or other numbers of streams, ``[clients]``.
+        ids: Client ids or other stream numbers, ``[clients]``.
         columns: Draws per client.
-        first: Column to begin with.
+        first: First column.
 
     Returns:
-        Signed integers, uniform on all 2^64, ``[clients, columns]``.
+        Signed integers, uniform over all 2^64 values, ``[clients, columns]``.
     """
     return _words(_streams(key, ids), columns, first)
 
@@ -57,14 +57,14 @@ def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
 
 
 def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int | None = None) -> Tensor:
-    """Shuffle each client's own positions ``0 .. counts - 1``; the remaining positions follow.
+    """Shuffle each client's own positions ``0 .. counts - 1``; the other positions follow.
 
     Args:
         key: Key of the draw.
         ids: Client ids, ``[clients]``.
         counts: Samples of each client, ``[clients]``, on the device of ``ids``.
         columns: Length of a row, at least the largest count.
-        first: Length of the part of each permutation to return, from the front; None for all.
+        first: Number of leading entries of each permutation to return; None for all.
 
     Returns:
         One permutation of ``range(columns)`` per client, ``[clients, columns]``, or its first entries.
@@ -78,7 +78,7 @@ def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int
 
 
 def samples(keys: Sequence[Key], ids: Tensor, counts: Tensor, size: int) -> Tensor:
-    """Draw a few of each client's own positions ``0 .. counts - 1`` without replacement, in random order.
+    """Draw a few of each client's own positions ``0 .. counts - 1``, without replacement and in random order.
 
     The cost does not depend on the counts (Floyd's algorithm; Bentley and Floyd, A Sample of Brilliance, Communications
     of the ACM 1987). A client with at most ``size`` positions gets the permutation that ``permutations`` draws.
@@ -90,7 +90,7 @@ def samples(keys: Sequence[Key], ids: Tensor, counts: Tensor, size: int) -> Tens
         size: Positions to draw, a small number.
 
     Returns:
-        Positions, ``[keys, clients, size]``; after all positions of a client come those from its count on.
+        Positions, ``[keys, clients, size]``; once a client has no more positions, those from its count on follow.
     """
     slots, counts = torch.arange(size, device=ids.device), counts.repeat(len(keys))[:, None]
     last = (counts - size).clamp(min=0) + slots
@@ -110,7 +110,7 @@ def _streams(key: Key, ids: Tensor) -> Tensor:
 
 
 def _words(streams: Tensor, columns: int, first: int = 0) -> Tensor:
-    """Words of some sequences, ``[streams, columns]``, from the column ``first`` on."""
+    """Words of some sequences, ``[streams, columns]``, starting at the column ``first``."""
     column = torch.arange(first + 1, first + columns + 1, device=streams.device)
     return _mix(streams[:, None] + column * _GOLDEN)
 

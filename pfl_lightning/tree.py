@@ -35,13 +35,13 @@ def prefixed(prefix: str, tree: Mapping[str, Tensor]) -> Tree:
 
 
 def add_to(total: Tree, tree: Mapping[str, Tensor]) -> None:
-    """Add a tree to a running sum of trees, which may be empty; tensors are not changed in place."""
+    """Add a tree to a running sum of trees, which may be empty, without changing tensors in place."""
     for name, tensor in tree.items():
         total[name] = total[name] + tensor if name in total else tensor
 
 
 class Params(NamedTuple):
-    """The tensors of a cohort: those that all clients share, and those of which each client has its own.
+    """The tensors of a cohort: some that all clients share, and some of which each client has its own.
 
     Attributes:
         shared: One tensor for all clients, ``[...]``.
@@ -65,7 +65,7 @@ class Params(NamedTuple):
         return Params(self.shared, {name: stack[start:stop] for name, stack in self.own.items()})
 
     def take(self, places: Tensor | slice) -> "Params":
-        """The same for some clients of the cohort, by their places."""
+        """The same for the clients at these positions in the cohort."""
         return Params(self.shared, {name: stack[places] for name, stack in self.own.items()})
 
     def select(self, names: Iterable[str]) -> "Params":
@@ -78,7 +78,7 @@ class Params(NamedTuple):
         return self.select(self.tree.keys() - set(names))
 
     def under(self, prefix: str) -> "Params":
-        """The tensors with a prefix, such as ``personal`` for ``personal.fc1.weight``; the prefix is removed."""
+        """The tensors with a prefix, such as ``personal`` for ``personal.fc1.weight``, without this prefix."""
         begin = f"{prefix}."
         return Params(*({n.removeprefix(begin): t for n, t in tree.items() if n.startswith(begin)} for tree in self))
 
@@ -94,7 +94,7 @@ class Params(NamedTuple):
         return {name: shapes[name].new_empty(clients, *shapes[name].shape) for name in sorted(names)}
 
     def moved_to(self, rows: Tree) -> "Params":
-        """Copy the tensors named in ``rows`` into its rows, one per client; they are the clients' own in the result."""
+        """Copy the tensors named in ``rows`` to these rows, one per client; the result has them as the clients' own."""
         for name, row in rows.items():
             row.copy_(self.own[name] if name in self.own else self.shared[name])
         return self.with_own(rows)
@@ -104,10 +104,10 @@ class Params(NamedTuple):
         return Params({n: t for n, t in self.shared.items() if n not in rows}, {**self.own, **rows})
 
     def owned(self, names: Iterable[str], clients: int) -> "Params":
-        """Give every client its own copy of the named tensors; tensors that are already its own are copied, too."""
+        """Give every client its own copy of the named tensors, even of those that are its own already."""
         return self.moved_to(self.room(names, clients))
 
 
 def _row(stack: Tensor, row: int) -> Tensor:
-    # squeeze is a view in both directions; the gradient of an index is a zero-filled stack
+    # squeeze is a view in the backward pass, too, where indexing fills a whole stack with zeros
     return stack.squeeze(0) if len(stack) == 1 else stack[row]

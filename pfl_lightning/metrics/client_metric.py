@@ -1,4 +1,4 @@
-"""One of torchmetrics' metrics for each client, with a state of one number per client."""
+"""A metric of torchmetrics for each client, with a state of one number per client."""
 
 import inspect
 import re
@@ -15,18 +15,18 @@ from pfl_lightning.strict import origin
 
 PREFIX, SUFFIX = re.compile("^(Binary|Multiclass|Multilabel)"), re.compile("Score$")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-MEANINGLESS = re.compile("No (positive|negative) samples")  # torchmetrics warns, and returns a number nevertheless
+MEANINGLESS = re.compile("No (positive|negative) samples")  # torchmetrics warns, but still returns a number
 
 
 class MetricFactory(Protocol):
-    """Makes a metric; what takes a number of classes gets that of the data."""
+    """Makes a metric; a metric that takes a number of classes gets that of the data."""
 
     def __call__(self, *, num_classes: int) -> Metric:
         """Make it."""
 
 
 def made_for(make: MetricFactory, num_classes: int) -> Metric:
-    """A metric for data with so many classes."""
+    """The metric for data with this many classes."""
     needed = {"num_classes": num_classes} if "num_classes" in inspect.signature(origin(make)).parameters else {}
     return make(**needed)
 
@@ -39,12 +39,12 @@ def name_of(metric: Metric) -> str:
 class ClientMetric(Metric):
     """A metric of every client's predictions, computed on the client's samples alone.
 
-    Class labels come with probabilities: of all classes, ``[samples, classes]``, for a metric that has a
-    ``num_classes``, and of class 1, ``[samples]``, for a binary one. Targets of a regression come with the outputs,
-    ``[samples]``. Of a metric that gives one number per class, a client has the mean over the classes that it holds.
+    For class labels the metric gets probabilities: of all classes, ``[samples, classes]``, if it has a ``num_classes``,
+    or of class 1, ``[samples]``, if it is binary. For a regression it gets the outputs, ``[samples]``. If it returns
+    one number per class, the client's value is their mean over the classes that the client holds.
 
-    A client has no value, and is left out, if it has no samples, or if the metric says that its value has no meaning,
-    as the area under a curve with one class.
+    A client is left out if it has no samples, or if the metric warns that its value is meaningless, as the area under a
+    curve with a single class is.
 
     Args:
         num_clients: Number of clients.
@@ -62,7 +62,7 @@ class ClientMetric(Metric):
         super().__init__()
         better = metric.higher_is_better is not False
         self.quantity = Quantity(name, higher_is_better=better, scale=1, unit="", digits=4)
-        self.of_one = [metric]  # in a list, it is no part of this one's state
+        self.of_one = [metric]  # in a list, so that it is not part of this metric's state
         self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("sums", torch.zeros(num_clients), dist_reduce_fx="sum")
 
@@ -74,7 +74,7 @@ class ClientMetric(Metric):
             targets: ``[samples]``, at least one.
 
         Raises:
-            ValueError: If the metric gives neither one number nor one of each class.
+            ValueError: If the metric returns neither one number nor one for each class.
         """
         (metric,) = self.of_one
         metric.to(outputs.device).reset()
@@ -84,7 +84,7 @@ class ClientMetric(Metric):
             value = metric.compute()
         is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
         if not isinstance(value, Tensor) or value.ndim > 1:
-            raise ValueError(f"{type(metric).__name__} gives neither one number nor one of each class")
+            raise ValueError(f"{type(metric).__name__} returns neither one number nor one for each class")
         held = targets.unique() if not targets.is_floating_point() else targets[:0]
         if value.ndim == 1 and len(value) > len(held) > 0:
             value = value[held]
@@ -92,19 +92,19 @@ class ClientMetric(Metric):
         return value.new_tensor(torch.nan) if is_meaningless and is_alone else value.to(self.sums.dtype).mean()
 
     def update(self, ids: Tensor, samples: Tensor, values: Tensor) -> None:
-        """Take the values of some clients.
+        """Add the values of some clients.
 
         Args:
             ids: Client ids, ``[clients]``.
             samples: Number of evaluated samples, ``[clients]``.
-            values: The values, ``[clients]``; nan for none.
+            values: The values, ``[clients]``; nan if a client has none.
         """
         found = ~values.isnan()
         self.samples.index_add_(0, ids[found], samples[found])
         self.sums.index_add_(0, ids[found], values[found].to(self.sums.dtype))
 
     def scores(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Ids, samples and values of the clients that have a value, ``[clients]`` each; only of this process."""
+        """Ids, samples and values of the clients of this process that have a value, ``[clients]`` each."""
         ids = self.samples.nonzero().squeeze(1)
         return ids, self.samples[ids], self.sums[ids]
 
@@ -116,7 +116,7 @@ class ClientMetric(Metric):
 
 
 def _predictions(metric: Metric, outputs: Tensor, targets: Tensor) -> Tensor:
-    """What a metric takes; see ``ClientMetric``."""
+    """The predictions in the form that the metric takes; see ``ClientMetric``."""
     outputs = outputs.to(torch.promote_types(outputs.dtype, torch.float32))
     if targets.is_floating_point():
         return outputs.squeeze(-1)

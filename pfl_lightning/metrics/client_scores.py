@@ -25,7 +25,7 @@ class ClientScores(NamedTuple):
 
 
 class ClientScore(Metric):
-    """A score of each client, with states of one entry per client.
+    """The score of each client, with states of one entry per client.
 
     It is the accuracy, correct_i / samples_i for client i, in [0, 1], or for data without classes the mean loss, in
     [0, inf). ``compute`` gives its mean, sample-weighted mean, standard deviation and worst value over the clients that
@@ -50,7 +50,7 @@ class ClientScore(Metric):
             self.add_state(name, torch.zeros(num_clients, dtype=dtype), dist_reduce_fx="sum")
 
     def values(self, scores: ClientScores) -> Tensor:
-        """The score of each of the clients, ``[clients]``."""
+        """The score of each client, ``[clients]``."""
         return scores.correct / scores.samples if self.quantity == ACCURACY else scores.loss
 
     def update(self, ids: Tensor, samples: Tensor, correct: Tensor, loss: Tensor) -> None:
@@ -72,7 +72,7 @@ class ClientScore(Metric):
         return client_summary(self.values(scores), scores.samples, self.quantity.higher_is_better)
 
     def scores(self) -> ClientScores:
-        """Scores of the clients that have samples; only of this process, unless the states are synchronised."""
+        """Scores of the clients that have samples, in this process unless the states are synchronised."""
         ids = self.samples.nonzero().squeeze(1)
         samples = self.samples[ids]
         return ClientScores(ids, samples, self.correct[ids], self.loss[ids] / samples)

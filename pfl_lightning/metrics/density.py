@@ -37,13 +37,13 @@ def counts_above(stack: Tensor, thresholds: Sequence[float]) -> Tensor:
 
 
 class ClientDensity(Metric):
-    """Density of the clients' models, by layer and in all, as the mean over the clients; range [0, 1].
+    """Density of the clients' models, per layer and in total, as the mean over the clients; range [0, 1].
 
-    It counts entries, so that it is exact, and the same for any chunks of clients.
+    It counts entries, so it is exact and does not depend on the chunks of clients.
 
     Args:
         parameters: The parameters of one model by name, in the order of its layers.
-        thresholds: Entries up to such an absolute value count as zero.
+        thresholds: Entries with at most this absolute value count as zero.
 
     Attributes:
         layers: Names of the parameters of each layer, by the name of the layer.
@@ -71,8 +71,8 @@ class ClientDensity(Metric):
         """Number of entries above each threshold, ``[cohort, layers, thresholds]``.
 
         Args:
-            params: The clients' models. A tensor that they share is counted once; if they share all, so is the model,
-                as a cohort of one.
+            params: The clients' models. A tensor that they share is counted once; if they share all tensors, the result
+                is that of a cohort of one.
         """
         stacks = {**{name: tensor[None] for name, tensor in params.shared.items()}, **params.own}
         layers = [sum(counts_above(stacks[n], self.thresholds) for n in names) for names in self.layers.values()]
@@ -82,8 +82,8 @@ class ClientDensity(Metric):
         """Add some models.
 
         Args:
-            ids: Client ids; not needed.
-            measured: What ``measure`` counted.
+            ids: Client ids; not used.
+            measured: The result of ``measure``.
         """
         self.counts += measured.sum(0)
         self.models += len(measured)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-TOLERANCE = 1e-12  # a share such as 0.3 can miss a tie with a cumulative weight by float error
+TOLERANCE = 1e-12  # by float error, a share such as 0.3 can miss a cumulative weight that it equals
 
 
 def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
@@ -33,7 +33,7 @@ def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
 
 
 def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
-    """Mean of the largest values that hold this share of the weight; also called CVaR.
+    """Mean of the largest values that hold this share of the weight; also known as CVaR.
 
     Formula: max { sum_k pi_k x_k : 0 <= pi_k <= w_k / (tail * sum_j w_j), sum_k pi_k = 1 }; see docs/derivations.md,
     Quantile and superquantile.
@@ -90,7 +90,7 @@ def client_summary(values: Tensor, weights: Tensor, higher_is_better: bool = Tru
 
 
 def client_percentiles(values: Tensor, weights: Tensor, percentiles: tuple[int, ...]) -> dict[str, Tensor]:
-    """Percentiles of a score over the clients, plain (interpolated) and weighted by samples.
+    """Percentiles of a score over the clients: plain (interpolated), and weighted by samples.
 
     Args:
         values: Score of each client, ``[clients]``.

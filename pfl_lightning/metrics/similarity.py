@@ -24,7 +24,7 @@ def pair_correlation(first: Tensor, second: Tensor) -> Tensor:
     arXiv:2312.10815, Figure 3).
 
     Args:
-        first: A similarity of each two clients, ``[clients, clients]``.
+        first: A similarity of every two clients, ``[clients, clients]``.
         second: Another one, ``[clients, clients]``.
 
     Returns:

@@ -42,14 +42,14 @@ def tail_weights(values: Tensor, weights: Tensor, tail: float, threshold: Tensor
     """Weights of the clients above a threshold; at the quantile they give the superquantile as a weighted mean.
 
     Formula: ``w_k clip((x_k - threshold) / smoothing, 0, 1)``. Without smoothing, clients above the threshold have
-    their full weight, and those at the threshold what is left of the tail; see docs/derivations.md, Quantile and
+    their full weight, and clients at the threshold share the rest of the tail; see docs/derivations.md, Quantile and
     superquantile.
 
     Args:
         values: One number per client, ``[clients]``.
         weights: Not negative, not all zero, ``[clients]``.
         tail: Share of the weight in the tail, in (0, 1].
-        threshold: Such as the quantile at 1 - tail, ``[]``.
+        threshold: The threshold, such as the quantile at 1 - tail, ``[]``.
         smoothing: Width of the transition from weight 0 to the full weight.
 
     Returns:

@@ -9,7 +9,7 @@ class AlexNet(Network):
     """AlexNet as DePRL uses it for Fashion-MNIST: five padded 3x3 convolutions and three linear layers.
 
     The first convolution has stride 2; 2x2 max-pooling follows the first, second and last. There is dropout before the
-    first two linear layers. That the first kernel is 3x3 is our reading; the features of the table fit it.
+    first two linear layers. That the first kernel is 3x3 is our reading, which fits the features in the table.
 
     Paper: Xiong et al., "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
     Representations", AAAI 2024, arXiv:2312.10815, Table 5.

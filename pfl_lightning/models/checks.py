@@ -1,4 +1,4 @@
-"""What a module must be to become a network: a classifier whose tensors are its own, with a single output."""
+"""Checks of a module that is to become a network: a classifier whose parameters train and have one name each."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +11,7 @@ from pfl_lightning.models.network import InputKind, outputs
 
 
 def two_inputs(input_shape: tuple[int, ...], kind: InputKind) -> Tensor:
-    """Two random inputs, ``[2, ...]``; tokens have the input shape ``(length, vocabulary)``, and none is padding."""
+    """Two random inputs, ``[2, ...]``; for tokens, whose input shape is ``(length, vocabulary)``, without padding."""
     if kind == "numbers":
         return torch.randn(2, *input_shape)
     length, vocabulary = input_shape
@@ -22,7 +22,7 @@ def check_outputs(module: nn.Module, found: Iterable[Any], num_classes: int) -> 
     """Check what a module returned for two inputs.
 
     Raises:
-        PflError: If it is anything but one number for each class; two classes may have one.
+        PflError: If it is anything but one number for each class; for two classes one number is enough.
     """
     shapes = [(2, width) for width in dict.fromkeys((num_classes, outputs(num_classes)))]
     for output in found:
@@ -32,10 +32,10 @@ def check_outputs(module: nn.Module, found: Iterable[Any], num_classes: int) -> 
 
 
 def check_tensors(module: nn.Module) -> None:
-    """Check that a module has parameters, each of them with one name, and all of them can be trained.
+    """Check that a module has parameters, that each has a single name, and that all are trainable.
 
     Raises:
-        PflError: If it has not.
+        PflError: If one of this is not so.
     """
     kind, first = type(module).__name__, dict[int, str]()
     for name, parameter in module.named_parameters(remove_duplicate=False):

@@ -1,4 +1,4 @@
-"""Files of a trained network for use elsewhere."""
+"""Export of a trained network for use elsewhere."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from pfl_lightning.models.network import InputKind
 
 
 def export(network: nn.Module, example: Tensor, path: Path) -> None:
-    """Write a network to a new file; its ending says in which format, see ``FORMATS``.
+    """Write a network to a new file in the format of its ending, see ``FORMATS``.
 
     Args:
         network: The network, in evaluation mode.
@@ -26,7 +26,7 @@ def export(network: nn.Module, example: Tensor, path: Path) -> None:
     check_file(path)
     if example.is_floating_point():
         example = example.to(next(network.parameters()).dtype)
-    with files.new_file(path):  # it can be written
+    with files.new_file(path):  # fails early if it cannot be written
         pass
     try:
         FORMATS[path.suffix](network, example, path)
@@ -36,10 +36,10 @@ def export(network: nn.Module, example: Tensor, path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a file that cannot be the export.
+    """Check the path of an export.
 
     Raises:
-        PflError: If its ending is of no format, or it exists.
+        PflError: If its ending is unknown, or the file exists.
     """
     if path.suffix not in FORMATS:
         raise PflError(f"file: '{path}' is not possible; allowed endings: {', '.join(FORMATS)}")
@@ -53,12 +53,12 @@ def example_inputs(kind: InputKind, shape: tuple[int, ...]) -> Tensor:
 
 
 def write_tensors(network: nn.Module, example: Tensor, path: Path) -> None:
-    """The tensors alone: ``network.load_state_dict(torch.load(path))``."""
+    """Only the tensors, for ``network.load_state_dict(torch.load(path))``."""
     torch.save(network.state_dict(), path)
 
 
 def write_program(network: nn.Module, example: Tensor, path: Path) -> None:
-    """A program of torch: ``torch.export.load(path).module()``."""
+    """A program of torch, for ``torch.export.load(path).module()``."""
     torch.export.save(_program(network, example), path)
 
 
@@ -73,7 +73,7 @@ def write_onnx(network: nn.Module, example: Tensor, path: Path) -> None:
         torch.onnx.export(
             program, (), path, input_names=["inputs"], output_names=["outputs"], external_data=False, verbose=False
         )
-    except Exception as error:  # such as of torch 2.6 with a newer onnxscript
+    except Exception as error:  # for example, torch 2.6 with a newer onnxscript
         name = type(network).__name__
         raise PflError(
             f"file: torch {torch.__version__} cannot write {name} as .onnx; allowed: .pt, .pt2, or a newer torch"
@@ -83,7 +83,7 @@ def write_onnx(network: nn.Module, example: Tensor, path: Path) -> None:
 def _program(network: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
     try:
         return torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    except Exception as error:  # whatever torch does not know how to trace
+    except Exception as error:  # whatever torch cannot trace
         name = type(network).__name__
         raise PflError(f"file: torch cannot export {name} for batches of any size; allowed: .pt") from error
 

@@ -19,7 +19,7 @@ class _EveryModule(type):
 
 
 class _Module(metaclass=_EveryModule):
-    """For the parser, every ``nn.Module``; the short names that it knows are those of our own networks."""
+    """For the parser, any ``nn.Module``; it only offers our own networks by short name."""
 
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 else:
 
     class NetworkFactory(Protocol):
-        """Makes a network; the parser leaves out these two arguments, which come from the data set."""
+        """Makes a network; the parser skips these two arguments, which come from the data set."""
 
         def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> _Module:
             """Make it."""
 
 
 def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Call a factory with what it takes.
+    """Call a factory with the arguments that it accepts.
 
-    That is ``input_shape`` and ``num_classes`` if it has parameters of these names, and ``num_classes`` if it takes any
-    name (``**kwargs``). A function that has neither, but two arguments, takes both in this order.
+    These are ``input_shape`` and ``num_classes`` if it has parameters with these names, and ``num_classes`` if it takes
+    ``**kwargs``. A function with neither, but with two arguments, gets both in this order.
 
     Args:
         make: A class, a function, or a partial of one.

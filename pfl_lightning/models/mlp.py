@@ -19,7 +19,7 @@ class MLP(Network):
         input_shape: Shape of one input; it is flattened.
         num_classes: Number of outputs.
         hidden: Widths of the hidden layers.
-        dropouts: Probability of dropping a unit after each hidden layer, from the first on; further layers have none.
+        dropouts: Probability of dropping a unit after each hidden layer, from the first on; the others have no dropout.
 
     Raises:
         PflError: If there are more dropouts than hidden layers.
@@ -45,7 +45,7 @@ def linear_layers(widths: Sequence[int], dropouts: Mapping[int, float], relus: i
     Args:
         widths: Number of inputs, widths of the hidden layers, number of outputs.
         dropouts: Probability of dropping an input of a linear layer, by the layer's number; 0 makes no dropout layer.
-        relus: How many ReLUs the network has in front of these layers; the numbers go on from there.
+        relus: Number of ReLUs in the network before these layers; their numbering continues from there.
     """
     layers: dict[str, nn.Module] = {}
     for number, (inputs, outputs) in enumerate(pairwise(widths), start=1):

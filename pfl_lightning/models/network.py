@@ -18,7 +18,7 @@ class Network(nn.Sequential):
     """A network as an ordered list of named layers; the method's ``head`` cuts it into body and head.
 
     The first two arguments of every subclass are the shape of one input and the number of classes; the data set fills
-    them in. For tokens ``[batch, length]`` the input shape is ``(length, vocabulary)``: a token stands for a one-hot
+    them in. For tokens ``[batch, length]`` the input shape is ``(length, vocabulary)``, as a token stands for a one-hot
     row. ``takes`` is the kind of inputs that the network accepts.
     """
 
@@ -35,7 +35,7 @@ class Network(nn.Sequential):
                 modules inside of them.
 
         Raises:
-            PflError: If there are no such layers, or that leaves none for the body.
+            PflError: If there are no such layers, or none would be left for the body.
         """
         units, names = self.units, frozenset(self.state_dict())
         if isinstance(head, int):
@@ -58,7 +58,7 @@ class Network(nn.Sequential):
 
     @property
     def kind(self) -> str:
-        """Name of its class."""
+        """Name of the network's class."""
         return type(self).__name__
 
     @property
@@ -67,11 +67,11 @@ class Network(nn.Sequential):
         return [name for name, layer in self.named_children() if any(True for _ in layer.parameters())]
 
     def own_name(self, name: str) -> str:
-        """The name of a tensor that users see; for our own networks it is the network's."""
+        """The name of a tensor as users see it; for our own networks, the network's."""
         return name
 
     def module_with(self, tensors: Tree) -> nn.Module:
-        """An ordinary module with these tensors, ``[...]`` each: a copy of the network."""
+        """A copy of the network with these tensors, ``[...]`` each."""
         module = deepcopy(self)
         module.load_state_dict(tensors)
         return module

@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-State = tuple[Tensor, ...]  # state passed from step to step, [batch, hidden] each; the output comes first
+State = tuple[Tensor, ...]  # passed from step to step, [batch, hidden] each; the output comes first
 
 
 class Recurrent(nn.RNNBase, ABC):
-    """A recurrent layer written with basic operations, with the parameters and initialisation of torch's own.
+    """A recurrent layer in basic operations, with the parameters and initialisation of torch's own.
 
-    It is needed for evaluation: ``vmap`` cannot run torch's fused layers without gradients.
+    Evaluation needs it, because ``vmap`` cannot run torch's fused layers without gradients.
 
     Args:
         input_size: Features of one step.
@@ -39,14 +39,15 @@ class Recurrent(nn.RNNBase, ABC):
         self.between = dropout_layer(dropout)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
-        """Last hidden state of the last layer, as of torch's packed sequences.
+        """Last hidden state of the last layer, as torch computes it for packed sequences.
 
         Args:
             inputs: ``[batch, time, features]``.
             present: Which steps are real, ``[batch, time]``; padding is at the end. All of them when None.
 
         Returns:
-            The state after the last real step, then that of the backward direction, ``[batch, hidden]`` each.
+            The state after the last real step, followed by that of the backward direction,
+            ``[batch, directions * hidden]``.
         """
         masks = None if present is None else present.unsqueeze(-1).unbind(1)
         directions = (False, True) if self.bidirectional else (False,)
@@ -124,5 +125,5 @@ class GRU(Recurrent):
 
 
 def dropout_layer(probability: float) -> nn.Module:
-    """Dropout, or identity for probability 0: a dropout layer would stop backend ``auto`` from batching clients."""
+    """Dropout, or identity for probability 0, since any dropout layer keeps backend ``auto`` from batching clients."""
     return nn.Dropout(probability) if probability > 0 else nn.Identity()

@@ -22,7 +22,7 @@ def start_network(
     pretrained: Mapping[str, Tensor],
     input_kind: InputKind = "numbers",
 ) -> Network:
-    """Make a network; its initial weights only depend on the seed, not on the state of torch's generator.
+    """Make a network, whose initial weights depend on the seed but not on the state of torch's generator.
 
     Args:
         make: Builds the network, which may be any module.
@@ -33,8 +33,8 @@ def start_network(
         input_kind: The kind of the inputs.
 
     Raises:
-        PflError: If the network cannot be made, or does not fit the inputs, the classes or the memory, or a pretrained
-            tensor does not fit the network.
+        PflError: If the network cannot be made or does not fit the inputs, the classes or the memory, or if a
+            pretrained tensor does not fit the network.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
@@ -56,7 +56,7 @@ def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) 
         return made(make, input_shape, num_classes)
     except PflError:
         raise
-    except Exception as error:  # whatever a constructor of the user's raises
+    except Exception as error:  # whatever a user's constructor raises
         raise _refusal(f"{origin(make).__name__} cannot be made", error) from error
 
 
@@ -66,13 +66,13 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
         raise PflError(f"model.network: {type(module).__name__} is not possible; allowed: what makes a torch module")
     for inner in module.modules():
         if getattr(inner, "inplace", False):
-            vars(inner)["inplace"] = False  # a layer must leave its inputs as they are: several steps may use them
+            vars(inner)["inplace"] = False  # a layer must not change its inputs, which several steps may use
     inputs = two_inputs(input_shape, input_kind)
     unchanged = inputs.clone()
     try:
         with torch.no_grad():
-            outputs = [module.eval()(inputs), deepcopy(module).train()(inputs)]  # lazy layers take their shapes
-    except Exception as error:  # whatever it raises for inputs that it does not take
+            outputs = [module.eval()(inputs), deepcopy(module).train()(inputs)]  # lazy layers get their shapes here
+    except Exception as error:  # whatever it raises for inputs that do not fit
         raise _refusal(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}", error) from error
     check_outputs(module, outputs, num_classes)
     check_tensors(module)
@@ -82,7 +82,7 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
 
 
 def _refusal(problem: str, error: Exception) -> PflError:
-    """The line for an error of a network."""
+    """The message for an error that a network raised."""
     if is_exhausted(error):
         return PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one")
     return PflError(f"model.network: {problem}: {one_line(error)}")

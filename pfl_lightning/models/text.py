@@ -76,7 +76,7 @@ class LSTMClassifier(Network):
 class CharGRU(Network):
     """Delta-FL's Shakespeare network: one-hot characters, a GRU, and a linear layer on its last step.
 
-    Its texts have no padding: token 0 is a character as well.
+    Its texts have no padding: token 0 is a character, too.
 
     Paper: Laguel et al., "Device Heterogeneity in Federated Learning: A Superquantile Approach", 2020,
     arXiv:2002.11223.
@@ -101,7 +101,7 @@ class CharGRU(Network):
 class Embedding(nn.Embedding):
     """Tokens ``[batch, length]`` to vectors ``[batch, length, dim + 1]``; the last channel is 1 for a word.
 
-    Padding has 0 there and a zero vector that does not learn. Dropout acts on the vectors alone.
+    Padding has 0 there and a zero vector that is not trained. Dropout acts on the vectors alone.
 
     Args:
         vocabulary: Number of tokens.
@@ -147,7 +147,7 @@ class OneHot(nn.Module):
 
 
 def step_size(network: str, input_shape: tuple[int, ...]) -> int:
-    """Size of one step of a sequence: of the vocabulary for tokens, of a vector for vectors."""
+    """Size of one step of a sequence: that of the vocabulary for tokens, or the length of a vector."""
     if len(input_shape) != 2:
         raise PflError(f"model.network: {network} takes sequences, (length, size of a step); these are {input_shape}")
     return input_shape[1]

@@ -70,7 +70,7 @@ def conv3x3_layers(
     for entry in convolutions:
         if entry == "M":
             pools += 1
-            relu = [layers.popitem()] if convs else []  # after the pooling it gives the same for less
+            relu = [layers.popitem()] if convs else []  # after the pooling, the same result costs less
             layers.update({f"pool{pools}": nn.MaxPool2d(2), **dict(relu)})
             continue
         convs += 1

@@ -15,14 +15,14 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Wrapped(Network):
-    """Any module as layers: what it ends with, such as its head, and what is left of it.
+    """Any module as layers: the chain of modules that it ends with, such as its head, and the rest.
 
-    A module that takes what another one returned and nothing else, and so on to the output, is a layer of its own, as
-    in ``nn.Sequential``. What comes before is one layer, called like the module's class. Names that users choose and
-    see, such as those of ``head``, are the module's own.
+    The last modules become layers of their own, as in ``nn.Sequential``, as long as each takes nothing but what the one
+    before it returned. The rest is one layer with the name of the module's class. Users still choose and see the
+    module's own names, as for ``head``.
 
-    The layers have two marks for the engine: ``runs_alone`` if ``vmap`` cannot run one for several clients at once, and
-    ``draws_at_random`` if it does so in training mode.
+    Layers are marked for the engine: with ``runs_alone`` if ``vmap`` cannot run them for several clients at once, and
+    with ``draws_at_random`` if they are random in training mode.
 
     Args:
         module: The module, which becomes part of the network.
@@ -71,7 +71,7 @@ class Wrapped(Network):
 
 
 class _Outline(fx.Tracer):
-    """Traces what a module does with the modules inside of it, but not what these do."""
+    """Traces what a module does with the modules inside it, but not what those do."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return True
@@ -81,8 +81,8 @@ def layer_paths(module: nn.Module, path: str = "") -> list[str]:
     """Paths of the layers that a module can be cut into, in the order in which they run.
 
     Args:
-        module: The module. If torch cannot trace it, because its code depends on its inputs, it is one layer.
-        path: Its own path, which stands for what is left of it without the layers inside.
+        module: The module. It is one layer if torch cannot trace it because its code branches on its inputs.
+        path: Its own path, which stands for the rest of it without the layers inside.
     """
     options = signature(module.forward).parameters.items()
     defaults = {name: option.default for name, option in options if option.default is not Parameter.empty}
@@ -104,7 +104,7 @@ def layer_paths(module: nn.Module, path: str = "") -> list[str]:
 
 
 def _taken_out(module: nn.Module, paths: list[str]) -> list[nn.Module]:
-    """The modules at these paths; those inside of another one leave an ``Identity`` in their place."""
+    """The modules at these paths; a module inside another one leaves an ``Identity`` in its place."""
     layers: list[nn.Module] = []
     for path in reversed(paths):
         layers.insert(0, module.get_submodule(path))
@@ -115,11 +115,11 @@ def _taken_out(module: nn.Module, paths: list[str]) -> list[nn.Module]:
 
 @torch.no_grad()
 def _same(whole: nn.Module, layers: Iterable[nn.Module], inputs: Tensor) -> bool:
-    """Whether layers one after another do the same as the whole module."""
+    """Whether the layers in sequence do the same as the whole module."""
     expected = whole.eval()(inputs)
     try:
         return torch.equal(nn.Sequential(*layers).eval()(inputs), expected)
-    except Exception:  # such as of a module that looks into its last layer
+    except Exception:  # for example, the module accesses its last layer
         return False
 
 
@@ -146,8 +146,8 @@ def _mark(layers: Iterable[nn.Module], inputs: Tensor) -> None:
 
 
 def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
-    """Whether ``vmap`` runs a layer for two clients: with gradients in training mode, without them otherwise."""
-    layer = deepcopy(layer)  # it may keep tensors of vmap's
+    """Whether ``vmap`` can run a layer for two clients: in training mode with gradients, otherwise without."""
+    layer = deepcopy(layer)  # it may keep vmap's tensors as attributes
     stacks = {name: torch.stack([tensor] * 2) for name, tensor in layer.state_dict().items()}
     trained = {name: stack.requires_grad_() for name, stack in stacks.items() if stack.is_floating_point()}
 
@@ -160,7 +160,7 @@ def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
             layer.train(training)
             with torch.set_grad_enabled(training):
                 vmap(client, randomness="different")({**stacks, **trained}, torch.stack([inputs] * 2))
-    except Exception:  # whatever torch says to code that depends on data, fused layers and the like
+    except Exception:  # whatever torch raises for code that depends on data, fused layers and the like
         return False
     return True
 
@@ -173,7 +173,7 @@ def _draws(layer: nn.Module, inputs: Tensor) -> bool:
 
 
 def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """One value has no variance: BatchNorm takes its running statistics for a mini-batch of one such sample."""
+    """Use running statistics for a mini-batch with one value per channel, which has no variance."""
     (batch,) = arguments
     one = norm.training and batch.numel() == batch.shape[1]
     vars(norm).update(takes_one=one, training=norm.training and not one)

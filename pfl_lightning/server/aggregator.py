@@ -8,11 +8,11 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.server.messages import nbytes, packed_bits
 from pfl_lightning.tree import Tree, add_to, mix
 
-UPLOADED = "sums/bytes"  # beside the tensors that processes add up
+UPLOADED = "sums/bytes"  # travels with the tensors that processes add up
 
 
 class Aggregator:
-    """Weighted sums of what clients upload: all that the server of a round learns about them.
+    """Weighted sums of what clients upload: all that the server learns about them in a round.
 
     Participants may upload in any order and in any chunks:
 
@@ -21,12 +21,12 @@ class Aggregator:
             total.add(some, total.encode(some, weights, tree))
         total.abstain(others)
         total.drop(dropped)
-        total.join(...)  # among several processes, if each has heard of other participants
+        total.join(...)  # with several processes, each of which has heard from other participants
         mean = total.result()
 
     Attributes:
-        fewest: Smallest number of uploads for a sum; with fewer, the round is skipped and the model stays.
-        calls: Sums so far.
+        fewest: Smallest number of uploads for a sum; with fewer, the round is skipped and the model does not change.
+        calls: Number of sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
     """
 
@@ -44,10 +44,10 @@ class Aggregator:
         Args:
             ids: Clients that take part, ``[participants]``, on the CPU.
             key: Key for the randomness of secure sums; a different one for each sum.
-            limit: Largest absolute value that an upload may have, where the kind of sum has a limit. Default: the
-                limit of all sums.
-            packed: Whether uploads have many zeros, which then take one bit each; masked uploads have none.
-            received: What clients received and upload changes of, ``[...]`` each; private sums clip these changes.
+            limit: Largest absolute value that an upload may have, for sums with a limit. Default: the aggregator's
+                limit.
+            packed: Whether to send zeros as one bit each; masked uploads have none.
+            received: What clients received, ``[...]`` each; private sums clip the changes to it.
 
         Raises:
             PflError: If a secure sum is not possible with these participants or this limit.
@@ -60,11 +60,11 @@ class Aggregator:
         self.bytes += uploaded
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
-        """The privacy budget that some rounds take; these sums have none. See ``DPAggregator.spent``."""
+        """The privacy budget that some rounds spend; empty for sums without one. See ``DPAggregator.spent``."""
         return {}
 
     def scalars(self) -> dict[str, float]:
-        """Both counts, by their names in TensorBoard and ``metrics.csv``."""
+        """Both counts under their names in TensorBoard and ``metrics.csv``."""
         return {"sums/calls": float(self.calls), "sums/bytes": float(self.bytes)}
 
 
@@ -94,11 +94,11 @@ class WeightedSum:
         self.uploaded = 0
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
-        """What some clients upload; it changes nothing, so that it can be repeated.
+        """What some clients upload; has no side effects, so it can be repeated.
 
         Args:
             ids: The clients, ``[clients]``, on the CPU.
-            weights: Their weights; all weights of a sum are not negative and sum to at most 1, ``[clients]``.
+            weights: Their weights, ``[clients]``; the weights of a sum are not negative and sum to at most 1.
             tree: Their tensors, ``[clients, ...]``.
         """
         sent = int(packed_bits(tree).sum()) // 8 if self.packed else nbytes(tree)
@@ -116,10 +116,10 @@ class WeightedSum:
         """Note that the uploads of these participants, ``[clients]``, were dropped."""
 
     def join(self, some_lack: bool) -> None:
-        """Add up what all processes have received, each from other participants.
+        """Add up what all processes have received, each of them from other participants.
 
         Args:
-            some_lack: Whether processes other than the first may have received nothing.
+            some_lack: Whether other processes than the first may have received nothing.
         """
         total = processes.total({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
         self.uploaded = int(total.pop(UPLOADED))

@@ -1,4 +1,4 @@
-"""Attention between clients: how much each one's model counts in the mix that another one receives.
+"""Attention between clients: the weight of each client's model in the mix that another client receives.
 
 Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
 """
@@ -8,13 +8,13 @@ from torch import Tensor
 
 
 def cosine_attention(products: Tensor, self_weight: float, sigma: float) -> Tensor:
-    """HeurFedAMP's weights: a softmax of cosines among the others, beside a constant weight of one's own model.
+    """HeurFedAMP's weights: a constant weight for a client's own model, and a softmax of cosines for the others.
 
     Formula, for j other than i: ``(1 - self_weight) exp(sigma cos_ij) / sum over h other than i of exp(sigma cos_ih)``.
 
     Args:
         products: Inner products of the clients' models, ``[clients, clients]``.
-        self_weight: Weight of a client's own model, in [0, 1]; a client that is alone has the weight 1.
+        self_weight: Weight of a client's own model, in [0, 1]; always 1 for a single client.
         sigma: Sharpness of the softmax, positive and finite.
 
     Returns:
@@ -35,7 +35,7 @@ def cosine_attention(products: Tensor, self_weight: float, sigma: float) -> Tens
 
 
 def distance_attention(products: Tensor, sigma: float, lr: float) -> Tensor:
-    """FedAMP's weights, which fall with the distance between models; one's own model has what is left of 1.
+    """FedAMP's weights, which fall with the distance between models; a client's own model gets the rest of 1.
 
     Formula, for j other than i: ``lr / sigma exp(-|w_i - w_j|^2 / sigma)``. The mix is a gradient step of rate ``lr``
     on half of ``sum over j of 1 - exp(-|w_i - w_j|^2 / sigma)``.
@@ -60,7 +60,7 @@ def distance_attention(products: Tensor, sigma: float, lr: float) -> Tensor:
 
 
 def cosines(products: Tensor) -> Tensor:
-    """Cosines between models; that with a model of zeros is 0.
+    """Cosines between models; 0 if one of the two is all zeros.
 
     Args:
         products: Their inner products, ``[clients, clients]``.

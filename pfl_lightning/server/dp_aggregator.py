@@ -11,11 +11,11 @@ from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.tree import Tree
 
-SENSITIVITY = 2  # of the sum, in clipping norms: another client in the place of one
+SENSITIVITY = 2  # of the sum, in clipping norms, to the replacement of a client
 
 
 class DPAggregator(Aggregator):
-    """Sums uploads with differential privacy for each client: updates are clipped, their sum gets noise.
+    """Sums uploads with differential privacy for each client: clips the updates and adds noise to their sum.
 
     Rule of a sum over n uploads with equal weights; x is what clients received, and the norm is that of all tensors:
 
@@ -23,13 +23,14 @@ class DPAggregator(Aggregator):
         update_i = update_i * min(1, clip_norm / |update_i|)
         result   = x + (sum_i update_i + noise_multiplier * clip_norm * N(0, I)) / n
 
-    What is released then tells little about whether one client was replaced by another, with all its samples: the sum
-    moves by at most ``2 * clip_norm``. The budget that this takes, epsilon at ``delta``, is counted over the rounds by
-    Renyi differential privacy of fixed-size samples drawn without replacement, and logged as ``privacy/epsilon``.
+    The result then reveals little about whether one client, with all its samples, was replaced by another: that moves
+    the sum by at most ``2 * clip_norm``. The budget that this spends, epsilon at ``delta``, is accumulated over the
+    rounds by Renyi differential privacy for samples of fixed size without replacement, and logged as
+    ``privacy/epsilon``.
 
-    What is protected is what the server releases, the shared model; what clients keep never leaves them. What a
-    simulation logs, such as ``train/loss``, and the models that it evaluates are not protected. All seeds follow from
-    that of the run, so this simulates the noise and hides nothing.
+    This protects what the server releases, the shared model; what clients keep never leaves them. What a simulation
+    logs, such as ``train/loss``, and the models that it evaluates are not protected. All seeds follow from the seed of
+    the run, so this simulates the noise and hides nothing.
 
     Paper: McMahan, Ramage, Talwar, Zhang, "Learning Differentially Private Recurrent Language Models", ICLR 2018,
     arXiv:1710.06963, Algorithm 1 with flat clipping. Accountant: Wang, Balle, Kasiviswanathan, "Subsampled Renyi
@@ -38,10 +39,10 @@ class DPAggregator(Aggregator):
     Differs: the paper's clients take part independently of each other; here each round has the same number of them.
 
     Args:
-        clip_norm: Largest norm of a client's update, over all tensors that it shares.
+        clip_norm: Largest norm of a client's update, over all shared tensors.
         noise_multiplier: Standard deviation of the noise on the sum, in clipping norms; 0 for no noise and no privacy.
         delta: Probability that the guarantee may fail; well below one over the number of clients.
-        secure: Whether the sum is a secure one, so that the server sees it alone (``SecureAggregator``).
+        secure: Whether to use secure sums, so that the server sees only the sum (``SecureAggregator``).
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class DPAggregator(Aggregator):
         return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
-        """The budget that some rounds take, by its name in TensorBoard and ``metrics.csv``; none without noise.
+        """The budget that some rounds spend, under its name in TensorBoard and ``metrics.csv``; empty without noise.
 
         Args:
             rounds: Rounds completed.
@@ -84,7 +85,7 @@ class PrivateWeightedSum(WeightedSum):
     Args:
         aggregator: Where to count the sum, and how to clip.
         inner: Adds up the clipped uploads.
-        received: What clients received, ``[...]`` each; nothing else is clipped, nor gets noise.
+        received: What clients received, ``[...]`` each; only these tensors are clipped and get noise.
         key: Key of the noise.
     """
 
@@ -97,7 +98,7 @@ class PrivateWeightedSum(WeightedSum):
         """Clip the updates of some clients; see ``WeightedSum.encode``.
 
         Raises:
-            PflError: If the weights are not equal, so that one client could move the sum more than another.
+            PflError: If the weights are not equal, since one client could then move the sum more than another.
         """
         if not torch.equal(weights, weights[:1].expand_as(weights)):
             raise PflError("model.weighting: samples is not possible with DPAggregator; allowed: uniform")
@@ -135,12 +136,12 @@ class PrivateWeightedSum(WeightedSum):
 
 
 def clipped(models: Tree, received: Tree, norm: float) -> Tree:
-    """Models whose distance to what their clients received is at most a norm, over all tensors together.
+    """Clip the distance of models to what their clients received to a norm over all tensors.
 
     Args:
-        models: ``[clients, ...]`` each; those of which nothing was received are left out.
+        models: ``[clients, ...]`` each; tensors that were not received are left out.
         received: ``[...]`` each.
-        norm: Largest distance. Models that are not farther away stay as they are, bit for bit.
+        norm: Largest distance. Models within it stay as they are, bit for bit.
 
     Examples:
         >>> clipped({"w": torch.tensor([[3.0, 5.0], [0.5, 1.0]])}, {"w": torch.tensor([0.0, 1.0])}, 2.5)["w"].tolist()
@@ -159,7 +160,7 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
 
 @cache
 def epsilon(noise_multiplier: float, delta: float, rounds: int, sample: int, clients: int) -> float:
-    """The epsilon that some rounds of private sums have at a delta, for clients that may be replaced by others.
+    """The epsilon of some rounds of private sums at a delta, if clients may be replaced by others.
 
     Args:
         noise_multiplier: Standard deviation of the noise on each sum, in clipping norms, above 0.
@@ -180,5 +181,5 @@ def epsilon(noise_multiplier: float, delta: float, rounds: int, sample: int, cli
 
 
 def _wide(values: Tensor, like: Tensor) -> Tensor:
-    """One value per client, ``[clients]``, in as many dimensions as a stack, ``[clients, ...]``."""
+    """One value per client, ``[clients]``, reshaped to broadcast with a stack, ``[clients, ...]``."""
     return values.reshape(-1, *[1] * (like.dim() - 1))

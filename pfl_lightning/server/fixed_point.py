@@ -6,11 +6,11 @@ from torch import Tensor
 
 from pfl_lightning.errors import PflError
 
-LIMITS = (1.0, 2.0**40)  # beyond them, sums are less exact than float32
+LIMITS = (1.0, 2.0**40)  # with a larger one, sums would be less exact than in float32
 
 
 class FixedPoint:
-    """Fixed point with as many binary places as the limit leaves of 62 bits.
+    """Fixed-point numbers of 62 bits, with as many binary places as the limit allows.
 
     A weighted sum of values within the limit, with weights that sum to at most 1, is then at most 2^62 in size, half of
     what a word can hold. Rounding moves it by at most half a ``resolution`` for each client (docs/derivations.md,
@@ -24,7 +24,7 @@ class FixedPoint:
         resolution: ``2^-places``.
 
     Raises:
-        PflError: If the limit leaves too few places, or none before the point.
+        PflError: If the limit is not within ``LIMITS``.
     """
 
     def __init__(self, limit: float) -> None:

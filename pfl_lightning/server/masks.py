@@ -8,16 +8,16 @@ from torch import Tensor
 from pfl_lightning.seeding import Key, permutations, random_words
 from pfl_lightning.tree import Tree
 
-CPU_BLOCK = 1 << 14  # words drawn at once on a CPU: they fit in its cache, and are too few to wake other threads
+CPU_BLOCK = 1 << 14  # words drawn at once on a CPU: they fit in its cache, and are too few for other threads to start
 DEVICE_BLOCK = 1 << 24  # on an accelerator
 
 
 class Masks:
-    """Masks of the participants of one sum: each shares seeds with its neighbours on a ring in random order.
+    """Masks for one sum: each participant shares seeds with its neighbours on a ring in random order.
 
-    Of two neighbours one adds the random words of their seed, the other one subtracts them, modulo 2^64. An upload
-    looks uniformly random to a server that lacks the seed of even one of the client's neighbours, and there are about
-    log2(participants) of them (docs/derivations.md, Secure sums).
+    One of two neighbours adds the random words of their seed, the other subtracts them, modulo 2^64. An upload looks
+    uniformly random to a server that lacks even one of the seeds that the client shares with its neighbours, of whom
+    it has about log2(participants) (docs/derivations.md, Secure sums).
 
     Paper: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017, for
     pairwise masks; Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", CCS 2020, for

@@ -1,4 +1,4 @@
-"""How long messages are, and how checkpoints hold sparse models: zeros take one bit each, where that is shorter."""
+"""Sizes of messages, and sparse models in checkpoints: zeros take one bit each where that is shorter."""
 
 from collections.abc import Mapping
 from math import prod
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from pfl_lightning.tree import Tree
 
-WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integers of a tensor's own width, by bytes
+WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # integer types by width in bytes
 
 
 def nbytes(tree: Mapping[str, Tensor]) -> int:
-    """Bytes of some tensors, without their names and shapes, which sender and receiver know."""
+    """Bytes of some tensors, not counting names and shapes, which sender and receiver know."""
     return sum(tensor.nbytes for tensor in tree.values())
 
 
@@ -22,8 +22,8 @@ def packed_bits(models: Mapping[str, Tensor]) -> Tensor:
     """Bits of each model as a message in which zeros take one bit each.
 
     Formula: ``sum min(8 b n, 8 ceil(n / 8) + 8 b k)`` over the tensors, with n entries of b bytes, k of them not zero:
-    a tensor is sent whole, or as a bitmap and these k, whichever is shorter. A zero is an entry whose bits are all
-    zero; -0.0 is none, so that nothing is lost.
+    a tensor is sent whole, or as a bitmap and these k entries, whichever is shorter. A zero is an entry whose bits are
+    all zero, which excludes -0.0, so nothing is lost.
 
     Args:
         models: ``[models, ...]`` each.
@@ -44,7 +44,7 @@ def packed_bits(models: Mapping[str, Tensor]) -> Tensor:
 
 
 def stored(tree: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Tensors for a checkpoint: each one whole, or as a tuple of bitmap, entries that are not zero, and shape."""
+    """Tensors for a checkpoint: each of them whole, or as a tuple of bitmap, nonzero entries and shape."""
     return {name: _packed(tensor.detach()) for name, tensor in tree.items()}
 
 
@@ -64,7 +64,7 @@ def _packed(tensor: Tensor) -> Tensor | tuple[Tensor, Tensor, tuple[int, ...]]:
 
 def _unpacked(bitmap: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     present = np.unpackbits(bitmap.numpy(force=True), count=prod(shape), bitorder="little")
-    words = _words(values[None])[0]  # of the values themselves, a copy could change the bits of a NaN
+    words = _words(values[None])[0]  # as integers, since copying floats could change the bits of a NaN
     whole = words.new_zeros(prod(shape))
     whole[torch.from_numpy(present).to(words.device, torch.bool)] = words
     return whole.view(values.dtype).view(shape)

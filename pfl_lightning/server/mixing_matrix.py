@@ -22,11 +22,11 @@ class MixingMatrix:
 
     Attributes:
         clients: Their ids, in the order of the matrices.
-        adjacency: Weight of the link between each two clients, symmetric; 1 if the graph has none, 0 without a link,
-            ``[clients, clients]``.
-        mixing: How weights of the mix follow: ``metropolis`` gives ``1 / (1 + max(d_i, d_j))``, where d is a client's
-            number of neighbours, ``uniform`` ``1 / (1 + d_i)``, and ``given`` those of the links; the client's own
-            weight is the rest of 1.
+        adjacency: Weight of the link between every two clients, symmetric; 1 if the graph has no weights, 0 without a
+            link, ``[clients, clients]``.
+        mixing: How the links determine the weights: ``metropolis`` gives ``1 / (1 + max(d_i, d_j))``, where d is a
+            client's number of neighbours, ``uniform`` gives ``1 / (1 + d_i)``, and ``given`` the weights of the links;
+            a client's own weight is the rest of 1.
     """
 
     clients: list[int]
@@ -63,7 +63,7 @@ class MixingMatrix:
 
     @cached_property
     def matrix(self) -> Floats:
-        """Weights of the mix, ``[receivers, senders]``; rows sum to 1, and unless ``uniform``, columns do too.
+        """Weights of the mix, ``[receivers, senders]``; rows sum to 1, and so do columns, except for ``uniform``.
 
         Paper: Xiong et al., DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with
         Shared Representations, AAAI 2024, arXiv:2312.10815. The Metropolis weights satisfy its assumption of a doubly
@@ -89,13 +89,13 @@ class MixingMatrix:
 
     @cached_property
     def spectral_gap(self) -> float:
-        """1 minus the second largest absolute eigenvalue of the matrix: near 0 if mixing is slow, 1 if it is at once.
+        """1 minus the second largest absolute eigenvalue of the matrix: near 0 for slow mixing, 1 if a round is enough.
 
         Examples:
             >>> round(MixingMatrix.between(nx.cycle_graph(8), list(range(8)), "metropolis").spectral_gap, 10)
             0.1952621459
         """
-        scale = np.sqrt(1.0 + self.degrees)  # makes uniform weights symmetric, without a change of eigenvalues
+        scale = np.sqrt(1.0 + self.degrees)  # makes uniform weights symmetric with the same eigenvalues
         matrix = self.matrix * scale[:, None] / scale if self.mixing == "uniform" else self.matrix
         sizes = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
         return float(1 - sizes[-2]) if len(sizes) > 1 else 1.0

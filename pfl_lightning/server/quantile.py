@@ -1,4 +1,4 @@
-"""A quantile of clients' values that needs nothing but sums over the clients."""
+"""A quantile of clients' values, computed from nothing but sums over the clients."""
 
 from collections.abc import Callable
 from itertools import count
@@ -12,13 +12,13 @@ from pfl_lightning.server.aggregator import Aggregator
 AddUp = Callable[[Tensor], Tensor]
 """Maps contributions, ``[clients, k]``, to their weighted sum, ``[k]``, with weights that sum to 1."""
 
-STILL = 1e-9  # a step that moves the quantile less is the last one
+STILL = 1e-9  # iteration stops after a step that moves the quantile by less
 
 
 def quantile_from_sums(
     values: Tensor, share: float, add_up: AddUp, resolution: float = 1e-6, steps: int = 100
 ) -> float:
-    """Weighted quantile by majorize-minimize steps, each of them one sum.
+    """Weighted quantile by majorize-minimize steps, each of which is one sum.
 
     Rule; F_k are the values, alpha_k the weights and p is ``share``:
 
@@ -39,12 +39,12 @@ def quantile_from_sums(
         values: One finite number per client, ``[clients]``.
         share: Share of the weight at or below the quantile, in [0, 1].
         add_up: Adds up contributions of the clients, ``[clients, 1]`` for the first sum and ``[clients, 2]`` for the
-            others; they are at most ``1 / resolution`` in size, if the values are.
+            others; if the values are at most ``1 / resolution`` in size, so are these.
         resolution: Distance below which a value is the quantile.
         steps: Largest number of steps; fewer if the quantile no longer moves.
 
     Returns:
-        The quantile, up to ``resolution`` and to what many steps would still change.
+        The quantile, up to ``resolution`` and what further steps would change.
     """
     values = values.double()
     quantile = float(add_up(values[:, None]))
@@ -58,7 +58,7 @@ def quantile_from_sums(
 def step(values: Tensor, share: float, quantile: float, add_up: AddUp, resolution: float) -> float:
     """One step of ``quantile_from_sums``: minimize a parabola that lies above the pinball loss and touches it at q.
 
-    Clients send ``beta_k (F_k - q)`` rather than ``beta_k F_k``: it is the same rule, and never more than 1 in size.
+    Clients send ``beta_k (F_k - q)`` rather than ``beta_k F_k``: the rule is the same, and the size at most 1.
 
     Args:
         values: Float64, ``[clients]``.
@@ -77,7 +77,7 @@ def step(values: Tensor, share: float, quantile: float, add_up: AddUp, resolutio
 
 
 def adding(aggregator: Aggregator, ids: Tensor, weights: Tensor, key: Key, limit: float) -> AddUp:
-    """Make the function that adds up contributions of clients, by one sum for each call.
+    """Make a function that adds up contributions of clients, with one sum per call.
 
     Args:
         aggregator: Adds up for the server.

@@ -11,13 +11,13 @@ from pfl_lightning.server.masks import Masks
 from pfl_lightning.server.messages import nbytes
 from pfl_lightning.tree import Tree
 
-WEIGHT = "sums/weight"  # entry of every sum: the weights are summed, too
+WEIGHT = "sums/weight"  # entry of every sum, for the sum of the weights
 WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
 TOLERANCE = 2.0**-7  # weights in bfloat16 can sum to a little more than 1; a word can hold twice as much
 
 
 class SecureAggregator(Aggregator):
-    """Sums uploads by secure aggregation: the server sees only masked uploads, which look random, and learns their sum.
+    """Sums uploads by secure aggregation: the server only sees masked uploads, which look random, and learns their sum.
 
     Rule of a sum; ``f`` binary places keep every sum within 64 bits, and ``mask_i`` are random words that cancel:
 
@@ -25,21 +25,21 @@ class SecureAggregator(Aggregator):
         result   = 2^-f * (sum_i upload_i                    mod 2^64)
 
     Results are exact sums of rounded values, so they do not depend on the order of the clients, the chunks or the
-    masks. The sum of the weights is computed in the same way, and checked. A sum needs at least two uploads; a
-    participant with nothing to add uploads masked zeros. If an upload is dropped, the server asks the others for their
-    shares of that client's seeds and removes its masks from theirs, so the result is the sum over those that uploaded;
-    the bytes of these shares, which do not grow with the model, are not counted.
+    masks. The sum of the weights is computed in the same way and checked. A sum needs at least two uploads; a
+    participant with nothing to add uploads masked zeros. If an upload is dropped, the server asks the other clients for
+    their shares of that client's seeds and removes its masks from their uploads, so the result is the sum over those
+    that uploaded; the bytes of these shares, which do not grow with the model, are not counted.
 
-    This simulates what a server sees, what it costs and what rounding does; it protects nobody, because all seeds
-    follow from that of the run. Masks that cancel within a chunk are not drawn.
+    This simulates what a server sees, the cost and the rounding; it protects nobody, because all seeds follow from the
+    seed of the run. Masks that cancel within a chunk are not drawn.
 
     Paper: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017; Bell et
     al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", CCS 2020.
 
     Args:
-        limit: Largest absolute value in an upload, from 1 to 2^40; more is an error. The smaller, the finer the
-            rounding: to 2^-42 with the default of 2^20.
-        masks: Whether uploads are masked; the results are the same without, and faster.
+        limit: Largest absolute value in an upload, from 1 to 2^40; larger values are an error. A smaller limit rounds
+            more finely; the default of 2^20 rounds to 2^-42.
+        masks: Whether uploads are masked; results are the same without masks, and faster.
     """
 
     fewest = 2
@@ -68,7 +68,7 @@ class SecureWeightedSum(WeightedSum):
         aggregator: Where to count the sum.
         ids: Participants, ``[participants]``.
         code: How numbers become words.
-        masks: The participants' masks; None for none.
+        masks: The participants' masks; None if uploads are not masked.
     """
 
     def __init__(self, aggregator: Aggregator, ids: Tensor, code: FixedPoint, masks: Masks | None) -> None:
@@ -114,10 +114,10 @@ class SecureWeightedSum(WeightedSum):
 
     def result(self) -> Tree:
         """End the sum and count it; see ``WeightedSum.result``."""
-        assert not self.awaited, f"participants that neither add, abstain nor are dropped: {self.awaited}"
+        assert not self.awaited, f"participants that neither add nor abstain nor are dropped: {self.awaited}"
         zeros = {name: torch.zeros_like(words) for name, words in self.total.items()}
         super().add(self.silent, self._hidden(self.silent, zeros))
-        left = self._hidden(self.dropped, zeros).tree  # of their masks in the others' uploads, but negative
+        left = self._hidden(self.dropped, zeros).tree  # cancels their masks in the others' uploads
         super().add(self.dropped, Upload(left, 0))
         total = super().result()
         weight = float(WEIGHTS.decode(total.pop(WEIGHT)))
@@ -127,7 +127,7 @@ class SecureWeightedSum(WeightedSum):
 
     def _receive(self, ids: Tensor) -> None:
         some = set(ids.tolist())
-        assert some <= self.awaited, f"no participants, or heard before: {some - self.awaited}"
+        assert some <= self.awaited, f"not participants, or heard before: {some - self.awaited}"
         self.awaited -= some
 
     def _hidden(self, ids: Tensor, words: Tree) -> Upload:

@@ -1,4 +1,4 @@
-"""Who exchanges models with whom where there is no server: graphs of the clients."""
+"""Who exchanges models with whom when there is no server: graphs of the clients."""
 
 from abc import ABC, abstractmethod
 from io import BytesIO
@@ -11,8 +11,8 @@ from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
-DRAWS = 1000  # of a random graph, until one is connected
-# on average; the number of clients without a neighbour is nearly Poisson, so 0 has the probability e^-15
+DRAWS = 1000  # attempts to draw a connected random graph
+# clients without a neighbour on average; their number is nearly Poisson, so it is 0 with probability e^-15
 HOPELESS = 15
 
 
@@ -20,14 +20,14 @@ class Topology(ABC):
     """A connected, undirected graph with one node per client.
 
     Attributes:
-        redraw_every: Rounds after which another graph is drawn; None for never.
+        redraw_every: Rounds after which a new graph is drawn; None for never.
     """
 
     redraw_every: int | None = None
     _drawn: tuple[tuple[int, int, int], nx.Graph] | None = None
 
     def graph(self, num_clients: int, seed: int, round_index: int = 0) -> nx.Graph:
-        """The graph in a round, the same object until another is drawn; its nodes are the clients' ids.
+        """The graph in a round, the same object until the next draw; its nodes are the clients' ids.
 
         Args:
             num_clients: Number of clients.
@@ -35,7 +35,7 @@ class Topology(ABC):
             round_index: Rounds completed before this one.
 
         Raises:
-            PflError: If there is no such graph of so many clients.
+            PflError: If there is no such graph for this many clients.
         """
         key = (num_clients, seed, round_index // self.redraw_every if self.redraw_every else 0)
         if self._drawn is None or self._drawn[0] != key:
@@ -98,11 +98,11 @@ class Exponential(Topology):
 
 
 class ErdosRenyi(Topology):
-    """Every two clients are neighbours with the same probability; drawn again until the graph is connected.
+    """Every two clients are neighbours with the same probability; redrawn until the graph is connected.
 
     Args:
         edge_probability: The probability; the default is that of DePRL's code (arXiv:2312.10815).
-        redraw_every: Rounds after which another graph is drawn. Default: never.
+        redraw_every: Rounds after which a new graph is drawn. Default: never.
     """
 
     def __init__(self, edge_probability: ClosedUnitInterval = 0.25, redraw_every: PositiveInt | None = None) -> None:
@@ -112,7 +112,7 @@ class ErdosRenyi(Topology):
         """Draw a connected graph.
 
         Raises:
-            PflError: If none was found, because the probability is too small.
+            PflError: If none is found because the probability is too small.
         """
         lonely = num_clients * (1 - self.edge_probability) ** (num_clients - 1)
         for attempt in range(DRAWS if lonely < HOPELESS else 0):
@@ -129,9 +129,8 @@ class ErdosRenyi(Topology):
 class GraphFile(Topology):
     """A graph from a file: GraphML (``.graphml``), or otherwise a list of edges.
 
-    Every line of a list has the ids of two clients, and optionally the weight of the link between them. GraphML has it
-    as the edge's attribute ``weight``. Weights are used with ``mixing: given``; of a link that comes twice the last one
-    counts.
+    Every line of a list has the ids of two clients, and optionally the weight of the link between them. In GraphML it
+    is the edge's attribute ``weight``. Weights are used with ``mixing: given``; of a repeated link the last one counts.
 
     Args:
         path: The file; its nodes are numbered from 0.
@@ -144,7 +143,7 @@ class GraphFile(Topology):
         """Read the graph.
 
         Raises:
-            PflError: If the file cannot be read, or has no connected graph of so many clients.
+            PflError: If the file cannot be read, or has no connected graph of this many clients.
         """
         graph = self._read()
         if graph.is_directed():

@@ -11,7 +11,7 @@ from pfl_lightning.system.speeds import Times
 class Clock:
     """Simulated wall clock: a round lasts as long as its slowest client computes, plus the communication time.
 
-    Without a server, clients wait for their neighbours alone: see ``advance_locally``.
+    Without a server, clients only wait for their neighbours: see ``advance_locally``.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
@@ -19,7 +19,7 @@ class Clock:
         rounds: Rounds completed.
         compute: Seconds spent computing.
         total: Seconds spent computing and communicating.
-        ready: Where there is no server, the participants of the last round, and when each of them could begin the next.
+        ready: Without a server, when each participant of the last round can start the next.
     """
 
     rounds: int = 0
@@ -42,16 +42,16 @@ class Clock:
     def advance_locally(
         self, clients: Sequence[int], times: Times, hears: NDArray[np.bool_], communication_time: float
     ) -> None:
-        """Advance by a round in which a client waits for those that it hears, and for nobody else.
+        """Advance by a round in which a client only waits for the clients that it hears.
 
-        A client begins a round when it has the last models of those that it hears. One that did not take part in the
-        last round begins when that has ended for all. The clock shows when the slowest client has ended the round;
-        the communication time counts once per round.
+        A client starts a round as soon as it has the last models of the clients that it hears. A client that did not
+        take part in the last round starts when that round has ended for everyone. The clock shows when the slowest
+        client has finished the round; the communication time counts once per round.
 
         Args:
             clients: The participants.
             times: Computation time of each of them, ``[cohort]``.
-            hears: Whether a participant waits for another one, ``[receivers, senders]``; for itself it does.
+            hears: Whether a participant waits for another one, ``[receivers, senders]``; it always waits for itself.
             communication_time: Simulated seconds of communication in the round.
         """
         finished = np.array([self.ready.get(client, self.compute) for client in clients]) + times
@@ -62,5 +62,5 @@ class Clock:
         self.total += self.compute - before + communication_time
 
     def scalars(self) -> dict[str, float]:
-        """Both times, by their names in TensorBoard and ``metrics.csv``."""
+        """Both times under their names in TensorBoard and ``metrics.csv``."""
         return {"time/compute": self.compute, "time/total": self.total}

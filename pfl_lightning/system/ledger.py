@@ -8,19 +8,19 @@ VALUE = 64  # bits of a number in the formula of FedMac's paper
 
 @dataclass
 class Ledger:
-    """What rounds have cost: the bits that were communicated, and the samples that clients have trained on.
+    """What the rounds have cost: the bits communicated, and the samples that clients have trained on.
 
     Not counted are the gradients that ``GradientDoubling`` asks clients for, and the moments from which
     ``LinearFedRep`` starts: both are sent outside of rounds. Nor are samples that are seen outside of training, such as
-    those of which a method compares losses first, or by a function of the engine's ``each``.
+    those whose losses a method compares first, or those that a function passed to the engine's ``each`` sees.
 
     Attributes:
         up: What all clients sent in the last round.
         down: What they received from the server in the last round.
-        total: Both, in all rounds.
-        paper: Both, in all rounds, over the link of one client: by the formula of FedMac's paper, which counts the
-            parameters alone, and as the mean over the participants of each round.
-        samples: Samples that all clients took gradients of, in all rounds; one counts anew in each epoch.
+        total: Sum of both over all rounds.
+        paper: Sum of both over all rounds on the link of one client, the mean over the participants of each round; by
+            the formula of FedMac's paper, which only counts parameters.
+        samples: Samples that clients took gradients of, over all rounds; a sample counts again in each epoch.
     """
 
     up: int = 0
@@ -30,19 +30,19 @@ class Ledger:
     samples: int = 0
 
     def record(self, up: int, down: int, paper: float) -> None:
-        """Enter a round; see the attributes."""
+        """Record a round; see the attributes."""
         self.up, self.down = up, down
         self.total += up + down
         self.paper += paper
 
     def scalars(self) -> dict[str, float]:
-        """The entries by their names in TensorBoard and ``metrics.csv``."""
+        """The entries under their names in TensorBoard and ``metrics.csv``."""
         bits = {f"bits/{name}": float(getattr(self, name)) for name in ("up", "down", "total", "paper")}
         return {**bits, "samples/total": float(self.samples)}
 
 
 def dense_bits(entries: int) -> int:
-    """Bits of a model with so many parameters, by the formula of FedMac's paper.
+    """Bits of a model with this many parameters, by the formula of FedMac's paper.
 
     Examples:
         >>> dense_bits(79510)  # layers of 784, 100 and 10
@@ -52,10 +52,10 @@ def dense_bits(entries: int) -> int:
 
 
 def sparse_bits(entries: int, values: int) -> int:
-    """Bits of a pruned model, of whose parameters so many are not zero, by the formula of FedMac's paper.
+    """Bits of a pruned model of which ``values`` parameters are not zero, by the formula of FedMac's paper.
 
-    A zero takes one bit, and every parameter takes one more that says whether it is zero. So a model without zeros is
-    longer than a dense one.
+    A zero takes one bit, and every parameter takes another one that says whether it is zero. So a model without zeros
+    takes more bits than a dense one.
 
     Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330.
 
@@ -69,7 +69,7 @@ def sparse_bits(entries: int, values: int) -> int:
 
 
 def model_bits(models: Mapping[str, Tensor], pruned: bool) -> int:
-    """Bits of some models by the formula of FedMac's paper; unless they are pruned, their numbers are not read.
+    """Bits of some models by the formula of FedMac's paper; only those of pruned models depend on their values.
 
     Args:
         models: Their parameters, ``[models, ...]`` each.

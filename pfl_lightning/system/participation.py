@@ -15,8 +15,8 @@ class Participation:
     """Which clients take part in a round: a random pool of all clients, or only the fastest clients of the pool.
 
     The uploads of some participants can be dropped. Such a client has received the model, and the others wait for it;
-    in all else the round is as if it had not taken part: what it keeps stays as it was, and the others' weights sum to
-    1.
+    otherwise the round goes on as if it had not taken part: what it keeps stays as it was, and the others' weights sum
+    to 1.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078,
     Algorithm 1. Deadlines: Nishio, Yonetani, "Client Selection for Federated Learning with Heterogeneous Resources in
@@ -24,7 +24,7 @@ class Participation:
 
     Args:
         pool_size: Number of clients sampled per round, without replacement. Default: all.
-        dropout: Probability that a participant fails before it has uploaded; the others wait for it nevertheless.
+        dropout: Probability that a participant fails before it has uploaded; the others still wait for it.
         deadline: Simulated seconds of computation after which uploads come too late. Default: none.
     """
 
@@ -56,11 +56,11 @@ class Participation:
         return self.dropout > 0 or self.deadline is not None
 
     def resize(self, cohort_size: int | None = None, cohort_samples: float | None = None) -> None:
-        """Restrict participation to the fastest clients of the pool from now on; the whole pool if both are None.
+        """From now on, only the fastest clients of the pool take part; the whole pool if both are None.
 
         Args:
             cohort_size: Number of clients.
-            cohort_samples: Alternatively, the number of training samples that the clients must hold together.
+            cohort_samples: Alternatively, the number of training samples that these clients must hold in total.
         """
         self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
 
@@ -97,7 +97,7 @@ class Participation:
             times: Computation time of each of them, in simulated seconds.
 
         Returns:
-            Whether each upload is dropped, and for how long it is waited for, in simulated seconds, ``[cohort]``.
+            Whether each upload is dropped, and how long the others wait for it, in simulated seconds, ``[cohort]``.
         """
         draws = random_bits((seed, "dropout", round_index), ids, 1)[:, 0].double() * 2.0**-63  # in [0, 1]
         latest = np.inf if self.deadline is None else self.deadline

@@ -21,10 +21,10 @@ Times = NDArray[np.float64]
 class Speeds(ABC):
     """Computation time of every client; a pure function of the seed and the round.
 
-    It is that of a round, or with ``data.time_per: sample`` that of each training sample.
+    It is the time for a round, or with ``data.time_per: sample`` the time for each training sample.
 
     Args:
-        seed: Seed of the times; it does not follow ``seed_everything``, so that all runs have the same speeds.
+        seed: Seed of the times; independent of ``seed_everything``, so that all runs have the same speeds.
     """
 
     def __init__(self, seed: Seed = 0) -> None:
@@ -94,14 +94,14 @@ class TwoPopulation(FixedSpeeds):
         self.stragglers, self.fast_mean, self.slow_mean = stragglers, fast_mean, slow_mean
 
     def draw(self, random: RandomState, num_clients: int) -> Times:
-        """Fast clients first, then stragglers, then all of them shuffled."""
+        """Draw the fast clients, then the stragglers, then shuffle them."""
         fast = int(num_clients * (1 - self.stragglers) + 1e-9)
         times = [random.exponential(self.fast_mean, fast), random.exponential(self.slow_mean, num_clients - fast)]
         return random.permutation(np.concatenate(times))
 
 
 class UniformTime(FixedSpeeds):
-    """Every client computes for the same time; by default one second, so the clock counts rounds.
+    """Every client takes the same time; by default one second, so the clock counts rounds.
 
     Args:
         seconds: The time, in simulated seconds.

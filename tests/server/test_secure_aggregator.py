@@ -155,7 +155,7 @@ def test_every_participant_is_heard_and_only_once(client):
     total.abstain(IDS[:1])
     with pytest.raises(AssertionError, match=rf"heard before: \{{{client}\}}"):
         total.abstain(torch.tensor([client]))
-    with pytest.raises(AssertionError, match="neither add, abstain nor are dropped: "):
+    with pytest.raises(AssertionError, match="neither add nor abstain nor are dropped: "):
         total.result()
 
 

@@ -2,7 +2,7 @@
 
 ``layer`` updates a weight in every step. ``dual`` computes the weight of the first layer only at the end of the phase:
 SGD is a linear recursion (``recursion``), so the weight is a linear combination of the initial weight and of the
-inputs, and its coefficients are small. ``steps`` puts the layers together.
+inputs, with few coefficients. ``steps`` puts the layers together.
 """
 
 from pfl_lightning.client.linear.steps import LinearSteps

@@ -3,7 +3,7 @@
 If W0 is the weight before the phase, the weight and its velocity always have the form ``a W0 + A^T X`` under SGD, with
 a number a and one row of A per input; this also holds if a penalty ties the weight to an anchor that begins as W0, even
 if the anchor follows the weight, as in pFedMe and FedMac. So a step only needs the Gram matrix ``X X^T`` and the
-earlier gradients of the outputs, which are much smaller than the weight if a client has few samples. The weight itself
+earlier gradients of the outputs; both are much smaller than the weight if a client has few samples. The weight itself
 is computed once, at the end.
 """
 
@@ -19,7 +19,7 @@ from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
 
 STEP_COST = 20  # cost of reading and writing the weight in a step, in multiplications per entry
-MARGIN = 0.9  # measured: with a smaller advantage the dual form is not faster
+MARGIN = 0.9  # measured: at a higher ratio of multiplications the dual form is not faster
 
 
 class Combination(NamedTuple):
@@ -73,7 +73,7 @@ class DualLayer(LinearLayer):
         return samples > 0 and dual < MARGIN * direct
 
     def enter(self, epoch: Epoch) -> None:
-        """Begin an epoch: compute the outputs of its initial weight (and velocity, anchor) for all inputs."""
+        """Start an epoch: compute the outputs of its initial weight (and velocity, anchor) for all inputs."""
         if self.epoch is None:
             self._begin(epoch)
             outputs = [self.outputs_of_start]  # the velocity is zero, and the anchor is the weight
@@ -86,7 +86,7 @@ class DualLayer(LinearLayer):
         self.grads = self.rows.new_zeros(*epoch.targets.shape, self.rows.shape[1])
 
     def _begin(self, epoch: Epoch) -> None:
-        """Begin the phase: the weight is W0, the velocity zero, the anchor W0."""
+        """Start the phase: the weight is W0, the velocity zero, the anchor W0."""
         self.inputs = epoch.inputs.flatten(2)
         self.gram, self.outputs_of_start = self.inputs @ self.inputs.mT, self.inputs @ self.start.mT
         self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.tie, self.rows)
@@ -127,7 +127,7 @@ class DualLayer(LinearLayer):
 
     @property
     def _moving(self) -> int:
-        """Number of quantities that change; an anchor that follows nothing stays."""
+        """Number of quantities that change; an anchor that does not follow the weight stays."""
         return len(self.states) - (self.tie.has_anchor and self.copies is None)
 
     def _fold(self, epoch: Epoch) -> None:

@@ -15,7 +15,7 @@ NO_SLOPE = Slope()
 
 
 class LinearLayer:
-    """A linear layer; its weight and bias are shared or each client's own, and may be trained.
+    """A linear layer; its weight and bias may be shared or each client's own, trained or not.
 
     Args:
         name: The layer's name.
@@ -25,7 +25,7 @@ class LinearLayer:
     Attributes:
         weight: ``[outputs, inputs]`` or ``[clients, outputs, inputs]``, for the clients of the current step.
         bias: ``[outputs]`` or ``[clients, outputs]``; None if the layer has none.
-        velocities: Momentum of weight and bias; None for one without momentum.
+        velocities: Momentum buffers of weight and bias; None where there is none.
         inputs: Inputs of the layer in this step, ``[clients, batch, inputs]``.
         outputs: Outputs in this step, after the ReLU, ``[clients, batch, outputs]``.
     """
@@ -120,4 +120,4 @@ class LinearLayer:
         bias.sub_(step, alpha=self.phase.lr)
 
     def finish(self) -> None:
-        """Write the weight into its rows; here it is updated in place, so there is nothing to do."""
+        """Write the weight into its rows; nothing to do here, where it is updated in place."""

@@ -1,7 +1,7 @@
 """SGD as a linear recursion of a weight, its velocity and the anchor that it is tied to.
 
-With gradient g, momentum m, weight decay d, a penalty with the gradient p W + q C for an anchor C that goes the share f
-of the way to the weight after each step, and learning rate r, a step is:
+With gradient g, momentum m, weight decay d, learning rate r, and a penalty with the gradient p W + q C for an anchor C
+that moves a fraction f of the way to the weight after each step, a step is:
 
     V' = m V + g + d W + p W + q C
     W' = W - r V'
@@ -20,12 +20,12 @@ from pfl_lightning.client.phase import Phase
 
 
 class Tie(NamedTuple):
-    """How a weight is tied to an anchor that begins as the weight itself; by default not at all.
+    """How a weight is tied to an anchor that starts as the weight itself; by default not at all.
 
     Attributes:
-        of_weight: Multiple of the weight in the gradient of the penalty, p.
-        of_anchor: Multiple of the anchor in it, q.
-        follows: Share of the way to the weight that the anchor goes after each step, f.
+        of_weight: Factor of the weight in the gradient of the penalty, p.
+        of_anchor: Factor of the anchor in it, q.
+        follows: Fraction of the way to the weight that the anchor moves after each step, f.
     """
 
     of_weight: float = 0.0
@@ -87,7 +87,7 @@ class Recursion:
         """Coefficients of the quantities after an epoch in which the clients took ``steps`` steps, ``[clients]``.
 
         Returns:
-            Those of the quantities before it, ``[clients, quantities, quantities]``, and those of each sample's
+            Coefficients of the quantities before the epoch, ``[clients, quantities, quantities]``, and of each sample's
             gradient, ``[clients, samples, quantities]``.
         """
         since = steps[:, None] - 1 - self.step_of

@@ -82,7 +82,7 @@ class LinearSteps(Steps):
 
 
 def tie_of(weight: str, start: Params, phase: Phase) -> Tie | None:
-    """The tie between a weight and an anchor that begins as the weight; None if the phase has other rules for it."""
+    """The tie between a weight and an anchor that starts as the weight; None if the phase has other rules for it."""
     penalty, follow = phase.penalty, phase.after_step
     if phase.inner_steps > 1 or not isinstance(follow, Follow | None):
         return None
