@@ -84,7 +84,7 @@ def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
     """Send rows to the processes and receive theirs.
 
     Args:
-        rows: What each process gets, ``[rows, ...]`` each; rows have one shape and type.
+        rows: What each process gets, ``[rows, ...]`` each; all rows have the same shape and type.
         arriving: Number of rows from each process.
 
     Returns:

@@ -35,7 +35,7 @@ def check_tensors(module: nn.Module) -> None:
     """Check that a module has parameters, that each has a single name, and that all are trainable.
 
     Raises:
-        PflError: If one of this is not so.
+        PflError: If any of this does not hold.
     """
     kind, first = type(module).__name__, dict[int, str]()
     for name, parameter in module.named_parameters(remove_duplicate=False):

@@ -46,7 +46,7 @@ class Aggregator:
             key: Key for the randomness of secure sums; a different one for each sum.
             limit: Largest absolute value that an upload may have, for sums with a limit. Default: the aggregator's
                 limit.
-            packed: Whether to send zeros as one bit each; masked uploads have none.
+            packed: Whether zeros are sent as one bit each; masked uploads are never packed.
             received: What clients received, ``[...]`` each; private sums clip the changes to it.
 
         Raises:
