@@ -76,10 +76,10 @@ def test_clients_that_abstain_change_nothing_but_the_bytes():
     silent, zeros = (0, 5, 7), tree_of()
     for stack in zeros.values():
         stack[list(silent)] = 0.0
-    quiet, loud = SecureAggregator(), SecureAggregator()
-    assert same(summed(quiet, tree_of(), silent=silent), summed(loud, zeros))
+    abstaining, everybody = SecureAggregator(), SecureAggregator()
+    assert same(summed(abstaining, tree_of(), silent=silent), summed(everybody, zeros))
     # every participant uploads 5 * 3 + 7 + 1 numbers and its weight, 8 bytes each
-    assert quiet.scalars() == loud.scalars() == {"sums/calls": 1.0, "sums/bytes": SIZE * 24 * 8}
+    assert abstaining.scalars() == everybody.scalars() == {"sums/calls": 1.0, "sums/bytes": SIZE * 24 * 8}
 
 
 def uploads(sums, value, keys, entries=16):
@@ -166,8 +166,8 @@ def test_the_masks_of_lost_clients_are_recovered(dropped, masks):
     total = sums.start(IDS, (1, "round"))
     total.add(IDS[heard], total.encode(IDS[heard], WEIGHTS[heard], rows(tree_of(), heard)))
     total.drop(IDS[dropped])
-    quiet = SecureAggregator()
-    assert same(total.result(), summed(quiet, tree_of(), silent=dropped))
+    abstaining = SecureAggregator()
+    assert same(total.result(), summed(abstaining, tree_of(), silent=dropped))
     # 5 * 3 + 7 + 1 numbers and the weight, 8 bytes each, of those that uploaded
     assert sums.bytes == len(heard) * 24 * 8
-    assert quiet.bytes == SIZE * 24 * 8
+    assert abstaining.bytes == SIZE * 24 * 8
