@@ -43,6 +43,7 @@ def cached(parse: Callable[[], Content], sources: Sequence[Path], folder: Path, 
             if content is None:
                 content = parse()
                 _write({"key": key, "content": content}, path)
+                content = _read(path, key) or content  # mapped, as other processes do
     return content
 
 

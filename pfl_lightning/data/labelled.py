@@ -1,5 +1,6 @@
 import warnings
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -84,8 +85,17 @@ class LabelledData(NamedTuple):
         """These samples, followed by the others."""
         if other is None:
             return self
-        users = None if self.users is None or other.users is None else torch.cat([self.users, other.users])
-        return LabelledData(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]), users)
+        users = None if self.users is None or other.users is None else _joined(self.users, other.users)
+        return LabelledData(_joined(self.inputs, other.inputs), _joined(self.targets, other.targets), users)
+
+
+def _joined(first: Tensor, second: Tensor) -> Tensor:
+    """One after the other: not copied if they lie so in memory, such as in a cache that processes share."""
+    follows = second.data_ptr() == first.data_ptr() + first.nbytes and first.is_contiguous()
+    is_one = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    if not (follows and is_one and second.is_contiguous()):
+        return torch.cat([first, second])
+    return first.as_strided((len(first) + len(second), *first.shape[1:]), first.stride())
 
 
 def classes_of(targets: Tensor) -> Tensor:
@@ -114,6 +124,17 @@ def check_classes(classes: tuple[int, int] | None, official: int) -> int:
             f"two increasing numbers from 0 to {official}"
         )
     return classes[1] - classes[0]
+
+
+def whole_numbers(labels: Sequence[Any]) -> Tensor:
+    """Labels from a file, int64 ``[samples]``.
+
+    Raises:
+        ValueError: If one of them is not a whole number.
+    """
+    numbers = torch.tensor(labels, dtype=torch.float64)
+    check_each(numbers, numbers == numbers.long(), "label", "whole numbers")
+    return numbers.long()
 
 
 def check_each(values: Tensor, possible: Tensor, name: str, allowed: str) -> None:

@@ -175,6 +175,7 @@ ROWS = {
     "cifar10-gone": ("CIFAR10", gone(BATCH), BATCH, "No such file"),
     "cifar100-coarse": ("CIFAR100", batch(FINE, fine_labels=None), FINE, "'fine_labels' is missing"),
     "cifar10-10": ("CIFAR10", label(10), "CIFAR10 in 'files': training samples: the label 10 of sample"),
+    "cifar10-1.7": ("CIFAR10", label(1.7), BATCH, "the label 1.7 of sample 3", "whole numbers"),
     "cifar10-fewer": ("CIFAR10", batch(BATCH, labels=[1] * 79), BATCH, "80 images with 79 labels"),
     # IDX files
     "mnist-14": ("MNIST", idx(MNIST + IMAGES, (400, 14, 14)), "MNIST in 'files'", "[1, 14, 14]", "[1, 28, 28]"),
@@ -196,6 +197,7 @@ ROWS = {
     "femnist-nobody": ("FEMNIST", user(users=[]), "cannot read 'files'"),
     "femnist-absent": ("FEMNIST", user(users=["ann", "eve"]), LEAF, "'eve' is missing"),
     "femnist-fewer": ("FEMNIST", user(y=[3]), LEAF, "cannot reshape"),
+    "femnist-1.7": ("FEMNIST", user(y=[3, 1.7]), LEAF, "the label 1.7 of sample 1", "whole numbers"),
     "femnist-62": ("FEMNIST", user(y=[3, 62]), "the label 62 of sample 3", "from 0 to 61"),
     "femnist-bright": ("FEMNIST", pixel(255), LEAF, "pixels are outside [0, 1]"),
     "femnist-20": ("FEMNIST", pixel(1.0, 400), LEAF),
@@ -205,6 +207,7 @@ ROWS = {
     "shakespeare-letter": ("Shakespeare", windows("%" * 80), "the token 80 of sample", {"--text=leaf"}),
     "shakespeare-other": ("Shakespeare", file(PLAYS, bytes(range(256)) * 99), PLAYS, "no roles"),
     "sent140-target": ("Sent140", tweets(y=lambda old: [2, *old[1:]]), "the label 2 of sample"),
+    "sent140-0.7": ("Sent140", tweets(y=lambda old: [0.7, *old[1:]]), TWEETS, "the label 0.7 of sample 0"),
     "sent140-text": ("Sent140", tweets(x=lambda old: ["hello", *old[1:]]), TWEETS),
     "sent140-label": ("Sent140", file(TABLE, CSV.replace(b"4", b"3", 1)), TABLE, "'3' is missing", {"--source=csv"}),
     "sent140-columns": ("Sent140", file(TABLE, CSV + b"4,5\n"), TABLE, "not enough values", {"--source=csv"}),
@@ -253,7 +256,8 @@ def refuse(url, **_):
 def everything():
     """All files but the cache of what was right, locks, and what was unpacked."""
     ours = {".pfl_cache", "CINIC-10", "CINIC-10.part"}
-    return sorted(path for path in Path().rglob("*") if not ours & {*path.parts} and path.suffix != ".lock")
+    files = (path for path in Path().rglob("*") if path.is_file() and path.suffix != ".lock")
+    return sorted(path for path in files if not ours & {*path.parts})
 
 
 def complaint(capsys, args):
@@ -334,12 +338,8 @@ SPLITS = {
     "no figure": (None, ["--figure="], "figure: . is not possible; allowed extensions: "),
     "figure is a folder": (None, ["--figure=files/folder.png"], "figure: files/folder.png is not possible"),
     "figure in a file": (None, ["--figure=graph.txt/split.png"], "figure: graph.txt/split.png is not possible"),
-    "graph": (None, ["--model=DPSGD", "--model.topology=Torus", "--data.num_clients=7"], "model.topology: Torus"),
-    "graph line": (
-        None,
-        [*GRAPH, "--model.topology.path=graph.txt"],
-        "'graph.txt' is not possible: its text (line 2",
-    ),
+    "torus": (None, ["--model=DPSGD", "--model.topology=Torus", "--data.num_clients=7"], "model.topology: Torus"),
+    "graph": (None, [*GRAPH, "--model.topology.path=graph.txt"], "'graph.txt' is not possible: 2 nodes from 0 to 1"),
     "no graph": (None, [*GRAPH, "--model.topology.path=none.txt"], "'none.txt' is not possible: No such file"),
 }
 

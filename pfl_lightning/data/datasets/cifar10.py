@@ -1,13 +1,15 @@
-import pickle
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torchvision import datasets
 
 from pfl_lightning.data.datasets.torchvision_data import REMEDY, TorchvisionData
+from pfl_lightning.data.labelled import whole_numbers
+from pfl_lightning.data.pickles import read_pickle
 from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
 
@@ -42,38 +44,17 @@ class CIFAR10(TorchvisionData):
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """All batches of a split, one after the other."""
         names = self.source.train_list if train else self.source.test_list
-        batches = [self._batch(self.path / name) for name, _ in names]
-        images = torch.from_numpy(np.concatenate([batch["data"] for batch in batches]))
-        labels = torch.tensor([label for batch in batches for label in batch[self.labels]])
-        return images.view(-1, *self.input_shape), labels
+        images, labels = zip(*[self._batch(self.path / name) for name, _ in names], strict=True)
+        return torch.from_numpy(np.concatenate(images)).view(-1, *self.input_shape), torch.cat(labels)
 
     def transform(self) -> ImageTransform:
         """Normalise with the constants of SRPFL's code; crop and mirror while training."""
         return ImageTransform(self.mean, self.std, padding=4 if self.augment else 0)
 
-    def _batch(self, path: Path) -> dict[str, Any]:
-        with reading(path, REMEDY), path.open("rb") as file:
-            batch: dict[str, Any] = _Unpickler(file, encoding="latin1").load()
-            if len(batch["data"]) != len(batch[self.labels]):  # the labels of all later images would be wrong
-                raise ValueError(f"{len(batch['data'])} images with {len(batch[self.labels])} labels")
-        return batch
-
-
-class _Unpickler(pickle.Unpickler):
-    """Reads arrays of numbers, and runs nothing else that a pickle names."""
-
-    allowed: ClassVar[set[str]] = {"numpy.ndarray", "numpy.dtype", "_codecs.encode"} | {
-        f"numpy.{core}.{name}"
-        for core in ("core", "_core")  # before and since numpy 2
-        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
-    }
-
-    def find_class(self, module: str, name: str) -> Any:
-        """What a pickle names, if that is allowed.
-
-        Raises:
-            pickle.UnpicklingError: If it is not.
-        """
-        if f"{module}.{name}" not in self.allowed:
-            raise pickle.UnpicklingError(f"it calls {module}.{name}; allowed: arrays of numbers and plain values")
-        return super().find_class(module, name)
+    def _batch(self, path: Path) -> tuple[NDArray[np.uint8], Tensor]:
+        with reading(path, REMEDY):
+            batch = read_pickle(path)
+            images, labels = batch["data"], whole_numbers(batch[self.labels])
+            if len(images) != len(labels):  # the labels of all later images would be wrong
+                raise ValueError(f"{len(images)} images with {len(labels)} labels")
+        return images, labels

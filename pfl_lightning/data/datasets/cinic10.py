@@ -13,6 +13,7 @@ from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SPLITS = ("train", "test")
 FOLDER = "CINIC-10"
 ARCHIVE = Remote(
     (
@@ -59,20 +60,18 @@ class CINIC10(FederatedDataModule):
         """
         self.prepare_data()
         folder = self._folder() or Path(self.root)
-        train, test = (self._read(folder / split) for split in ("train", "test"))
+        splits = [sorted(path for name in CLASSES for path in folder.glob(f"{split}/{name}/*.png")) for split in SPLITS]
+        paths, sizes = [path for split in splits for path in split], [len(split) for split in splits]
+        with reading(folder, f"unpack {ARCHIVE.name} again"):
+            images = cached(lambda: {"images": decode(paths)}, paths, Path(self.root), "cinic10", version=2)["images"]
+        targets = torch.tensor([CLASSES.index(path.parent.name) for path in paths])
+        train, test = map(LabelledData, images.split(sizes), targets.split(sizes))
         warn_unless_official(f"CINIC10 in '{self.root}'", (train, test), (90_000, 90_000))
         return train, test
 
     def transform(self) -> ImageTransform:
         """Normalise with CINIC-10's own constants."""
         return ImageTransform((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835))
-
-    def _read(self, folder: Path) -> LabelledData:
-        paths = sorted(path for name in CLASSES for path in folder.glob(f"{name}/*.png"))
-        with reading(folder, f"unpack {ARCHIVE.name} again"):
-            name = f"cinic10-{folder.name}"
-            images = cached(lambda: {"images": decode(paths)}, paths, Path(self.root), name, version=1)["images"]
-        return LabelledData(images, torch.tensor([CLASSES.index(path.parent.name) for path in paths]))
 
     def _folder(self) -> Path | None:
         """The folder with ``train`` and ``test``, if it is there; some archives have a folder on top."""

@@ -1,3 +1,4 @@
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
-from pfl_lightning.data.labelled import LabelledData, check_classes
+from pfl_lightning.data.labelled import LabelledData, check_classes, whole_numbers
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.transforms import ImageTransform
 
@@ -79,8 +80,9 @@ class FEMNIST(FederatedDataModule):
         Raises:
             PflError: If they are missing or cannot be read.
         """
-        train, test = load_leaf(Path(self.root), RECIPE, encode, "femnist", version=1)
-        train, test = self._chosen(train), self._chosen(test) if test else None
+        parse = partial(encode, background=self.background)
+        train, test = load_leaf(Path(self.root), RECIPE, parse, f"femnist-{self.background}", version=2)
+        train, test = train.keep(self.classes), test.keep(self.classes) if test else None
         if self.normalize == "mean_ratio":
             self._means = pixel_means(train.join(test).inputs)
         return train, test
@@ -91,29 +93,26 @@ class FEMNIST(FederatedDataModule):
             return ImageTransform([0.0], [1.0])
         return ImageTransform(self._means, self._means)
 
-    def _chosen(self, samples: LabelledData) -> LabelledData:
-        """Only the chosen classes, on the chosen background."""
-        kept = samples.keep(self.classes)
-        return kept._replace(inputs=255 - kept.inputs) if self.background == "black" else kept
 
-
-def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
+def encode(inputs: list[Any], targets: list[Any], background: Literal["black", "white"]) -> tuple[Tensor, Tensor]:
     """Images and labels of LEAF's lists.
 
     Args:
         inputs: 784 pixels in [0, 1] for each sample, multiples of 1/255.
         targets: Classes.
+        background: What the paper becomes, which is white in LEAF's files.
 
     Returns:
         Images, uint8 ``[samples, 1, 28, 28]``, 255 is white; and classes, ``[samples]``.
 
     Raises:
-        ValueError: If there are not 784 pixels in [0, 1] for each sample.
+        ValueError: If there are not 784 pixels in [0, 1] and a whole number for each sample.
     """
     pixels = np.array(inputs, dtype=np.float64).reshape(len(targets), *FEMNIST.input_shape) * 255
     if not ((pixels >= 0) & (pixels <= 255)).all():
         raise ValueError("pixels are outside [0, 1]")
-    return torch.from_numpy(pixels.round().astype(np.uint8)), torch.tensor(targets, dtype=torch.int64)
+    images = torch.from_numpy(pixels.round().astype(np.uint8))
+    return 255 - images if background == "black" else images, whole_numbers(targets)
 
 
 def pixel_means(images: Tensor) -> Tensor:

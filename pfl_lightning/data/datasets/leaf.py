@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from rich.progress import track
 from torch import Tensor
@@ -95,24 +96,23 @@ def load_leaf(
     files = [path for folder in folders for path in leaf_files(folder)]
     with reading(root, REMEDY):
         tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
-    train, *others = (
-        LabelledData(tensors[f"inputs{split}"], tensors[f"targets{split}"], tensors[f"users{split}"])
-        for split in range(len(folders))
-    )
+    sizes = tensors["sizes"].tolist()
+    parts = zip(*(tensors[name].split(sizes) for name in LabelledData._fields), strict=True)
+    train, *others = (LabelledData(*part) for part in parts)
     if not others:
         return train, None
-    has_common_users = torch.isin(tensors["users1"], tensors["users0"]).any()
+    has_common_users = torch.isin(others[0].users, train.users).any()
     return (train, others[0]) if has_common_users else (train.join(others[0]), None)
 
 
 def _parse(folders: Sequence[Path], encode: Callable[[list[Any], list[Any]], Samples]) -> dict[str, Tensor]:
-    """The inputs, targets and users of each folder, with the folder's place in their names."""
+    """Inputs, targets and users of the folders' samples, one folder after the other, and how many each has."""
     splits = [list(read_leaf(folder, encode)) for folder in folders]
-    names = sorted({name for users in splits for name, _ in users})
-    numbers = {name: number for number, name in enumerate(names)}
-    tensors = {}
-    for split, users in enumerate(splits):
-        tensors[f"inputs{split}"] = torch.cat([inputs for _, (inputs, _) in users])
-        tensors[f"targets{split}"] = torch.cat([targets for _, (_, targets) in users])
-        tensors[f"users{split}"] = torch.cat([torch.full((len(each),), numbers[name]) for name, (_, each) in users])
-    return tensors
+    names, inputs, targets = zip(*((name, *samples) for users in splits for name, samples in users), strict=True)
+    users = torch.from_numpy(np.unique(names, return_inverse=True)[1])
+    return {
+        "inputs": torch.cat(inputs),
+        "targets": torch.cat(targets),
+        "users": users.repeat_interleave(torch.tensor([len(each) for each in targets])),
+        "sizes": torch.tensor([sum(len(each) for _, (_, each) in users) for users in splits]),
+    }

@@ -14,7 +14,7 @@ from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.datasets.leaf import leaf_files, leaf_folders, read_leaf
 from pfl_lightning.data.download import Remote, find_or_fetch
-from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.data.labelled import LabelledData, whole_numbers
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.reading import reading
 from pfl_lightning.data.text import Texts, basic_english, glove_file, read_glove, vocabulary, words_and_marks
@@ -218,7 +218,7 @@ def _leaf_tweets(folders: Sequence[Path]) -> Iterator[Tweet]:
 
 def _texts(inputs: list[Any], targets: list[int]) -> tuple[list[str], list[int]]:
     """Texts and targets of LEAF's samples."""
-    return [text for _, _, _, _, text, _ in inputs], targets
+    return [text for _, _, _, _, text, _ in inputs], whole_numbers(targets).tolist()
 
 
 def _csv_tweets(path: Path) -> Iterator[Tweet]:

@@ -96,7 +96,7 @@ class Shakespeare(FederatedDataModule):
             PflError: If they are missing or cannot be read.
         """
         if self.text == "leaf":
-            return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=1)
+            return load_leaf(Path(self.root), LEAF_RECIPE, encode, "shakespeare", version=2)
         path = self._raw_file()
         texts = read_roles(path.read_text(encoding="utf-8", errors="replace"))
         texts = {user: text for user, text in texts.items() if len(text) > WINDOW}

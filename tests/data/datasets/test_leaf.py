@@ -49,6 +49,13 @@ def test_second_reading_does_not_parse(root, monkeypatch):
         assert all(torch.equal(one, other) for one, other in zip(before[:3], after[:3], strict=True))
 
 
+def test_all_samples_are_those_of_the_mapped_file(root):
+    train, test = load(root)
+    joined = train.join(test)
+    assert [joined[place].data_ptr() for place in range(3)] == [train[place].data_ptr() for place in range(3)]
+    assert [each.tolist() for each in joined] == [one.tolist() + other.tolist() for one, other in zip(train, test, strict=True)]
+
+
 def test_data_folder_itself_is_a_root(root):
     assert leaf_folders(root / "data", "") == leaf_folders(root, "") == [root / "data/train", root / "data/test"]
 
