@@ -274,13 +274,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def eval_splits(self) -> list[Split]:
         """The splits to evaluate: ``test``, and ``val``, ``choice`` and ``train`` if the options ask for them."""
         held_out = self.held_out
-        wanted: dict[Split, bool] = {
-            "val": held_out.val_fraction > 0 or held_out.val_clients > 0,
-            "test": True,
-            "choice": held_out.choice_fraction > 0,
-            "train": self.eval_train,
-        }
-        return [split for split, is_wanted in wanted.items() if is_wanted]
+        asked: list[tuple[Split, float]] = [
+            ("val", held_out.val_fraction + held_out.val_clients),
+            ("test", 1),
+            ("choice", held_out.choice_fraction),
+            ("train", self.eval_train),
+        ]
+        return [split for split, share in asked if share]
 
     def fingerprint(self) -> str:
         """Hash of all samples, what transforms them and who holds which; after ``setup``."""

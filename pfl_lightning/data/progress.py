@@ -1,11 +1,8 @@
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.status import Status
 
 CONSOLE = Console(stderr=True)  # one for all bars: rich stacks those that are shown at the same time
 BRIEF = 1.0  # seconds of work before it is shown
@@ -18,28 +15,13 @@ def on_terminal() -> dict[str, Any]:
     return {"console": CONSOLE, "disable": not CONSOLE.is_terminal}
 
 
-@contextmanager
-def loading(name: str) -> Iterator[None]:
-    """Show on a terminal that a data set is being loaded.
+def loading(name: str) -> Status:
+    """A context that shows on a terminal that a data set is being loaded.
 
     Args:
         name: Name of the data set.
     """
-    if not CONSOLE.is_terminal:
-        yield
-        return
-    with CONSOLE.status(f"Loading {name}"):
-        yield
-
-
-def row(title: str, bar: ProgressBar, words: str) -> Table:
-    """A line over the whole width: what is done, a bar, and words."""
-    table = Table.grid(expand=True, padding=(0, 1))
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
-    table.add_column(no_wrap=True)
-    table.add_row(title, bar, words)
-    return table
+    return CONSOLE.status(f"Loading {name}")
 
 
 def clock(seconds: float) -> str:

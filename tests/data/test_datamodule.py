@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from pfl_lightning.data import (
-    IID,
     ClassShards,
     ConsecutiveClasses,
     Digits,
@@ -141,14 +140,6 @@ def test_max_samples_limits_every_split_and_nothing_else():
     assert ready(max_samples=TRAIN).fingerprint() == whole.fingerprint()
 
 
-def test_validation_share_is_random():
-    # the samples of an IID client are sorted by class before
-    module = ready(partition=IID(), val_fraction=0.5, num_clients=1)
-    (val,) = split(module, "val").values()
-    # hypergeometric, 80 of 160 with 40 in each class: mean 20, standard deviation 2.75
-    np.testing.assert_allclose(np.bincount(np.array(val) % 4), 20, atol=10)
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_test_fraction_cuts_the_test_split_from_all_samples(fraction):
     module = ready(test_fraction=fraction, val_fraction=0.0)
@@ -214,14 +205,6 @@ def test_choice_samples_are_a_split_of_their_own():
     assert module.fingerprint() != without.fingerprint()
 
 
-@pytest.mark.parametrize(
-    ("clients", "share", "training"),
-    [(8, 0.0, 8), (8, 0.25, 6), (3, 0.5, 1), (1730, 0.5, 865), (10, 0.9, 1)],  # 10 * (1 - 0.9) is 0.99999...
-)
-def test_training_clients_are_what_the_test_clients_leave(clients, share, training):
-    assert Numbered(num_clients=clients, test_clients=share).training_clients == training
-
-
 @pytest.mark.parametrize(("options", "training"), [({}, 6), ({"val_clients": 0.5}, 3)])
 def test_clients_that_are_held_out_never_take_part_in_a_round(options, training):
     module = ready(test_clients=0.25, participation=Participation(training - 1), **options)
@@ -233,11 +216,6 @@ def test_clients_that_are_held_out_never_take_part_in_a_round(options, training)
 def test_pool_larger_than_the_training_clients_is_refused(options, training):
     with pytest.raises(PflError, match=rf"data\.participation\.pool_size: 7 .* 1 to {training}, "):
         ready(participation=Participation(7), test_clients=0.25, **options)
-
-
-def test_held_out_clients_that_leave_nobody_to_train_are_refused():
-    with pytest.raises(PflError, match=r"^data\.test_clients: 1\.0 .* allowed: a smaller one$"):
-        ready(test_clients=1.0)
 
 
 @pytest.mark.parametrize("options", [{}, {"test_fraction": 0.3}, {"test_clients": 0.5}])
@@ -327,16 +305,6 @@ def test_data_is_loaded_once():
     assert module.loaded == 1
 
 
-def test_splits_to_evaluate_on():
-    assert ready(val_fraction=0.1).eval_splits == ["val", "test"]
-    assert ready(val_fraction=0.0).eval_splits == ["test"]
-
-
-def test_pool_larger_than_the_population_is_refused():
-    with pytest.raises(PflError, match=r"data\.participation\.pool_size: 9 .* 1 to 8"):
-        ready(participation=Participation(9))
-
-
 def test_modules_do_not_share_their_default_participation():
     modules = [Digits(), Digits()]
     modules[0].participation.resize(3)
@@ -391,14 +359,6 @@ def test_one_step_is_one_round():
     assert [fields(step) for step in module.train_dataloader()] == [
         fields(module.make_round(index)) for index in range(3)
     ]
-
-
-@pytest.mark.parametrize("rounds", [0, -1])
-def test_number_of_rounds_must_be_known(rounds):
-    module = ready()
-    module.trainer = SimpleNamespace(max_steps=rounds)
-    with pytest.raises(PflError, match=rf"trainer\.max_steps: {rounds} "):
-        module.train_dataloader()
 
 
 @pytest.mark.parametrize("at_once", [3, 1024])
@@ -476,13 +436,6 @@ def test_new_clients_train_on_what_the_run_trained_on_and_are_tested_on_its_test
         assert len(set(chain(*after.values()))) == len([*chain(*after.values())]), "no sample is of two clients"
         assert all(after.values())
         assert {frozenset(own) for own in after.values()}.isdisjoint(map(frozenset, before.values()))
-
-
-@pytest.mark.parametrize("partition", [Dirichlet(1.0, 5), ClassShards(2), IID()], ids=type)
-def test_as_many_new_clients_as_the_run_had_get_a_split_of_their_own(partition):
-    run, new = (ready(partition=partition, val_fraction=0.0, new_clients=count) for count in (0, CLIENTS))
-    for before, after in zip(held(run), held(new), strict=True):
-        assert set(map(frozenset, after.values())).isdisjoint(map(frozenset, before.values()))
 
 
 def test_new_clients_get_every_sample_that_the_run_had():

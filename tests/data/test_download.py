@@ -140,13 +140,6 @@ def test_file_that_only_claims_to_be_a_compressed_transfer_stays_as_it_is(remote
     assert fetch(remote("/gzip"), tmp_path).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("digest", [MD5, SHA256])
-def test_wrong_content_is_refused(remote, tmp_path, digest):
-    with pytest.raises(PflError, match="another file, by the checksum"):
-        fetch(remote("/wrong", digest=digest), tmp_path)
-    assert not names(tmp_path)
-
-
 @pytest.mark.parametrize("bad", ["/wrong", "/missing", "/page"])
 def test_next_mirror_is_tried(server, remote, tmp_path, bad):
     assert fetch(remote(bad, "/plain"), tmp_path).read_bytes() == CONTENT

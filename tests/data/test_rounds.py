@@ -11,12 +11,6 @@ from pfl_lightning.data.rounds import EvalLoader, RoundLoader, check_rounds
 from pfl_lightning.errors import PflError
 
 
-def test_rounds_are_counted_from_zero():
-    loader = RoundLoader(lambda index: index, 5)
-    assert len(loader) == 5
-    assert list(loader) == [0, 1, 2, 3, 4]
-
-
 def test_a_number_of_rounds_is_positive_and_can_be_counted():
     check_rounds(1)
     check_rounds(MOST)

@@ -1,4 +1,4 @@
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from torch import Tensor
 from torchvision import datasets
@@ -8,25 +8,10 @@ from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.labelled import check_classes
 from pfl_lightning.data.transforms import ImageTransform
 
-
-class Official(NamedTuple):
-    """Official contents of a split of EMNIST.
-
-    Attributes:
-        sizes: Training and test samples.
-        classes: Number of classes.
-        first_label: Label of the first class in the files.
-    """
-
-    sizes: tuple[int, int]
-    classes: int
-    first_label: int = 0
-
-
-OFFICIAL = {
-    "balanced": Official((112_800, 18_800), 47),
-    "letters": Official((124_800, 20_800), 26, first_label=1),
-    "byclass": Official((697_932, 116_323), 62),
+OFFICIAL = {  # training and test samples, number of classes, label of the first class in the files
+    "balanced": ((112_800, 18_800), 47, 0),
+    "letters": ((124_800, 20_800), 26, 1),
+    "byclass": ((697_932, 116_323), 62, 0),
 }
 
 

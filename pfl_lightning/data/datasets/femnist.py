@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeInt, PositiveInt
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
+from pfl_lightning.data.datasets.leaf import load_leaf
 from pfl_lightning.data.labelled import LabelledData, check_classes, whole_numbers
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.transforms import ImageTransform
@@ -66,19 +66,11 @@ class FEMNIST(FederatedDataModule):
         self.classes, self.background, self.normalize = classes, background, normalize
         self._means: Tensor | None = None
 
-    def prepare_data(self) -> None:
-        """Check that the files exist.
-
-        Raises:
-            PflError: If they do not; it says how to make them.
-        """
-        leaf_folders(Path(self.root), RECIPE)
-
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read LEAF's files.
 
         Raises:
-            PflError: If they are missing or cannot be read.
+            PflError: If they cannot be read, or are missing; it says how to make them.
         """
         parse = partial(encode, background=self.background)
         train, test = load_leaf(Path(self.root), RECIPE, parse, f"femnist-{self.background}", version=2)

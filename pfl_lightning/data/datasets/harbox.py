@@ -48,14 +48,6 @@ class HARBox(FederatedDataModule):
         super().__init__(**kwargs)
         self.standardize = standardize
 
-    def prepare_data(self) -> None:
-        """Check that the files exist; they must be downloaded by hand.
-
-        Raises:
-            PflError: If they are missing.
-        """
-        self._files()
-
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read the files, slowly the first time.
 

@@ -101,7 +101,7 @@ def load_leaf(
     train, *others = (LabelledData(*part) for part in parts)
     if not others:
         return train, None
-    has_common_users = torch.isin(others[0].users, train.users).any()
+    has_common_users = torch.isin(*tensors["users"].split(sizes)).any()
     return (train, others[0]) if has_common_users else (train.join(others[0]), None)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf
+from pfl_lightning.data.datasets.leaf import load_leaf
 from pfl_lightning.data.download import Remote, find_or_fetch
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.users import NaturalUsers
@@ -79,14 +79,12 @@ class Shakespeare(FederatedDataModule):
         self.num_classes, self.input_shape = len(alphabet), (window, len(alphabet))
 
     def prepare_data(self) -> None:
-        """Download the raw text if it is missing, or check that LEAF's files exist.
+        """Download the raw text if it is missing.
 
         Raises:
             PflError: If that fails; it says what to do by hand.
         """
-        if self.text == "leaf":
-            leaf_folders(Path(self.root), LEAF_RECIPE)
-        else:
+        if self.text == "raw":
             self._raw_file()
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:

@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import rich.progress
@@ -52,24 +52,17 @@ class ImageFolders(OwnData):
         root = Path(self.root)
         folders = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
         splits = [pictures for folder in folders if (pictures := _pictures(folder))]
-        everything = [picture for split in splits for picture in split]
-        if len(found := {picture.client is None for picture in everything}) != 1:
-            what = "pictures of both layouts" if found else "no pictures"
+        if len(depths := {len(names) for split in splits for names in split.values()}) != 1:
+            what = "pictures of both layouts" if depths else "no pictures"
             raise PflError(f"data.root: {what} in '{root}'; allowed: {LAYOUTS}")
-        paths = [picture.path for picture in everything]
-        name = f"images-{self.size or 'own'}-{'grey' if self.grey else 'color'}"
-        pixels = cached(lambda: {"pixels": decode(paths, self.size, self.grey)}, paths, root, name, version=1)["pixels"]
-        sizes = [len(split) for split in splits]
-        raw = [_labelled(*each) for each in zip(pixels.split(sizes), splits, strict=True)]
+        paths, sizes = [path for split in splits for path in split], [len(split) for split in splits]
+        cache = f"images-{self.size or 'own'}-{'grey' if self.grey else 'color'}"
+        content = cached(lambda: {"pixels": decode(paths, self.size, self.grey)}, paths, root, cache, version=1)
+        raw = []
+        for pixels, split in zip(content["pixels"].split(sizes), splits, strict=True):
+            labels, clients = ([names[place] for names in split.values()] for place in (-2, 0))
+            raw.append(RawData(pixels, labels, clients if depths == {3} else None))
         return raw[0], raw[1] if len(raw) > 1 else None
-
-
-class _Picture(NamedTuple):
-    """A picture, and the names of the folders that it is in."""
-
-    path: Path
-    label: str
-    client: str | None
 
 
 def decode(paths: Sequence[Path], size: int | None = None, grey: bool = False) -> Tensor:
@@ -112,19 +105,13 @@ def _decode(path: Path, size: int | None, grey: bool) -> Pixels:
     return pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
 
-def _pictures(folder: Path) -> list[_Picture]:
-    """The pictures below a folder, in the order of their paths."""
-    pictures = []
+def _pictures(folder: Path) -> dict[Path, tuple[str, ...]]:
+    """The pictures below a folder, in the order of their paths, with the names that lead to each."""
+    pictures = {}
     for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if path.suffix.lower() in IMG_EXTENSIONS and not any(part.startswith(".") for part in parts):
-            if len(parts) not in (2, 3):
+        names = path.relative_to(folder).parts
+        if path.suffix.lower() in IMG_EXTENSIONS and not any(name.startswith(".") for name in names):
+            if len(names) not in (2, 3):
                 raise PflError(f"data.root: '{path}' is not in its place; allowed: {LAYOUTS}")
-            pictures.append(_Picture(path, parts[-2], parts[0] if len(parts) == 3 else None))
+            pictures[path] = names
     return pictures
-
-
-def _labelled(pixels: Tensor, pictures: Sequence[_Picture]) -> RawData:
-    """Pictures with the names of their classes, and of their clients if there are any."""
-    clients = None if pictures[0].client is None else [str(picture.client) for picture in pictures]
-    return RawData(pixels, [picture.label for picture in pictures], clients)

@@ -59,12 +59,7 @@ class ClassShards(ClassPartition):
             PflError: If clients need more classes than there are, or there are too few shards for all classes.
         """
         classes, clients = len(class_sizes), population.num_clients
-        _check_classes(self.classes_per_client, classes)
-        if self.classes_per_client * clients < classes:
-            raise PflError(
-                f"data.partition.classes_per_client: {self.classes_per_client} leaves classes without a client when "
-                f"there are {clients} clients; allowed: {-(-classes // clients)} to {classes}"
-            )
+        _check_classes(self.classes_per_client, classes, least=-(-classes // clients))
         holds, holders = np.zeros((classes, clients)), np.zeros(classes)
         for client in rng.permutation(clients):
             chosen = np.lexsort((rng.random(classes), holders))[: self.classes_per_client]
@@ -212,11 +207,11 @@ def consecutive_classes(classes_per_client: int, num_classes: int, num_clients: 
     return places < classes_per_client
 
 
-def _check_classes(wanted: int, classes: int) -> None:
-    if wanted > classes:
+def _check_classes(wanted: int, classes: int, least: int = 1) -> None:
+    if not least <= wanted <= classes:
         raise PflError(
-            f"data.partition.classes_per_client: {wanted} is not possible; allowed: 1 to {classes}, "
-            "the number of classes"
+            f"data.partition.classes_per_client: {wanted} is not possible; allowed: {least} to {classes}; "
+            f"there are {classes} classes, and each needs a client"
         )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_lightning.data import CIFAR10
+from pfl_lightning.data import CIFAR10, CIFAR100
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +29,19 @@ def test_real_pixels_are_in_place(splits, real_data):
 
 
 @pytest.mark.parametrize("augment", [True, False])
-def test_black_is_normalised_with_the_papers_constants(augment):
+@pytest.mark.parametrize(
+    ("source", "constants"),
+    [
+        (CIFAR10, [0.485 / 0.229, 0.456 / 0.224, 0.406 / 0.225]),
+        (CIFAR100, [0.507 / 0.267, 0.487 / 0.256, 0.441 / 0.276]),
+    ],
+)
+def test_black_is_normalised_with_the_papers_constants(source, constants, augment):
     # (0 - mean) / std with the constants of SRPFL's code; cropping pads with black
-    transform = CIFAR10(augment=augment).transform()
+    transform = source(augment=augment).transform()
     black = transform(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([0]))
-    expected = [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]
-    np.testing.assert_allclose(black, np.broadcast_to(np.reshape(expected, (3, 1, 1)), (1, 3, 32, 32)), rtol=1e-6)
+    expected = -np.reshape(constants, (3, 1, 1))
+    np.testing.assert_allclose(black, np.broadcast_to(expected, (1, 3, 32, 32)), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("augment", "crops"), [(True, 2 * 9 * 9), (False, 1)])

@@ -3,7 +3,7 @@ import pytest
 import torch
 from fakes.leaf import write_femnist, write_json
 
-from pfl_lightning.data import ConsecutiveClasses, EqualSizes, NaturalUsers
+from pfl_lightning.data import ConsecutiveClasses, EqualSizes
 from pfl_lightning.data.datasets.femnist import FEMNIST
 from pfl_lightning.errors import PflError
 
@@ -26,14 +26,6 @@ def test_clients_are_writers(tmp_path):
     # 8 training and 2 test samples a writer
     assert module.tables["train"].counts.tolist() == [8] * 24
     assert module.tables["test"].counts.tolist() == [2] * 24
-
-
-def test_disjoint_devices_hold_all_samples_of_their_writers(tmp_path):
-    write_femnist(tmp_path)
-    module = FEMNIST(root=str(tmp_path), num_clients=24, val_fraction=0, test_clients=0.5)
-    module.setup()
-    assert module.tables["train"].counts.tolist() == [10] * 12 + [0] * 12
-    assert module.tables["test"].counts.tolist() == [0] * 12 + [10] * 12
 
 
 @pytest.fixture
@@ -80,15 +72,9 @@ def test_classes_are_kept_and_counted_from_zero(three_pixels):
     assert FEMNIST(root=str(three_pixels)).num_classes == 62
 
 
-@pytest.mark.parametrize("classes", [(46, 36), (5, 5), (60, 63)])
-def test_impossible_classes_are_refused(classes):
-    with pytest.raises(PflError, match=r"^data\.classes: \[.*\] is not possible; allowed: .* from 0 to 62"):
-        FEMNIST(classes=classes)
-
-
 def test_missing_files_are_explained(tmp_path):
     with pytest.raises(PflError, match=r"^data\.root: .*TalwalkarLab/leaf.*\./preprocess\.sh -s niid") as caught:
-        FEMNIST(root=str(tmp_path)).prepare_data()
+        FEMNIST(root=str(tmp_path)).load()
     assert "\n" not in str(caught.value)
 
 
@@ -138,7 +124,3 @@ def test_real_letters_are_too_few_for_the_paper_sizes(real_data):
     module = FEMNIST(root=str(real_data / "femnist"), classes=(36, 46), partition=ConsecutiveClasses(), num_clients=100)
     with pytest.raises(PflError, match=r"need 1,500 samples of it"):
         module.setup()
-
-
-def test_writers_are_the_usual_partition():
-    assert isinstance(FEMNIST().partition, NaturalUsers)

@@ -45,11 +45,6 @@ def test_grey_values_are_normalised_by_the_usual_constants(source):
     assert black_and_white.flatten().tolist() == pytest.approx([-0.424213, 2.821486], abs=1e-6)
 
 
-@pytest.mark.parametrize("source", [MNIST, FashionMNIST])
-def test_grey_images_are_not_augmented(source):
-    assert not source().transform().random
-
-
 @pytest.fixture(params=[MNIST, FashionMNIST])
 def fake(request, tmp_path):
     """A class, its root, and its images."""
@@ -85,11 +80,3 @@ def test_images_are_resized_as_pillow_does(fake):
         ]
         assert part.inputs.shape == (len(small), *module.input_shape)
         np.testing.assert_allclose(part.inputs[:, 0].int(), np.stack(expected).astype(int), rtol=0, atol=1)
-
-
-def test_normalised_mnist_has_pixels_of_mean_zero(real_data):
-    module = MNIST(root=str(real_data / "mnist"), normalize="pixels")
-    train, test = module.load()
-    transform = module.transform()
-    means = (transform(train.inputs).double().sum(0) + transform(test.inputs).double().sum(0)) / 70_000
-    assert means.abs().max() < 1e-3

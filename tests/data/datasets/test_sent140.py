@@ -5,7 +5,7 @@ import pytest
 import torch
 from fakes.sent140 import GOOD, NAMES, write_glove, write_leaf, write_sent140, write_table
 
-from pfl_lightning.data import NaturalUsers, text
+from pfl_lightning.data import text
 from pfl_lightning.data.datasets import sent140
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.errors import PflError
@@ -177,14 +177,6 @@ def test_split_of_users_is_for_the_partition(root):
     assert "three" in module.vocabulary
 
 
-def test_second_start_does_not_parse(root, monkeypatch):
-    _, before, _ = load(root)
-    monkeypatch.delattr(sent140, "_parse")
-    module, after, _ = load(root)
-    assert torch.equal(before.inputs, after.inputs)
-    assert words(module, after.inputs)[0] == "good day , good day !"
-
-
 def test_new_vectors_are_not_hidden_by_the_cache(root):
     load(root, text="mean")
     write_glove(root, {"good": [7.0] * 50})
@@ -198,45 +190,6 @@ def test_vectors_may_lie_elsewhere(root, tmp_path_factory, monkeypatch):
     with pytest.raises(PflError, match=r"^data\.glove_root: there is no "):
         load(root)
     load(root, glove_root=str(folder))
-
-
-def test_missing_leaf_files_are_named_with_the_recipe(tmp_path):
-    write_glove(tmp_path, WORDS)
-    module = Sent140(root=str(tmp_path), glove_dim=50)
-    for call in (module.prepare_data, module.load):
-        with pytest.raises(PflError, match=r"^data\.root: no LEAF files in .*preprocess\.sh .*-k 80") as caught:
-            call()
-        assert "\n" not in str(caught.value)
-
-
-def test_missing_table_is_downloaded_or_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(sent140, "ARCHIVE", sent140.ARCHIVE._replace(urls=("http://127.0.0.1:9/archive.zip",)))
-    with pytest.raises(PflError, match=r"^data\.root: there is no .*training\.csv.*cannot download"):
-        Sent140(root=str(tmp_path), source="csv", glove_dim=50).prepare_data()
-
-
-BROKEN_JSON = [
-    b"{",
-    b'{"users": ["a"], "user_data": {"a": {"x": [["1"]], "y": [0]}}}',
-]
-BROKEN_TABLES = [
-    b'"0","1","d","q","a"\n',
-    b'"2","1","d","q","a","text"\n',
-    b'"0","1","d","q","a","te',
-]
-
-
-@pytest.mark.parametrize(
-    ("source", "name", "content"),
-    [("leaf", "data/train/bad.json", content) for content in BROKEN_JSON]
-    + [("csv", "data/raw_data/training.csv", content) for content in BROKEN_TABLES],
-)
-def test_damaged_file_is_named(root, source, name, content):
-    (root / name).write_bytes(content)
-    with pytest.raises(PflError, match=r"^data\.root: cannot read ") as caught:
-        load(root, source=source)
-    assert str(root / name) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_nothing_but_short_tweets_is_refused(tmp_path):
@@ -316,16 +269,3 @@ def test_a_linear_model_learns_the_real_tweets(real):
     right = (inputs[~train] @ weights > 0)[:, 0] == every.targets[~train]
     # always positive would be right in 53 %
     assert right.float().mean() > 0.6
-
-
-def test_users_with_few_tweets_are_left_out_by_the_partition(real_data):
-    options = {"source": "csv", "text": "mean", "glove_dim": 50, "glove_root": str(real_data)}
-    root = str(real_data / "sent140")
-    partition = NaturalUsers(min_samples=8)
-    module = Sent140(root=root, num_clients=21, partition=partition, test_clients=0.5, val_fraction=0, **options)
-    module.setup()
-    train, test = (module.tables[split].counts for split in ("train", "test"))
-    # 21 users have at least 8 tweets; half of them train
-    assert (train > 0).sum() == 10
-    assert (test > 0).sum() == 11
-    assert (train + test).min() >= 8

@@ -23,14 +23,6 @@ def equal_classes(classes, size):
     return np.repeat(np.arange(classes), size)
 
 
-def test_iid_clients_hold_equal_shares_of_every_class(share_out, class_counts):
-    labels = np.random.default_rng(0).permutation(equal_classes(5, 31))
-    (parts,) = share_out(IID(), [labels], 4)
-    counts = class_counts(parts, labels, 5)
-    assert counts.min() == 7
-    assert counts.max() == 8
-
-
 def test_iid_clients_of_given_sizes_hold_the_same_share_of_every_class(share_out, class_counts):
     labels = equal_classes(3, 400)
     (parts,) = share_out(IID(EqualSizes(60)), [labels], 10)
@@ -106,11 +98,6 @@ def test_unequal_shards_are_those_of_the_two_label_generator(seed, share_out, cl
             assert left // 5 <= taken < left // 2
             left -= taken
     assert len(set(map(len, parts))) == 20
-
-
-def test_unequal_shards_differ_from_seed_to_seed(share_out):
-    labels = equal_classes(10, 100)
-    assert len({len(share_out(UnequalClassShards(2), [labels], 20, seed)[0][0]) for seed in range(10)}) > 5
 
 
 def test_unequal_shards_take_all_numbers_of_their_intervals(share_out):
@@ -217,7 +204,7 @@ def test_slower_clients_hold_higher_classes(classes, clients, data, share_out, c
     [
         (IID(EqualSizes(7)), 5, r"data\.partition\.sizes: 5 clients with 35 samples .* allowed: up to the 30 "),
         (ClassShards(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
-        (ClassShards(1), 2, r"data\.partition\.classes_per_client: 1 .* 2 clients.* allowed: 2 to 3"),
+        (ClassShards(1), 2, r"data\.partition\.classes_per_client: 1 .* allowed: 2 to 3; .* each needs a client"),
         (UnequalClassShards(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
         (UnequalClassShards(1), 2, r"data\.num_clients: 2 .* class 2 has 10 samples for 0 clients; allowed: "),
         (UnequalClassShards(3), 11, r"data\.num_clients: 11 .* class 0 has 10 samples for 11 clients; allowed: "),
