@@ -51,8 +51,6 @@ def fetch(remote: Remote, folder: Path) -> Path:
         PflError: If no url gave the right file.
     """
     path = folder / remote.name
-    if path.is_file() and _is_right(path, remote):
-        return path
     with one_at_a_time(folder / f"{remote.name}.lock"):
         return path if path.is_file() and _is_right(path, remote) else _fetch(remote, path)
 

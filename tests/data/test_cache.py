@@ -91,13 +91,6 @@ def test_write_that_breaks_costs_one_warning_and_keeps_the_older_file(parser, mo
     assert parser.calls == 2
 
 
-def test_cache_that_cannot_be_a_folder_costs_one_warning(parser):
-    (parser.folder / ".pfl_cache").write_text("a file")
-    with pytest.warns(UserWarning, match="cannot keep"):
-        parser()
-    assert parser.calls == 1
-
-
 def test_parse_that_fails_leaves_nothing(parser):
     def fail():
         raise ValueError("no such column")

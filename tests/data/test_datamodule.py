@@ -24,7 +24,7 @@ from pfl_lightning.data.transforms import ImageTransform, TokenVectors
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep, load_method
 from pfl_lightning.models import MLP
-from pfl_lightning.system import DynamicExponential, FixedExponential, Participation, UniformTime
+from pfl_lightning.system import DynamicExponential, Participation, UniformTime
 
 TRAIN, TEST, CLIENTS, USERS = 160, 40, 8, 10
 
@@ -403,10 +403,6 @@ def test_client_loader_of_a_client_without_validation_samples_is_empty():
     alone = int(module.tables["val"].counts.argmin())
     assert module.tables["val"].counts[alone] == 0
     assert list(module.client_dataloader(alone, "val")) == []
-
-
-def test_default_speeds_are_those_of_the_papers_law():
-    np.testing.assert_array_equal(ready().speeds.times(0, 8), FixedExponential(mean=1.0, seed=0).times(0, 8))
 
 
 def held(module):

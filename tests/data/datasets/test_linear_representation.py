@@ -44,14 +44,6 @@ def test_noise_and_inputs_have_their_variances():
     assert noise.mean() == pytest.approx(0, abs=5 * 0.3 / np.sqrt(20_000))
 
 
-def test_shapes_follow_the_options():
-    data = LinearRepresentation(dimension=6, rank=6, samples=3, num_clients=4)
-    every, _ = data.load()
-    assert (data.input_shape, data.num_classes) == ((6,), 1)
-    assert (every.inputs.shape, every.targets.shape) == ((12, 6), (12,))
-    assert every.inputs.dtype == every.targets.dtype == torch.float32
-
-
 def test_samples_are_the_same_in_every_run_and_others_for_another_seed():
     first, again, other = (LinearRepresentation(num_clients=3, generator_seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.load()[0].inputs, again.load()[0].inputs)
@@ -63,13 +55,6 @@ def test_samples_are_the_same_in_every_run_and_others_for_another_seed():
 def test_more_clients_do_not_change_the_first_heads():
     few, many = (LinearRepresentation(num_clients=clients) for clients in (3, 9))
     np.testing.assert_array_equal(few.heads, many.heads[:3])
-
-
-def test_every_client_is_a_user():
-    data = LinearRepresentation(num_clients=6, val_fraction=0)
-    data.setup()
-    # a quarter of 40 samples is for testing
-    assert [data.tables[split].counts.tolist() for split in ("train", "test")] == [[30] * 6, [10] * 6]
 
 
 def test_rank_above_the_dimension_is_refused():

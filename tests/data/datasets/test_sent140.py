@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fakes.sent140 import GOOD, NAMES, write_glove, write_leaf, write_sent140, write_table
+from fakes.sent140 import write_glove, write_leaf, write_table
 
 from pfl_lightning.data import text
 from pfl_lightning.data.datasets import sent140
@@ -197,16 +197,6 @@ def test_nothing_but_short_tweets_is_refused(tmp_path):
     write_table(tmp_path / "training.csv", [("a", "too short", 1)])
     with pytest.raises(PflError, match=r"^data\.root: no tweets to train on in"):
         load(tmp_path, source="csv")
-
-
-def test_fake_has_enough_for_its_clients(tmp_path):
-    write_sent140(tmp_path)
-    module = Sent140(root=str(tmp_path), num_clients=len(NAMES), val_fraction=0)
-    module.prepare_data()
-    module.setup()
-    # 9 training and 3 test tweets each
-    assert [module.tables[split].counts.tolist() for split in ("train", "test")] == [[9] * 24, [3] * 24]
-    assert set(GOOD) < set(module.vocabulary)
 
 
 @pytest.fixture

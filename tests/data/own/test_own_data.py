@@ -8,16 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pfl_lightning.data import (
-    Arrays,
-    Dirichlet,
-    HuggingFace,
-    ImageFolders,
-    NaturalUsers,
-    OwnData,
-    RawData,
-    Table,
-)
+from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import load_method
 from pfl_lightning.methods.fedrep import FedRep

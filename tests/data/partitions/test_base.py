@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pfl_lightning import data
 from pfl_lightning.data import (
     IID,
+    ClassPartition,
     ClassShards,
     ConsecutiveClasses,
     Dirichlet,
@@ -187,6 +188,7 @@ ORDINARY = [
     EqualDirichlet(0.3),
     NaturalUsers(),
 ]
+BY_CLASS = [partition for partition in ORDINARY if isinstance(partition, ClassPartition)]
 
 
 @pytest.mark.parametrize("partition", ORDINARY, ids=lambda partition: type(partition).__name__)
@@ -197,6 +199,20 @@ def test_split_is_a_pure_function_of_the_generator(partition):
     first, again, other = ([part.tolist() for parts in problem.split(seed) for part in parts] for seed in (1, 1, 2))
     assert first == again
     assert first != other
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("partition", BY_CLASS, ids=lambda partition: type(partition).__name__)
+def test_train_and_test_follow_one_matrix_of_shares(partition, seed, share_out, class_counts):
+    train, test = np.repeat(np.arange(4), 240), np.repeat(np.arange(4), 120)
+    shares = partition.shares(np.full(4, 240), Population(6, np.arange(6) / 1.0), np.random.default_rng(seed))
+    train_parts, test_parts = share_out(partition, [train, test], 6, seed)
+    counts, test_counts = class_counts(train_parts, train, 4), class_counts(test_parts, test, 4)
+    assert np.abs(counts - shares * 240).max() < 1 + 1e-6
+    held = shares * (counts > 0)  # what a client has no training sample of goes to the others
+    expected = held / held.sum(1, keepdims=True) * shares.sum(1, keepdims=True) * 120
+    assert np.abs(test_counts - expected).max() < 1 + 1e-6
+    assert not test_counts[counts == 0].any()
 
 
 def test_every_partition_is_among_these():
