@@ -87,10 +87,8 @@ def decode(paths: Sequence[Path], size: int | None = None, grey: bool = False) -
                 here, first = (" x ".join(map(str, each.shape[:0:-1])) for each in (pictures[-1], pictures[0]))
                 raise ValueError(f"{here} pixels instead of {first}, as '{paths[0]}' has")
     channels = max(len(picture) for picture in pictures)
-    pixels = np.empty((len(pictures), channels, *pictures[0].shape[1:]), np.uint8)
-    for place, picture in enumerate(pictures):
-        pixels[place] = picture  # a grey one has the same numbers in all channels
-    return torch.from_numpy(pixels)
+    same = [np.broadcast_to(picture, (channels, *picture.shape[1:])) for picture in pictures]  # grey in all channels
+    return torch.from_numpy(np.stack(same))
 
 
 def _decode(path: Path, size: int | None, grey: bool) -> Pixels:
