@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
-from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, Run
+from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
-from pfl_lightning.settings import method_label, shown_class
+from pfl_lightning.settings import shown_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,24 +27,24 @@ class Curve:
         suffix: Settings that tell it from curves with the same name.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[RunRecord]
     model: str
     suffix: str = ""
 
     @property
     def label(self) -> str:
         """Name in tables and legends."""
-        return self._name(self.doubled) + self.suffix
+        return self._named(self.runs[0].label.name)
 
     @property
     def family(self) -> str:
         """The label without stage doubling; curves of a family share a colour."""
-        return self._name(doubled=False) + self.suffix
+        return self._named(self.runs[0].label.method)
 
     @property
     def doubled(self) -> bool:
         """Whether the runs start with the fastest clients and double their number."""
-        return self.runs[0].doubling is not None
+        return self.runs[0].label.doubling is not None
 
     @property
     def quantity(self) -> Quantity:
@@ -149,19 +149,17 @@ class Curve:
         compute = [run.logged[COMPUTE].get(last, np.nan) for run, last in both]
         return np.array(compute) + communication_time * self.rounds_to_convergence
 
-    def _name(self, doubled: bool) -> str:
-        name = method_label(method := self.runs[0].method, doubled)
-        if method == "FedAvg":
-            return f"{name}-FT" if self.model == "finetuned" else name
-        return name if self.model in usual_models(self.runs[0]) else f"{name} ({self.model})"
+    def _named(self, name: str) -> str:
+        usual = self.runs[0].label.suffixes.get(self.model, "" if self.model in usual_models(self.runs[0]) else None)
+        return name + (f" ({self.model})" if usual is None else usual) + self.suffix
 
 
-def usual_models(run: Run) -> tuple[str, ...]:
-    """The models that a method is evaluated by in the papers: of FedAvg all, since FedAvg-FT is one; else its first."""
-    return tuple(run.means)[: None if run.method == "FedAvg" else 1]
+def usual_models(run: RunRecord) -> list[str]:
+    """The models that a method is evaluated by in the papers; if it does not say so, its first one."""
+    return [model for model in run.means if model in run.label.suffixes] or list(run.means)[:1]
 
 
-def curves_of(runs: Sequence[Run], models: Sequence[str] = ()) -> list[Curve]:
+def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Curve]:
     """Group runs by their settings.
 
     Args:
@@ -174,7 +172,7 @@ def curves_of(runs: Sequence[Run], models: Sequence[str] = ()) -> list[Curve]:
     Raises:
         PflError: If a run has none of the models, or if two runs of a curve have the same seed or no common round.
     """
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
     curves = [curve for group in groups.values() for curve in _curves_of_group(group, models)]
@@ -197,11 +195,11 @@ def without_doubling(curve: Curve, curves: Sequence[Curve]) -> Curve | None:
 
 def _made_of(curve: Curve) -> dict[str, Any]:
     """The settings of a curve without its doubling and the number of its rounds and evaluations."""
-    left_out = ("trainer", curve.runs[0].doubling)
+    left_out = ("trainer", curve.runs[0].label.doubling)
     return {key: value for key, value in curve.runs[0].settings.items() if key.partition(".")[0] not in left_out}
 
 
-def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]:
+def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[Curve]:
     """The curves of runs that differ only in their seed."""
     group.sort(key=lambda run: run.seed)
     for run, other in pairwise(group):

@@ -80,6 +80,7 @@ BINARY = bytes(range(256))
         ("config.yaml", lambda _: b"model: [", "was not written by pfl fit"),
         ("config.yaml", lambda _: b"!!python/object/apply:os.system ['touch comparison']", "was not written by pfl"),
         ("config.yaml", lambda _: b"- model", "was not written by pfl fit"),
+        ("label.yaml", lambda _: b"name: FedRep", "was not written by pfl fit"),
         ("config.yaml", setting(None, "trainer"), "was not written by pfl fit"),
         ("config.yaml", setting("many", "trainer", "max_steps"), "was not written by pfl fit"),
         ("config.yaml", setting("StageDoubling", "trainer", "callbacks"), "was not written by pfl fit"),
@@ -107,12 +108,12 @@ def test_a_broken_file_is_named(run, file, change, words, capsys):
     assert words in line
 
 
-@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv", "clients.csv"])
+@pytest.mark.parametrize("file", ["config.yaml", "label.yaml", "metrics.csv", "clients.csv"])
 def test_a_missing_file_is_named(run, file, capsys):
     (run / file).unlink()
     assert compare(capsys, "run") == (
         1,
-        f"pfl: error: runs: 'run' has no {file}; allowed: folders with config.yaml, metrics.csv, clients.csv",
+        f"pfl: error: runs: 'run' has no {file}; allowed: folders with config.yaml, label.yaml, metrics.csv, clients.csv",
     )
 
 
