@@ -1,6 +1,6 @@
 """Curves: runs that differ only in their seed, evaluated by one model, and named as in the papers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -59,7 +59,7 @@ class Curve:
     @cached_property
     def means(self) -> Floats:
         """Mean score of the clients, ``[seeds, evaluations]``."""
-        return np.stack([run.means[self.model][np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return self._each(lambda run: run.means[self.model])
 
     @cached_property
     def final_scores(self) -> list[Floats]:
@@ -85,13 +85,12 @@ class Curve:
 
     def times(self, communication_time: float) -> Floats:
         """Simulated seconds at each evaluation, ``[seeds, evaluations]``; every round costs one communication."""
-        compute = np.stack([run.compute[np.isin(run.rounds, self.rounds)] for run in self.runs])
-        return compute + communication_time * self.rounds
+        return self._each(lambda run: run.compute) + communication_time * self.rounds
 
     @cached_property
     def calls(self) -> Floats:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
-        return np.stack([run.calls[np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return self._each(lambda run: run.calls)
 
     def counts(self, *tags: str) -> bool:
         """Whether the runs have logged some counts, such as ``BITS``; older ones have not."""
@@ -99,7 +98,11 @@ class Curve:
 
     def until(self, tag: str) -> Floats:
         """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""
-        return np.stack([run.until(tag)[np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return self._each(lambda run: run.until(tag))
+
+    def _each(self, values: Callable[[RunRecord], Floats]) -> Floats:
+        """What every run has at the evaluations that all seeds have, ``[seeds, evaluations]``."""
+        return np.stack([values(run)[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
     @cached_property
     def cohorts(self) -> tuple[NDArray[np.int64], Floats]:

@@ -6,7 +6,7 @@ from torch import Tensor
 from pfl_lightning.callbacks.board import tag_of, tensorboards
 from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.figures.show import figure_loggers, show_figure
-from pfl_lightning.callbacks.percentile_errors import PercentileErrors
+from pfl_lightning.callbacks.percentile_errors import PercentileErrors, gathered
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.families.gossip import Gossip
@@ -88,8 +88,7 @@ def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:
     Returns:
         Two tensors on the metric's device, ``[clients]`` each.
     """
-    with metric.sync_context():
-        scores = metric.scores()
+    scores = gathered(metric)
     values = metric.values(scores)
     finite = values.isfinite()
     return scores.samples[finite], values[finite]
