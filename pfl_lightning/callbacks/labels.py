@@ -31,10 +31,9 @@ def name_of(settings: Any) -> str:
     Args:
         settings: All settings of the run, as mappings or as the parser's namespaces.
     """
-    method, callbacks = imported(settings["model"]["class_path"]), settings["trainer"].get("callbacks")
-    name: str = (
-        method.doubled_name if any(is_doubling(each) for _, each in named_callbacks(callbacks)) else method.display_name
-    )
+    path, callbacks = settings["model"]["class_path"], named_callbacks(settings["trainer"].get("callbacks"))
+    kind = "doubled_name" if any(is_doubling(callback) for _, callback in callbacks) else "display_name"
+    name: str = getattr(imported(path), kind)
     return name
 
 

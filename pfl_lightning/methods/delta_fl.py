@@ -71,7 +71,7 @@ class DeltaFL(Method):
     @property
     def is_baseline(self) -> bool:
         """With a conformity of 1 it is FedAvg."""
-        return self.conformity == 1
+        return bool(self.conformity == 1)
 
     def select_clients(self, batch: Round) -> Round:
         """Choose the clients in the tail of the losses, unless that is everyone."""
