@@ -33,6 +33,7 @@ class RunFigures(pl.Callback):
       regression) in TensorBoard's tab *Histograms*, and the figure ``test/global/error_by_samples``, each client's
       error against its number of samples; of training samples, if these are evaluated (``data.eval_train``),
       the losses and ``train/global/loss_by_samples``. Not at each evaluation: they would take a quarter of a short run.
+      A run that is extended keeps those of its former end.
     """
 
     def __init__(self) -> None:
