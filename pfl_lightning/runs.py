@@ -13,11 +13,13 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
+from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.callbacks.labels import run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
 from pfl_lightning.recipes import unsaid
-from pfl_lightning.settings import Settings, flat, is_doubling, named_callbacks, run_name
+from pfl_lightning.settings import Settings, flat, named_callbacks
 from pfl_lightning.strict import StrictParser
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
@@ -217,10 +219,15 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
     trainer = settings.get("trainer", {})
     parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
-    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(name)}
+    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if _doubles(callback)}
     yield from flat({key: _completed(part) for key, part in parts.items()})
     yield "trainer.precision", trainer.get("precision")
     yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
+
+
+def _doubles(callback: Mapping[str, Any]) -> bool:
+    kind = _known_class(callback["class_path"])
+    return kind is not None and issubclass(kind, Doubling)
 
 
 def _completed(settings: Any) -> Any:

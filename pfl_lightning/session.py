@@ -17,6 +17,7 @@ from pfl_lightning import files, processes
 from pfl_lightning.callbacks import EvaluationTable, MetricsTable, RunSummary
 from pfl_lightning.callbacks.board import boards
 from pfl_lightning.callbacks.evaluation import lasting_rounds
+from pfl_lightning.callbacks.labels import label_of
 from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, quantity_of
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
@@ -28,6 +29,7 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
 from pfl_lightning.quantity import HEADLINED, headline
+from pfl_lightning.report.run_files import LABEL
 from pfl_lightning.runs import Resume, refuse_changes, refuse_stopped, runs_folder
 
 Command = Literal["fit", "validate", "test"]
@@ -206,6 +208,7 @@ class RunStart(pl.Callback):
         if trainer.is_global_zero:
             text = yaml.safe_dump(session.settings, sort_keys=False)
             files.write_text(text, folder.path / "config.yaml")
+            files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), folder.path / LABEL)
             begin(trainer.loggers, session.settings, folder.path, is_new)
             for board in boards(trainer):
                 board.show_config(text, trainer.global_step)

@@ -8,9 +8,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 
 from pfl_lightning import methods
+from pfl_lightning.callbacks.labels import name_of
 from pfl_lightning.methods import Method
 from pfl_lightning.report.compare_runs import settings_of
-from pfl_lightning.settings import Settings, class_name, label_of, shown_class
+from pfl_lightning.settings import Settings, class_name, shown_class
 
 FIRST = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
 PERCENTILE = re.compile(r"(test|val|choice|train)/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
@@ -80,7 +81,7 @@ def hyperparameters(settings: Settings) -> dict[str, Scalar]:
     """Method, data, seed and the other settings that make a run's curve, where they are single values."""
     others = {key: value for key, value in settings_of(settings) if isinstance(value, Scalar) and _is_option(key)}
     return {
-        "method": label_of(settings),
+        "method": name_of(settings),
         "data": class_name(settings["data"]["class_path"]),
         "seed": settings["seed_everything"],
         **{key: shown_class(value) if isinstance(value, str) else value for key, value in others.items()},

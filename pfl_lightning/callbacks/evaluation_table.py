@@ -5,7 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pfl_lightning import files
-from pfl_lightning.callbacks.percentile_errors import add_columns, client_rows
+from pfl_lightning.callbacks.percentile_errors import client_rows, gathered
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.data import federated
 from pfl_lightning.methods import method_of
@@ -37,11 +37,8 @@ class EvaluationTable(pl.Callback):
         validates, method = trainer.state.fn == "validate", method_of(pl_module)
         self.rows = []
         for name, metric in method.evaluator.scores.items():
-            with metric.sync_context():
-                scores = metric.scores()
             if name.startswith("val/") == validates:
-                self.rows += client_rows(name, scores)
-        add_columns(method, self.rows)
+                self.rows += client_rows(method, name, gathered(metric))
 
     on_validation_epoch_end = on_test_epoch_end
 

@@ -66,8 +66,7 @@ class PercentileErrors(pl.Callback):
         method = method_of(pl_module)
         rows: list[dict[str, Any]] = []
         for name, metric in method.evaluator.scores.items():
-            with metric.sync_context():
-                scores = metric.scores()
+            scores = gathered(metric)
             values, quantity = metric.values(scores), metric.quantity
             summary = self._summary(values, scores.samples, quantity.higher_is_better)
             _log(method, f"{name}/{quantity.name}", summary)
@@ -75,12 +74,10 @@ class PercentileErrors(pl.Callback):
                 errors = quantity.errors(values)
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
                 _log(method, f"{name}/{quantity.error_name}", summary)
-            rows += client_rows(name, scores)
-        add_columns(method, rows)
+            rows += client_rows(method, name, scores)
         for tag, other in method.evaluator.others.items():
             assert isinstance(other, ClientMetric)
-            with other.sync_context():
-                _, samples, values = other.scores()
+            _, samples, values = gathered(other)
             _log(method, tag, self._summary(values, samples, other.quantity.higher_is_better))
         if self.csv is not None:
             self.csv.write(method.accounting.clock.rounds, rows)
@@ -99,26 +96,21 @@ def _log(method: Method, tag: str, summary: dict[str, Tensor]) -> None:
     method.log_dict({f"{tag}/{key}": value.float() for key, value in summary.items()})
 
 
-def client_rows(name: str, scores: ClientScores) -> list[dict[str, Any]]:
+def gathered(metric: Any) -> Any:
+    """The clients' scores of a metric, from all processes, which must call this together."""
+    with metric.sync_context():
+        return metric.scores()
+
+
+def client_rows(method: Method, name: str, scores: ClientScores) -> list[dict[str, Any]]:
     """What each client got with a model on a split, ``split/model``, as rows of ``clients.csv``."""
     split, model = name.split("/")
-    columns = [column.tolist() for column in (scores.ids, scores.samples, scores.correct, scores.loss)]
-    return [
-        {"split": split, "model": model, "client": client, "samples": samples, "correct": correct, "loss": loss}
-        for client, samples, correct, loss in zip(*columns, strict=True)
-    ]
-
-
-def add_columns(method: Method, rows: list[dict[str, Any]]) -> None:
-    """Add the clients' values of other metrics to their rows; other splits than theirs are left out."""
-    if not method.evaluator.others:
-        return
-    places = {(row["split"], row["model"], row["client"]): row for row in rows}
+    columns = {"client": scores.ids, "samples": scores.samples, "correct": scores.correct, "loss": scores.loss}
+    cells = zip(*(column.tolist() for column in columns.values()), strict=True)
+    rows = {row[0]: {"split": split, "model": model, **dict(zip(columns, row, strict=True))} for row in cells}
     for tag, metric in method.evaluator.others.items():
-        assert isinstance(metric, ClientMetric)
-        with metric.sync_context():
-            ids, _, values = metric.scores()
-        split, model, name = tag.split("/")
-        for client, value in zip(ids.tolist(), values.tolist(), strict=True):
-            if (split, model, client) in places:
-                places[split, model, client][name] = value
+        if tag.startswith(f"{name}/"):
+            ids, _, values = gathered(metric)
+            for client, value in zip(ids.tolist(), values.tolist(), strict=True):
+                rows[client][tag.rpartition("/")[2]] = value
+    return list(rows.values())

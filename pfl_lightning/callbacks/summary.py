@@ -1,3 +1,4 @@
+import sys
 from typing import cast
 
 import lightning.pytorch as pl
@@ -30,6 +31,15 @@ class RunSummary(pl.Callback):
 
     def __init__(self, verbose: bool = False) -> None:
         self.verbose = verbose
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Say which share of the samples ``data.max_samples`` keeps, as it is set in configs of large data sets."""
+        most, counts = (data := federated(trainer)).max_samples, [table.counts for table in data.tables.values()]
+        if trainer.is_global_zero and most is not None and max(int(each.max()) for each in counts) == most:
+            kept, there = sum(int(each.sum()) for each in counts), len(data.tables["train"].samples.targets)
+            sys.stderr.write(
+                f"pfl: note: data.max_samples: {most} keeps {kept:,} of {there:,} samples; null keeps all\n"
+            )
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores after the last round."""

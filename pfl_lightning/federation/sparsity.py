@@ -8,11 +8,10 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat, Share
 from pfl_lightning.client import SmoothL1
+from pfl_lightning.client.sparse_training import ROUNDING
 from pfl_lightning.errors import PflError
 from pfl_lightning.metrics import density
 from pfl_lightning.tree import Tree
-
-ROUNDING = 1e-9  # a share of entries may come out a little above a whole number
 
 
 @dataclass(frozen=True)

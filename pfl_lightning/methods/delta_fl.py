@@ -46,6 +46,8 @@ class DeltaFL(Method):
         PflError: If ``smoothing`` is combined with a hard tail, or ``sums`` with a dual one.
     """
 
+    display_name = "Delta-FL"
+
     threshold: Tensor
 
     def __init__(
@@ -65,6 +67,11 @@ class DeltaFL(Method):
         self.conformity, self.tail, self.smoothing = conformity, tail, smoothing
         self.quantile, self.quantile_every = quantile, quantile_every
         self.register_buffer("threshold", torch.zeros(()))
+
+    @property
+    def is_baseline(self) -> bool:
+        """With a conformity of 1 it is FedAvg."""
+        return bool(self.conformity == 1)
 
     def select_clients(self, batch: Round) -> Round:
         """Choose the clients in the tail of the losses, unless that is everyone."""

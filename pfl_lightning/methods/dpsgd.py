@@ -18,3 +18,5 @@ class DPSGD(Gossip):
     Differs: the paper takes the gradient at w_i while w_i is mixed; we mix what was trained, as DePRL's experiments do
     (arXiv:2312.10815).
     """
+
+    display_name = "D-PSGD"

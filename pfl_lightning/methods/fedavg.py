@@ -1,3 +1,5 @@
+from types import MappingProxyType
+
 from pfl_lightning.methods.method import Method
 
 
@@ -15,3 +17,11 @@ class FedAvg(Method):
     Paper: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017,
     arXiv:1602.05629, Algorithm 1.
     """
+
+    doubled_name = "FLANP"
+    suffixes = MappingProxyType({"finetuned": "-FT", "global": ""})
+
+    @property
+    def is_baseline(self) -> bool:
+        """Others are compared with it, but not with methods that build on it."""
+        return type(self) is FedAvg

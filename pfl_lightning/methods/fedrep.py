@@ -35,6 +35,8 @@ class FedRep(Method):
         kwargs: See ``Method``.
     """
 
+    doubled_name = "FedRep-SRPFL"
+
     keeps: ClassVar[Part] = "head"
     usual_momentum = 0.5
 

@@ -32,6 +32,8 @@ class HFMAML(PerFedAvg):
         kwargs: See ``Method``.
     """
 
+    display_name = "HF-MAML"
+
     def __init__(self, inner_lr: PositiveFloat = 0.01, difference: PositiveFloat = 1e-3, **kwargs: Any) -> None:
         super().__init__(inner_lr=inner_lr, **kwargs)
         self.difference = difference

@@ -19,6 +19,9 @@ class LGFedAvg(Method):
     authors fine-tune from the mean of all bodies; we start from the client's own body, which is all that a client has.
     """
 
+    display_name = "LG-FedAvg"
+    doubled_name = "LG-SRPFL"
+
     keeps = "body"
     finetunes = "body"
     usual_head = 2

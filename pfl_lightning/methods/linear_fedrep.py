@@ -43,6 +43,8 @@ class LinearFedRep(Method):
         kwargs: See ``Method``; the network must be a ``LinearNetwork``.
     """
 
+    doubled_name = "LinearSRPFL"
+
     keeps = "head"
 
     def __init__(self, init: Literal["method_of_moments", "random"] = "method_of_moments", **kwargs: Any) -> None:

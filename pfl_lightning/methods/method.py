@@ -140,6 +140,11 @@ class Method(pl.LightningModule):
         taken: A line that says which tensors a file of ``pretrained`` weights had.
     """
 
+    display_name: ClassVar[str] = "Method"  # in tables and figures; by default the name of the class
+    doubled_name: ClassVar[str] = "Method + doubling"  # the same with stage doubling
+    # what evaluated models add to these names, if several are compared; by default the first one is, and adds nothing
+    suffixes: ClassVar[Mapping[str, str]] = MappingProxyType({})
+
     keeps: ClassVar[Part] = "nothing"
     trains: ClassVar[Part] = "all"
     mixes: ClassVar[Part] = "nothing"  # with the models of other clients, without a server
@@ -158,8 +163,10 @@ class Method(pl.LightningModule):
     cohort: Cohort
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Warn about names that are nearly those of hooks: nothing would call them."""
+        """Name the method; warn about names that are nearly those of hooks: nothing would call them."""
         super().__init_subclass__(**kwargs)
+        cls.display_name = vars(cls).get("display_name", cls.__name__)
+        cls.doubled_name = vars(cls).get("doubled_name", f"{cls.display_name} + doubling")
         for name in vars(cls).keys() - dir(Method):
             if near := difflib.get_close_matches(name, HOOKS, n=1, cutoff=0.85):
                 warnings.warn(f"{cls.__name__}.{name} is never called; did you mean {near[0]}?", stacklevel=2)
@@ -403,6 +410,11 @@ class Method(pl.LightningModule):
         """Tensors that clients start a round with: the shared ones, and their own, ``[cohort, ...]``."""
         tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
         return Params(select(tensors, self.shared), self.clients.gather(ids))
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether reports compare other methods with it."""
+        return False
 
     def sent(self, models: Tree) -> Tree:
         """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""

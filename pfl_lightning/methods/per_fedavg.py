@@ -33,6 +33,8 @@ class PerFedAvg(Method):
         kwargs: See ``Method``.
     """
 
+    display_name = "Per-FedAvg"
+
     usual_weight_decay = 0.0
     eval_models = ("adapted", "global")
 

@@ -31,6 +31,8 @@ class PFedMe(MovingCopy):
         kwargs: See ``MovingCopy``.
     """
 
+    display_name = "pFedMe"
+
     def __init__(self, proximity: NonNegativeFloat = 15.0, copy_lr: PositiveFloat = 0.005, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tie, self.strength, self.copy_lr = Proximity(proximity, COPY), proximity, copy_lr

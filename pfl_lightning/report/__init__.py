@@ -4,7 +4,7 @@ from pfl_lightning.report.choice import Choice, can_choose, choice_of, choice_ta
 from pfl_lightning.report.client_figures import clients_figure, samples_figure
 from pfl_lightning.report.compare_curves import Curve, curves_of
 from pfl_lightning.report.compare_figures import bits_figure, cohort_figure, rounds_figure, time_figure, training_figure
-from pfl_lightning.report.compare_runs import Run, check_same_data, read_run
+from pfl_lightning.report.compare_runs import RunRecord, check_same_data, read_run
 from pfl_lightning.report.compare_tables import tables_of
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.figures import (
@@ -26,7 +26,7 @@ from pfl_lightning.report.tails import common_seeds
 __all__ = [
     "Choice",
     "Curve",
-    "Run",
+    "RunRecord",
     "bits_figure",
     "can_choose",
     "check_same_data",

@@ -1,6 +1,6 @@
 """Curves: runs that differ only in their seed, evaluated by one model, and named as in the papers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.client_table import Clients, Floats
-from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, Run
+from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
-from pfl_lightning.settings import method_label, shown_class
+from pfl_lightning.settings import shown_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,24 +27,24 @@ class Curve:
         suffix: Settings that tell it from curves with the same name.
     """
 
-    runs: Sequence[Run]
+    runs: Sequence[RunRecord]
     model: str
     suffix: str = ""
 
     @property
     def label(self) -> str:
         """Name in tables and legends."""
-        return self._name(self.doubled) + self.suffix
+        return self._named(self.runs[0].label.name)
 
     @property
     def family(self) -> str:
         """The label without stage doubling; curves of a family share a colour."""
-        return self._name(doubled=False) + self.suffix
+        return self._named(self.runs[0].label.method)
 
     @property
     def doubled(self) -> bool:
         """Whether the runs start with the fastest clients and double their number."""
-        return self.runs[0].doubling is not None
+        return self.runs[0].label.doubling is not None
 
     @property
     def quantity(self) -> Quantity:
@@ -59,7 +59,7 @@ class Curve:
     @cached_property
     def means(self) -> Floats:
         """Mean score of the clients, ``[seeds, evaluations]``."""
-        return np.stack([run.means[self.model][np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return self._each(lambda run: run.means[self.model])
 
     @cached_property
     def final_scores(self) -> list[Floats]:
@@ -85,13 +85,12 @@ class Curve:
 
     def times(self, communication_time: float) -> Floats:
         """Simulated seconds at each evaluation, ``[seeds, evaluations]``; every round costs one communication."""
-        compute = np.stack([run.compute[np.isin(run.rounds, self.rounds)] for run in self.runs])
-        return compute + communication_time * self.rounds
+        return self._each(lambda run: run.compute) + communication_time * self.rounds
 
     @cached_property
     def calls(self) -> Floats:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
-        return np.stack([run.calls[np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return self._each(lambda run: run.calls)
 
     def counts(self, *tags: str) -> bool:
         """Whether the runs have logged some counts, such as ``BITS``; older ones have not."""
@@ -99,7 +98,11 @@ class Curve:
 
     def until(self, tag: str) -> Floats:
         """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""
-        return np.stack([run.until(tag)[np.isin(run.rounds, self.rounds)] for run in self.runs])
+        return self._each(lambda run: run.until(tag))
+
+    def _each(self, values: Callable[[RunRecord], Floats]) -> Floats:
+        """What every run has at the evaluations that all seeds have, ``[seeds, evaluations]``."""
+        return np.stack([values(run)[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
     @cached_property
     def cohorts(self) -> tuple[NDArray[np.int64], Floats]:
@@ -149,19 +152,17 @@ class Curve:
         compute = [run.logged[COMPUTE].get(last, np.nan) for run, last in both]
         return np.array(compute) + communication_time * self.rounds_to_convergence
 
-    def _name(self, doubled: bool) -> str:
-        name = method_label(method := self.runs[0].method, doubled)
-        if method == "FedAvg":
-            return f"{name}-FT" if self.model == "finetuned" else name
-        return name if self.model in usual_models(self.runs[0]) else f"{name} ({self.model})"
+    def _named(self, name: str) -> str:
+        usual = self.runs[0].label.suffixes.get(self.model, "" if self.model in usual_models(self.runs[0]) else None)
+        return name + (f" ({self.model})" if usual is None else usual) + self.suffix
 
 
-def usual_models(run: Run) -> tuple[str, ...]:
-    """The models that a method is evaluated by in the papers: of FedAvg all, since FedAvg-FT is one; else its first."""
-    return tuple(run.means)[: None if run.method == "FedAvg" else 1]
+def usual_models(run: RunRecord) -> list[str]:
+    """The models that a method is evaluated by in the papers; if it does not say so, its first one."""
+    return [model for model in run.means if model in run.label.suffixes] or list(run.means)[:1]
 
 
-def curves_of(runs: Sequence[Run], models: Sequence[str] = ()) -> list[Curve]:
+def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Curve]:
     """Group runs by their settings.
 
     Args:
@@ -174,7 +175,7 @@ def curves_of(runs: Sequence[Run], models: Sequence[str] = ()) -> list[Curve]:
     Raises:
         PflError: If a run has none of the models, or if two runs of a curve have the same seed or no common round.
     """
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
     curves = [curve for group in groups.values() for curve in _curves_of_group(group, models)]
@@ -197,11 +198,11 @@ def without_doubling(curve: Curve, curves: Sequence[Curve]) -> Curve | None:
 
 def _made_of(curve: Curve) -> dict[str, Any]:
     """The settings of a curve without its doubling and the number of its rounds and evaluations."""
-    left_out = ("trainer", curve.runs[0].doubling)
+    left_out = ("trainer", curve.runs[0].label.doubling)
     return {key: value for key, value in curve.runs[0].settings.items() if key.partition(".")[0] not in left_out}
 
 
-def _curves_of_group(group: list[Run], models: Sequence[str]) -> Iterator[Curve]:
+def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[Curve]:
     """The curves of runs that differ only in their seed."""
     group.sort(key=lambda run: run.seed)
     for run, other in pairwise(group):

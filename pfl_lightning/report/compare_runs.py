@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
 from pfl_lightning.report.client_table import Evaluations, Floats, read_clients
-from pfl_lightning.report.run_files import read_settings, read_table
-from pfl_lightning.settings import class_name, flat, is_doubling, named_callbacks
+from pfl_lightning.report.run_files import LABEL, Label, read_label, read_settings, read_table
+from pfl_lightning.settings import flat, named_callbacks
 
-FILES = ("config.yaml", "metrics.csv", "clients.csv")
+FILES = ("config.yaml", LABEL, "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
 BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
@@ -27,11 +27,12 @@ NO_MATTER = {"data.root", "data.communication_time", "data.new_clients", "data.n
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class RunRecord:
     """The test results in a run folder.
 
     Attributes:
         folder: The folder.
+        label: How it is named.
         seed: Its ``seed_everything``.
         settings: Everything else that makes its curves, by key such as ``model.lr``.
         quantity: What clients are evaluated by.
@@ -43,6 +44,7 @@ class Run:
     """
 
     folder: Path
+    label: Label
     seed: int
     settings: Mapping[str, Any]
     quantity: Quantity
@@ -51,16 +53,6 @@ class Run:
     means: Mapping[str, Floats]
     clients: Evaluations
     logged: Mapping[str, Mapping[int, float]]
-
-    @property
-    def method(self) -> str:
-        """Name of the method's class."""
-        return class_name(self.settings["model"])
-
-    @property
-    def doubling(self) -> str | None:
-        """Name of the callback that doubles the participants, if there is any."""
-        return next(filter(is_doubling, self.settings), None)
 
     @property
     def calls(self) -> Floats:
@@ -80,7 +72,7 @@ class Run:
         return self.clients["test", model, round_index].scores(self.quantity)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunRecord:
     """Read a run folder.
 
     Args:
@@ -104,8 +96,9 @@ def read_run(folder: Path) -> Run:
     evaluated = evaluated[evaluated.index.isin(known)]
     if not tags or evaluated.empty:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
-    return Run(
+    return RunRecord(
         folder,
+        read_label(folder / LABEL),
         config["seed_everything"],
         dict(settings_of(config)),
         QUANTITIES[tags[0][2]],
@@ -117,7 +110,7 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def check_same_data(runs: Sequence[Run]) -> None:
+def check_same_data(runs: Sequence[RunRecord]) -> None:
     """Refuse runs that cannot be compared; only who takes part may differ between runs on the same data.
 
     Raises:

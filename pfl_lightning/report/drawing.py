@@ -21,7 +21,7 @@ UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 def styles_of(curves: Sequence[Curve]) -> list[dict[str, Any]]:
     """Looks of the lines, which are those of the methods."""
-    return looks_of([curve.label for curve in curves])
+    return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
 
 
 def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: dict[str, Any], label: str) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.client_table import read_client_table
 from pfl_lightning.report.compare_runs import settings_of
-from pfl_lightning.report.run_files import read_settings, read_table
-from pfl_lightning.settings import class_name, label_of
+from pfl_lightning.report.run_files import LABEL, read_label, read_settings, read_table
+from pfl_lightning.settings import class_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
 
 
 def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"method": label_of(config), "data": class_name(config["data"]["class_path"])}
+    names = {"method": read_label(path / LABEL).name, "data": class_name(config["data"]["class_path"])}
     return {"run": str(path), **names, "seed": config["seed_everything"]}
 
 

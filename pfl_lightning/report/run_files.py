@@ -1,9 +1,9 @@
 """Reads the files of a run folder; an error names the file."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -13,7 +13,26 @@ from pfl_lightning.settings import named_callbacks
 if TYPE_CHECKING:
     import pandas as pd
 
+LABEL = "label.yaml"
 WORDS, WHOLE_NUMBERS = ("split", "model"), ("round", "client", "samples", "correct")  # other columns are numbers
+
+
+class Label(NamedTuple):
+    """How tables and figures name a run, as its method says.
+
+    Attributes:
+        method: Name of the method, such as ``FedAvg``.
+        name: The same, or what stage doubling makes of it, such as ``FLANP``.
+        doubling: Name of the class of the callback that doubles the participants, if there is any.
+        suffixes: What evaluated models add to the name if several are compared; else the first one is.
+        is_baseline: Whether other methods are compared with it.
+    """
+
+    method: str
+    name: str
+    doubling: str | None
+    suffixes: Mapping[str, str]
+    is_baseline: bool
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -34,6 +53,20 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise PflError(f"runs: '{path}' was not written by pfl fit; allowed: run folders of pfl fit") from error
     settings: dict[str, Any] = config
     return settings
+
+
+def read_label(path: Path) -> Label:
+    """Read how a run is named from its ``label.yaml``.
+
+    Raises:
+        PflError: If it is not there, or is another file.
+    """
+    try:
+        return Label(**yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        raise PflError(f"runs: '{path}' was not written by pfl fit; allowed: run folders of pfl fit") from error
 
 
 def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":

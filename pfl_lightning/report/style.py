@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from matplotlib import rc_params_from_file
 
-from pfl_lightning.settings import DOUBLED_NAMES, method_label
-
 PRINT: dict[Any, Any] = rc_params_from_file(Path(__file__).with_name("print.mplstyle"), use_default_template=False)
 COLORS: tuple[str, ...] = tuple(PRINT["axes.prop_cycle"].by_key()["color"])
 # a card of TensorBoard's page is about 310 pixels wide
@@ -48,22 +46,21 @@ LOOKS = {
     for color, pair in zip(COLORS, PAIRS, strict=True)
     for name, filled in zip(pair, (True, False), strict=True)
 }
-_DOUBLED = {doubled: method_label(method, doubled=False) for method, doubled in DOUBLED_NAMES.items()}
-BASES = {**_DOUBLED, "FLANP-FT": "FedAvg-FT"}  # of methods with stage doubling that have a name of their own
 
 
-def looks_of(labels: Sequence[str]) -> list[dict[str, Any]]:
+def looks_of(labels: Sequence[str], plain: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """How to draw some methods: the same in every figure, whatever else is in it.
 
     Args:
         labels: Their names, such as ``FedRep-SRPFL``. Others, such as those of own methods or of variants with other
             settings, take looks that are left, in the order in which they come.
+        plain: The same without stage doubling; by default none of them doubles.
 
     Returns:
         Options of matplotlib's lines for each label. With stage doubling, a method has its colour and shape, but its
         line is dashed, and its marker open where it was filled.
     """
-    bases = [base_of(label) for label in labels]
+    bases = labels if plain is None else plain
     left = _left({LOOKS[base] for base in bases if base in LOOKS})
     found = {base: LOOKS[base] if base in LOOKS else next(left) for base in dict.fromkeys(bases)}
     return [
@@ -75,19 +72,6 @@ def looks_of(labels: Sequence[str]) -> list[dict[str, Any]]:
         }
         for label, base in zip(labels, bases, strict=True)
     ]
-
-
-def base_of(label: str) -> str:
-    """The label of the same method without stage doubling.
-
-    Example:
-        >>> base_of("FedRep-SRPFL, lr=0.1")
-        'FedRep, lr=0.1'
-        >>> base_of("Ditto + doubling")
-        'Ditto'
-    """
-    name, comma, settings = label.partition(", ")
-    return BASES.get(name, name.removesuffix(" + doubling")) + comma + settings
 
 
 def _left(taken: set[Look]) -> Iterator[Look]:

@@ -50,10 +50,8 @@ TRAIN: dict[str, Callable[[Clients], float]] = {
 
 
 def reference_of(curves: Sequence[Curve]) -> Curve:
-    """The curve that the others are compared with: a conformity of 1, else FedAvg, else the first."""
-    conform = [curve for curve in curves if curve.runs[0].settings.get("model.conformity") == 1]
-    plain = [curve for curve in curves if curve.runs[0].method == "FedAvg" and not curve.doubled]
-    return [*conform, *plain, *curves][0]
+    """The curve that the others are compared with: the first whose method is a baseline, else the first."""
+    return next((curve for curve in curves if curve.runs[0].label.is_baseline and not curve.doubled), curves[0])
 
 
 def common_seeds(curves: Sequence[Curve]) -> list[int]:

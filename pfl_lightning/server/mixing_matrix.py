@@ -13,7 +13,7 @@ from pfl_lightning.errors import PflError
 Mixing = Literal["metropolis", "uniform", "given"]
 Floats = NDArray[np.float64]
 
-ROUNDING = 1e-9
+TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class MixingMatrix:
         weight = "weight" if mixing == "given" else None
         found = cls(clients, nx.to_numpy_array(graph, clients, weight=weight), mixing)
         own_weights = found.matrix.diagonal()
-        if (own_weights < -ROUNDING).any():
+        if (own_weights < -TOLERANCE).any():
             client = int(own_weights.argmin())
             total = found.adjacency[client].sum()
             raise PflError(

@@ -125,7 +125,7 @@ def test_runs_without_the_loss_of_every_round_are_compared_without_their_converg
 def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys):
     longer = tmp_path / "longer"
     longer.mkdir()
-    for name in ("metrics.csv", "clients.csv"):
+    for name in ("label.yaml", "metrics.csv", "clients.csv"):
         (longer / name).write_text(Path(runs[0], name).read_text())
     (longer / "config.yaml").write_text(
         Path(runs[0], "config.yaml").read_text().replace("max_steps: 3", "max_steps: 9")

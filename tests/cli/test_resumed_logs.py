@@ -35,11 +35,14 @@ def cells(path: Path) -> list[dict[str, str]]:
 
 
 def shown(run: Path) -> dict[str, list[tuple[int, object]]]:
-    """What TensorBoard shows of a run: the scalars, and the histograms."""
+    """What TensorBoard shows of a run: the scalars, and the first and the last histograms.
+
+    An extended run has those of its former end too, as it has the figures.
+    """
     board = EventAccumulator(str(run), size_guidance={"scalars": 0, "histograms": 0}).Reload()
     scalars = {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
     histograms = {
-        tag: [(event.step, event.histogram_value) for event in board.Histograms(tag)]
+        tag: [(event.step, event.histogram_value) for event in (board.Histograms(tag)[0], board.Histograms(tag)[-1])]
         for tag in board.Tags()["histograms"]
     }
     return scalars | histograms

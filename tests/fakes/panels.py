@@ -6,6 +6,7 @@ import numpy as np
 
 from pfl_lightning.quantity import ACCURACY
 from pfl_lightning.report import Curve
+from pfl_lightning.report.run_files import Label
 
 SECONDS = np.arange(5.0)
 CLIENTS = 4
@@ -29,8 +30,7 @@ def run(means, seconds, clients, cohort):
         means={"m": np.array(means)},
         compute=np.array(seconds),
         quantity=ACCURACY,
-        method="FedRep",
-        doubling=None,
+        label=Label("FedRep", "FedRep", None, {}, is_baseline=False),
         client_scores=lambda model, at: means[-1] + np.array(clients),
         logged={"system/cohort": dict.fromkeys(range(1, 41), cohort)},
     )

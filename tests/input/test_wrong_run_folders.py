@@ -95,7 +95,7 @@ def test_a_place_is_the_same_for_all_parts(place, folder, capsys):
     for options in ([], [], ["--ckpt_path=last", "--trainer.max_steps=5"]):
         fit(f"--trainer.default_root_dir={place}", *options)
     runs = Path(folder) / "FedAvg-Digits"
-    files = {"checkpoints", "clients.csv", "config.yaml", "metrics.csv", "hparams.yaml"}
+    files = {"checkpoints", "clients.csv", "config.yaml", "label.yaml", "metrics.csv", "hparams.yaml"}
     for run in (runs / "version_0", runs / "version_1"):
         names = {path.name for path in run.iterdir()} - {".lock"}
         assert {name for name in names if not name.startswith("events.")} == files < names

@@ -3,6 +3,11 @@ import csv
 import pytest
 import yaml
 
+from pfl_lightning import methods
+from pfl_lightning.methods import Method
+from pfl_lightning.report.run_files import LABEL, Label
+from pfl_lightning.settings import class_name
+
 
 @pytest.fixture
 def write_run(tmp_path):
@@ -31,6 +36,18 @@ def write_run(tmp_path):
             "trainer": {"max_steps": 30, "callbacks": list(callbacks), **(trainer or {})},
         }
         (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+        kind, doubling = (
+            getattr(methods, method, type(method, (Method,), {})),
+            (*(class_name(each["class_path"]) for each in callbacks), None)[0],
+        )
+        label = Label(
+            kind.display_name,
+            kind.doubled_name if doubling else kind.display_name,
+            doubling,
+            dict(kind.suffixes),
+            method == "FedAvg" or settings["model"]["init_args"].get("conformity") == 1,
+        )
+        (folder / LABEL).write_text(yaml.safe_dump(label._asdict()))
         tags = {model: f"test/{model}/{quantity}/mean" for model in scores}
         with (folder / "metrics.csv").open("w", newline="") as file:
             writer = csv.DictWriter(file, ["round", "time/compute", "time/total", "train/loss", *tags.values()])

@@ -15,7 +15,7 @@ def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_r
     }
     # in the order of the clients' ids, which is not that of the file
     assert run.client_scores("finetuned", 10).tolist() == [0.5, 0.75]
-    assert (run.method, run.seed, run.quantity.name) == ("FedRep", 7, "accuracy")
+    assert (run.label.method, run.seed, run.quantity.name) == ("FedRep", 7, "accuracy")
 
 
 def test_clients_of_a_regression_are_scored_by_their_loss(write_run):

@@ -32,12 +32,12 @@ def test_a_weight_of_exactly_90_percent_is_enough():
 @pytest.mark.parametrize(
     ("runs", "label"),
     [
-        ([("DeltaFL", 0.5), ("FedAvg", None), ("DeltaFL", 1.0)], "Delta-FL, conformity=1.0"),
+        ([("DeltaFL", 0.5), ("DeltaFL", 1.0), ("FedAvg", None)], "Delta-FL, conformity=1.0"),
         ([("FedRep", None), ("DeltaFL", 0.5), ("FedAvg", None)], "FedAvg"),
         ([("DeltaFL", 0.5), ("FedRep", None)], "Delta-FL"),
     ],
 )
-def test_the_reference_is_the_whole_population_else_fedavg_else_the_first(runs, label, write_run):
+def test_the_reference_is_the_first_baseline_else_the_first(runs, label, write_run):
     folders = [
         write_run(str(index), ONE, method, model={"conformity": conformity})
         for index, (method, conformity) in enumerate(runs)

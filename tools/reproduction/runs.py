@@ -19,7 +19,7 @@ from pfl_lightning.cli import main
 from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.report import Run, read_run
+from pfl_lightning.report import RunRecord, read_run
 from reproduction.claims import Claim
 
 Scale = Literal["small", "full"]
@@ -124,7 +124,7 @@ def start(place: Place, sweep: Sweep) -> int:
     return subprocess.run([*command, "--", *place.options, *sweep.options], env=environment).returncode
 
 
-def trained(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:
+def trained(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[RunRecord]]:
     """Train all runs of some sweeps, and read them: for each folder of a sweep, one run per seed.
 
     Raises:
@@ -137,9 +137,9 @@ def trained(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[Run]]:
     return {name: [read_run(newest(seed)) for seed in seed_folders(place, name)] for name in names}
 
 
-def found_runs(place: Place, name: str) -> list[Run | None]:
+def found_runs(place: Place, name: str) -> list[RunRecord | None]:
     """The runs in a folder of a sweep, one per seed; None for one that is not there or has no evaluation."""
-    found: list[Run | None] = []
+    found: list[RunRecord | None] = []
     for folder in seed_folders(place, name):
         try:
             found.append(read_run(newest(folder)))
@@ -148,13 +148,13 @@ def found_runs(place: Place, name: str) -> list[Run | None]:
     return found
 
 
-def finished_runs(place: Place, name: str) -> list[Run]:
+def finished_runs(place: Place, name: str) -> list[RunRecord]:
     """The same if all of them have done their rounds; otherwise nothing."""
     runs = [run for run in found_runs(place, name) if run is not None and is_finished(run)]
     return runs if len(runs) == len(place.seeds) else []
 
 
-def is_finished(run: Run) -> bool:
+def is_finished(run: RunRecord) -> bool:
     """Whether a run has done its rounds."""
     return bool(run.rounds[-1] >= run.settings["trainer.max_steps"])
 
@@ -169,7 +169,7 @@ def newest(folder: Path) -> Path:
     return max(folder.glob("*/version_*"), key=lambda version: int(version.name.removeprefix("version_")))
 
 
-def compare(place: Place, runs: Iterable[Run], name: str) -> None:
+def compare(place: Place, runs: Iterable[RunRecord], name: str) -> None:
     """Draw and tabulate some runs by ``pfl compare``, in a folder beside them."""
     main(["compare", *(str(run.folder) for run in runs), "--out", str(place.folder / f"{name}_comparison")])
 

@@ -7,7 +7,6 @@ from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.server import DPAggregator
-from pfl_lightning.settings import is_doubling
 
 Unit = Literal["clients", "samples"]
 
@@ -15,8 +14,7 @@ Unit = Literal["clients", "samples"]
 class Doubling(pl.Callback, ABC):
     """Trains with the fastest ``n0`` clients of the pool first, and doubles their number from stage to stage.
 
-    Stage r has min(pool, 2^r n0) participants; the last stage never ends. A subclass decides when a stage ends. Its
-    name must end in ``Doubling``: resumed runs and ``pfl compare`` recognise it by that.
+    Stage r has min(pool, 2^r n0) participants; the last stage never ends. A subclass decides when a stage ends.
 
     Args:
         n0: Participants in the first stage.
@@ -26,11 +24,6 @@ class Doubling(pl.Callback, ABC):
     Attributes:
         stage: Number of the stage, from 0.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if not is_doubling(cls.__name__):
-            raise TypeError(f"{cls.__name__}: the name of a subclass of Doubling must end in Doubling")
 
     def __init__(self, n0: int, double_by: Unit = "clients") -> None:
         self.n0, self.double_by, self.stage = n0, double_by, 0
@@ -52,7 +45,7 @@ class Doubling(pl.Callback, ABC):
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         names = [type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)]
         if len(names) > 1:
-            raise PflError(f"callbacks: {' with '.join(names)} is not possible; allowed: one of them")
+            raise PflError(f"trainer.callbacks: {' with '.join(names)} is not possible; allowed: one of them")
         if isinstance(method_of(pl_module).aggregator, DPAggregator):
             raise PflError(
                 f"trainer.callbacks: {names[0]} is not possible with DPAggregator, whose budget is that of clients "

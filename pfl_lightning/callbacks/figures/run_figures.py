@@ -6,7 +6,7 @@ from torch import Tensor
 from pfl_lightning.callbacks.board import tag_of, tensorboards
 from pfl_lightning.callbacks.evaluation import is_new
 from pfl_lightning.callbacks.figures.show import figure_loggers, show_figure
-from pfl_lightning.callbacks.percentile_errors import PercentileErrors
+from pfl_lightning.callbacks.percentile_errors import PercentileErrors, gathered
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.families.gossip import Gossip
@@ -29,10 +29,11 @@ class RunFigures(pl.Callback):
       models with whom in a method without a server, in the first round; and TensorBoard's tab *Custom Scalars*, how the
       test scores are spread over the clients. Its charts draw all runs that are chosen at the left into one, if they
       have the same title; the quartiles are those of ``PercentileErrors``.
-    - At each evaluation: the clients' test errors (losses for a regression) in TensorBoard's tab *Histograms*, for each
-      evaluated model, and their losses on training samples if these are evaluated (``data.eval_train``).
-    - At the first and at the last evaluation: ``test/global/error_by_samples``, each client's error against its number
-      of samples, and ``train/global/loss_by_samples``.
+    - At the first and at the last evaluation, for each evaluated model: the clients' test errors (losses for a
+      regression) in TensorBoard's tab *Histograms*, and the figure ``test/global/error_by_samples``, each client's
+      error against its number of samples; of training samples, if these are evaluated (``data.eval_train``),
+      the losses and ``train/global/loss_by_samples``. Not at each evaluation: they would take a quarter of a short run.
+      A run that is extended keeps those of its former end.
     """
 
     def __init__(self) -> None:
@@ -55,32 +56,28 @@ class RunFigures(pl.Callback):
                 show_figure(trainer, "topology", graph, 0)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Show the histograms, and keep the scores, before the module resets its metrics."""
+        """Keep the scores before the module resets its metrics, and show those of the first evaluation."""
         method = method_of(pl_module)
-        shown = {
-            name: metric for name, metric in method.evaluator.scores.items() if name.startswith(("test/", "train/"))
-        }
-        self.scores = {name: finite_scores(metric) for name, metric in shown.items()}
-        for name, (_, values) in self.scores.items():
-            quantity = shown[name].quantity
-            for logger in tensorboards(trainer) if len(values) else ():
-                bins = EDGES if quantity == ACCURACY else "auto"
-                tag, errors = f"{name}/{quantity.error_name}", quantity.errors(values)
-                logger.experiment.add_histogram(tag, errors, method.accounting.clock.rounds, bins)
+        metrics = method.evaluator.scores.items()
+        self.scores = {name: finite_scores(each) for name, each in metrics if name.startswith(("test/", "train/"))}
         if trainer.global_step == 0:
-            self._draw_scatter(trainer, method)
+            self._show(trainer, method)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Draw the scores of the last evaluation."""
-        self._draw_scatter(trainer, method_of(pl_module))
+        """Show the scores of the last evaluation."""
+        self._show(trainer, method_of(pl_module))
 
-    def _draw_scatter(self, trainer: pl.Trainer, method: Method) -> None:
+    def _show(self, trainer: pl.Trainer, method: Method) -> None:
+        rounds = method.accounting.clock.rounds
         for name, (samples, values) in self.scores.items() if figure_loggers(trainer) else ():
-            if len(samples):
-                quantity = method.evaluator.scores[name].quantity
-                figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, name.partition("/")[0])
-                tag = f"{name}/{quantity.error_name}_by_samples"
-                show_figure(trainer, tag, figure, method.accounting.clock.rounds, dpi=CARD_DPI)
+            if not len(samples):
+                continue
+            quantity, split = method.evaluator.scores[name].quantity, name.partition("/")[0]
+            for board in tensorboards(trainer):
+                bins = EDGES if quantity == ACCURACY else "auto"
+                board.experiment.add_histogram(f"{name}/{quantity.error_name}", quantity.errors(values), rounds, bins)
+            figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, split)
+            show_figure(trainer, f"{name}/{quantity.error_name}_by_samples", figure, rounds, dpi=CARD_DPI)
 
 
 def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:
@@ -92,8 +89,7 @@ def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:
     Returns:
         Two tensors on the metric's device, ``[clients]`` each.
     """
-    with metric.sync_context():
-        scores = metric.scores()
+    scores = gathered(metric)
     values = metric.values(scores)
     finite = values.isfinite()
     return scores.samples[finite], values[finite]

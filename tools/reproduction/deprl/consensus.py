@@ -8,7 +8,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_lightning.report import Run, save_figure
+from pfl_lightning.report import RunRecord, save_figure
 from pfl_lightning.report.drawing import draw_band
 from pfl_lightning.report.style import COLORS, PRINT
 from reproduction.claims import Claim, Floats, trend
@@ -43,7 +43,7 @@ def fig10_claims(place: Place) -> list[Claim]:
     return [*mixed_at_once(found), *rise_and_decay(found), *denser_agrees_better(found)]
 
 
-def errors(runs: Sequence[Run]) -> Errors:
+def errors(runs: Sequence[RunRecord]) -> Errors:
     """What some runs that differ in their seed have logged."""
     return Errors(
         *(np.array([list(run.logged[f"consensus/{when}"].values()) for run in runs]) for when in Errors._fields)

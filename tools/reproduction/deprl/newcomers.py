@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import pfl_lightning
-from pfl_lightning.report import Curve, Run
+from pfl_lightning.report import Curve, RunRecord
 from reproduction.claims import Floats
 
 CLIENTS = {"small": 16, "full": 64}
@@ -23,7 +23,7 @@ def new_accuracy(curve: Curve, clients: int) -> Floats:
     return np.array([100 * run_accuracy(run, clients) for run in curve.runs])
 
 
-def run_accuracy(run: Run, clients: int) -> float:
+def run_accuracy(run: RunRecord, clients: int) -> float:
     """The mean accuracy of clients that are new to a run; kept in its folder.
 
     Args:

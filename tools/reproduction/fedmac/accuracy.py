@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pfl_lightning.report import Run
+from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, better, listed, spread
 from reproduction.fedmac.runs import METHODS, sweep
@@ -61,7 +61,7 @@ class Accuracy(NamedTuple):
 Found = Mapping[tuple[str, str], Accuracy]
 
 
-def accuracy(found: Sequence[Run], model: str) -> Accuracy:
+def accuracy(found: Sequence[RunRecord], model: str) -> Accuracy:
     """The accuracy of an evaluated model in the runs of a method, one per seed."""
     micro = np.array([over_all_samples(run, "test", model) for run in found])
     macro = np.array(
@@ -70,7 +70,7 @@ def accuracy(found: Sequence[Run], model: str) -> Accuracy:
     return Accuracy(100 * micro, 100 * macro)
 
 
-def over_all_samples(run: Run, split: str, model: str) -> list[float]:
+def over_all_samples(run: RunRecord, split: str, model: str) -> list[float]:
     """Share of correct predictions among all samples of a split, at each evaluation."""
     each = [run.clients[split, model, int(at)] for at in run.rounds]
     return [float(clients.correct.sum() / clients.samples.sum()) for clients in each]

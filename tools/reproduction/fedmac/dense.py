@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from pfl_lightning.report import Run
+from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, better, listed, spread
 from reproduction.fedmac.accuracy import ROWS, accuracy
@@ -80,12 +80,12 @@ def stability_claims(place: Place) -> list[Claim]:
     return [Claim(text, listed(last), "falls for the last two", bool(last[-1] < last[-2] < max(last[:2])))]
 
 
-def best(found: Mapping[str, Sequence[Run]], names: Sequence[str], model: str) -> list[float]:
+def best(found: Mapping[str, Sequence[RunRecord]], names: Sequence[str], model: str) -> list[float]:
     """Best accuracy of a model, as a mean over the seeds, for some folders of runs."""
     return [float(accuracy(found[name], model).best.mean()) for name in names]
 
 
-def show(place: Place, name: str, found: Mapping[str, Sequence[Run]]) -> None:
+def show(place: Place, name: str, found: Mapping[str, Sequence[RunRecord]]) -> None:
     """Print and write a table of the accuracies of FedMac's runs."""
     rows = []
     for run, each in found.items():

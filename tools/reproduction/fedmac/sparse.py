@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pfl_lightning.report import Run
+from pfl_lightning.report import RunRecord
 from pfl_lightning.report.compare_runs import LINK_BITS
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.system.ledger import dense_bits
@@ -49,7 +49,7 @@ def sparse_sweep(place: Place, method: str, weights: Sequence[float] = (WEIGHT,)
     return sweep(place, method, vary, PRUNED)
 
 
-def sparse(found: Sequence[Run], model: str) -> Sparse:
+def sparse(found: Sequence[RunRecord], model: str) -> Sparse:
     """What a table shows of some runs that differ in their seeds."""
     return Sparse(
         100 * np.array([list(run.logged[DENSITY].values())[-1] for run in found]),
@@ -135,7 +135,7 @@ def _beside(value: Floats | None, known: float | None) -> str:
     return spread(value) + (f" ({known})" if known is not None else "")
 
 
-def _share_of_dense(run: Run) -> float:
+def _share_of_dense(run: RunRecord) -> float:
     """Bits of the second half of the rounds by the paper's formula, as a share of what dense models take."""
     logged = [(0, 0.0), *run.logged[LINK_BITS].items()]
     rounds, bits = logged[-1]

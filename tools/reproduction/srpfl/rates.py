@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pfl_lightning.report import Run
+from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, spread
 from reproduction.runs import Place, Sweep, found_runs, is_finished, publish, start
@@ -103,7 +103,7 @@ def result(place: Place, method: str, model: str, rate: float, variant: str = US
     )
 
 
-def last_accuracy(run: Run | None, model: str, split: str) -> float:
+def last_accuracy(run: RunRecord | None, model: str, split: str) -> float:
     """Mean accuracy of the clients in % on a split after the last round; nan for a run that was stopped before."""
     if run is None or not is_finished(run):
         return nan
@@ -115,7 +115,7 @@ def accuracy_text(accuracy: Floats) -> str:
     return "-" if np.isnan(accuracy).any() else spread(accuracy)
 
 
-def first_diverged(run: Run | None) -> float:
+def first_diverged(run: RunRecord | None) -> float:
     """First round with a training loss above that of guessing, or none at all; inf if there is no such round."""
     if run is None:
         return 1.0

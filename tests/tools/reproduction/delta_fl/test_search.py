@@ -14,6 +14,8 @@ def write_run(tmp_path):
         folder.mkdir(parents=True)
         settings = {"seed_everything": seed, "model": {"class_path": "FedAvg"}, "data": {"class_path": "FEMNIST"}}
         (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"trainer": {"max_steps": 20}}))
+        label = {"method": "FedRep", "name": "FedRep", "doubling": None, "suffixes": {}, "is_baseline": False}
+        (folder / "label.yaml").write_text(yaml.safe_dump(label))
         with (folder / "metrics.csv").open("w", newline="") as file:
             csv.writer(file).writerows([["round", "time/compute", "test/global/accuracy/mean"], [rounds, 1.0, 0.5]])
         with (folder / "clients.csv").open("w", newline="") as file:

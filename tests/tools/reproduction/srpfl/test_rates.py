@@ -23,6 +23,8 @@ def write_run(femnist):
         folder.mkdir(parents=True)
         settings = {"seed_everything": seed, "model": {"class_path": "FedRep"}, "data": {"class_path": "FEMNIST"}}
         (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"trainer": {"max_steps": ROUNDS}}))
+        label = {"method": "FedRep", "name": "FedRep", "doubling": None, "suffixes": {}, "is_baseline": False}
+        (folder / "label.yaml").write_text(yaml.safe_dump(label))
         evaluated = ["0.5", *[""] * (len(losses) - 1), "0.5" if len(losses) == ROUNDS else ""]
         logged = zip(range(len(losses) + 1), ["", *losses], evaluated, strict=True)
         with (folder / "metrics.csv").open("w", newline="") as file:

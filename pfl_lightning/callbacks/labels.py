@@ -1,0 +1,46 @@
+"""How the tables and figures of reports name a run: its method says so, and ``label.yaml`` tells the reports."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+
+from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.methods import method_of
+from pfl_lightning.report.run_files import Label
+from pfl_lightning.settings import class_name, named_callbacks
+from pfl_lightning.strict import imported
+
+
+def label_of(trainer: pl.Trainer) -> Label:
+    """The label of a run."""
+    method, callbacks = method_of(trainer.lightning_module), trainer.callbacks  # type: ignore[attr-defined]
+    doubling = next((type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)), None)
+    name, doubled = method.display_name, method.doubled_name
+    return Label(name, doubled if doubling else name, doubling, dict(method.suffixes), method.is_baseline)
+
+
+def is_doubling(callback: Any) -> bool:
+    """Whether a callback, as settings have it, does stage doubling; its class must be there to be imported."""
+    kind = imported(callback["class_path"])
+    return isinstance(kind, type) and issubclass(kind, Doubling)
+
+
+def name_of(settings: Any) -> str:
+    """Name of a run's method, such as ``LG-FedAvg``, or ``FedRep-SRPFL`` for FedRep with stage doubling.
+
+    Args:
+        settings: All settings of the run, as mappings or as the parser's namespaces.
+    """
+    path, callbacks = settings["model"]["class_path"], named_callbacks(settings["trainer"].get("callbacks"))
+    kind = "doubled_name" if any(is_doubling(callback) for _, callback in callbacks) else "display_name"
+    name: str = getattr(imported(path), kind)
+    return name
+
+
+def run_name(settings: Any) -> str:
+    """Method and data set of a run, such as ``FedRep-SRPFL-Digits``: the name of the folder of its versions.
+
+    Args:
+        settings: All settings of the run, as mappings or as the parser's namespaces.
+    """
+    return f"{name_of(settings)}-{class_name(settings['data']['class_path'])}".replace(" ", "")
