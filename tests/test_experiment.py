@@ -68,7 +68,7 @@ def settings(folder: Path) -> dict[str, object]:
 
 def test_a_run_from_python_is_that_of_the_command_line_bit_for_bit(capsys):
     run = experiment(rounds=4).fit()
-    assert capsys.readouterr() == ("", ""), "it is quiet"
+    assert capsys.readouterr() == ("", ""), "it prints nothing"
     main(["fit", *WORDS, "--trainer.max_steps=4", "--trainer.default_root_dir=words"])
     other = Path("words/FedRep-SRPFL-Digits/version_0")
     assert all(torch.equal(tensor, state(other)[name]) for name, tensor in state(run.folder).items())

@@ -15,7 +15,7 @@ KEY = "trainer.callbacks"
 
 
 class ClientMetrics(pl.Callback):
-    """Judges the clients by one of torchmetrics' metrics too, such as F1 or AUROC, at each evaluation.
+    """Scores the clients by one of torchmetrics' metrics too, such as F1 or AUROC, at each evaluation.
 
     Every evaluated model gets it on every split, computed for each client on its own samples. It is logged as accuracy
     is (``test/finetuned/f1/mean``, ``std``, ``worst``, percentiles) and has a column in ``clients.csv``. Clients

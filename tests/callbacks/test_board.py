@@ -13,7 +13,7 @@ from pfl_lightning.cli import main
 
 RUN = Path("runs/FedRep-SRPFL-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=1", "--data.num_clients=4"]
-QUIET = ["--trainer.enable_progress_bar=false", "--trainer.callbacks+=StageDoubling"]
+PLAIN = ["--trainer.enable_progress_bar=false", "--trainer.callbacks+=StageDoubling"]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def board(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("board"))
         patch.setattr(sys, "argv", ["pfl"])
-        words = ["fit", "--model=FedRep", "--model.lr=0.25", *TINY, *QUIET]
+        words = ["fit", "--model=FedRep", "--model.lr=0.25", *TINY, *PLAIN]
         main([*words, "--trainer.max_steps=1"])
         main([*words, "--trainer.max_steps=2", "--ckpt_path=last"])
         yield EventAccumulator(str(RUN)).Reload()

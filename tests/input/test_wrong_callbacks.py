@@ -11,7 +11,7 @@ from pfl_lightning.cli import main
 from pfl_lightning.errors import PflError
 
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
-QUIET = "--trainer.enable_progress_bar=false"
+NO_BAR = "--trainer.enable_progress_bar=false"
 STOP = "EarlyStopping --trainer.callbacks.mode=max --trainer.callbacks.monitor"
 WORK = {
     "DeviceStatsMonitor --trainer.callbacks.cpu_stats=false",
@@ -59,7 +59,7 @@ def test_each_callback_of_lightning_works_or_is_refused():
 
 @pytest.mark.parametrize("words", sorted(WORK))
 def test_what_works_runs_to_the_last_round(words, capsys):
-    bar = "" if "ProgressBar" in words else QUIET
+    bar = "" if "ProgressBar" in words else NO_BAR
     fit(f"--trainer.callbacks+={words} {bar}")
     assert "after round 1" in capsys.readouterr().out
 
@@ -92,7 +92,7 @@ def test_a_callback_that_cannot_work_is_refused_with_a_line(capsys):
             "trainer.callbacks: RichProgressBar with TQDMProgressBar is not possible; allowed: one of them",
         ),
         (
-            f"TQDMProgressBar {QUIET}",
+            f"TQDMProgressBar {NO_BAR}",
             "trainer.callbacks: TQDMProgressBar with trainer.enable_progress_bar: false is not possible; allowed: one",
         ),
     ],
@@ -127,6 +127,6 @@ def test_a_hook_that_is_never_called_gets_a_warning(monkeypatch, capsys):
     monkeypatch.syspath_prepend(".")
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     Path("mine.py").write_text(MINE)
-    fit(f"--trainer.callbacks+=mine.Idle {QUIET}")
+    fit(f"--trainer.callbacks+=mine.Idle {NO_BAR}")
     warning = "pfl: warning: Idle.on_after_backward is never called: clients train inside a round"
     assert warning in capsys.readouterr().err.splitlines()
