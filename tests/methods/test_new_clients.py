@@ -63,14 +63,7 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
     torch.testing.assert_close(body["norm.running_mean"], statistics.mean(0))
 
 
-@pytest.mark.parametrize(
-    ("make", "models"),
-    [
-        (methods.FedAvg, ("finetuned", "global")),
-        (methods.Ditto, ("finetuned", "global")),
-        (methods.DePRL, ("finetuned",)),
-    ],
-)
+@pytest.mark.parametrize("make", [methods.FedAvg, methods.Ditto, methods.DePRL])
 def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, float64, ragged_data, fit):
     network = partial(MLP, hidden=(8, 5))
     method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
