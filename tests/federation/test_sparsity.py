@@ -128,7 +128,9 @@ def test_the_largest_entries_can_only_be_kept_where_others_are_pruned():
 
 def test_what_no_client_trains_is_not_pruned(ragged_data, train):
     options = {"hidden": (40, 5), "sparsity": Sparsity(prune=True, threshold=0.1)}
-    start, method = (tensors(each.network) for each in (built(FedBABU, ragged_data()), train(FedBABU, 1, **options)))
+    start, method = (
+        tensors(each.network) for each in (built(FedBABU, ragged_data(), **options), train(FedBABU, 1, **options))
+    )
     head = {name: method[name] for name in ("fc3.weight", "fc3.bias")}
     assert all((tensor.abs() < 0.1).any() for tensor in head.values())
     assert distance(head, start) == 0
