@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from fakes.methods import built
 from hypothesis import settings
 
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
@@ -27,6 +28,11 @@ torch.set_num_threads(1)
 def float32_by_default():
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def float64(float32_by_default):
+    torch.set_default_dtype(torch.float64)
 
 
 @pytest.fixture(scope="session")
@@ -113,5 +119,18 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
         )
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
         return trainer
+
+    return run
+
+
+@pytest.fixture
+def train(ragged_data, fit) -> Callable[..., Any]:
+    """Builds a method with a small network and trains it, on ragged data by default; nothing is evaluated or saved."""
+
+    def run(make, rounds: int, data=None, callbacks=(), **options: Any):
+        data = data or ragged_data()
+        method = built(make, data, **options)
+        fit(method, data, rounds, callbacks=callbacks, bare=True)
+        return method
 
     return run

@@ -47,7 +47,7 @@ class Traffic:
 
 
 class Accounting:
-    """The costs of a run, entered round by round; they are logged, saved and restored together.
+    """The costs of a run, recorded round by round; they are logged, saved and restored together.
 
     Args:
         aggregator: The method's aggregator, which counts its sums and knows their privacy budget.
@@ -61,7 +61,7 @@ class Accounting:
         self.clock, self.ledger, self.aggregator = Clock(), Ledger(), aggregator
 
     def record(self, batch: Round, up: Traffic, down: Traffic, uploaded: int, paper_bits: float, samples: int) -> None:
-        """Enter what a round has cost.
+        """Record what a round has cost.
 
         Args:
             batch: The round.
@@ -86,7 +86,7 @@ class Accounting:
         return {**self.aggregator.scalars(), **self.ledger.scalars()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a run needs to go on counting, as plain values."""
+        """The totals so far, as plain values."""
         sums = {"calls": self.aggregator.calls, "bytes": self.aggregator.bytes}
         return {"clock": asdict(self.clock), "ledger": asdict(self.ledger), "sums": sums}
 

@@ -1,4 +1,4 @@
-"""Reading of checkpoints: no code from files, no damaged file, one clear line for what does not fit."""
+"""Reads checkpoints safely: runs no code from files, rejects damaged ones, says in one line what does not fit."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ def read_checkpoint(path: str | PathLike[str]) -> Content:
         raise DamagedError(f"ckpt_path: '{path}' is damaged or not complete; allowed: a checkpoint of pfl fit")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file from elsewhere makes torch raise
+    except Exception as error:  # torch raises errors of many kinds for foreign files
         raise PflError(f"ckpt_path: '{path}' is not possible; allowed: a checkpoint of pfl fit") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise PflError(f"ckpt_path: '{path}' is not possible; allowed: a checkpoint that this version has written")
@@ -52,7 +52,7 @@ def read_checkpoint(path: str | PathLike[str]) -> Content:
 
 @contextmanager
 def refusing(content: Content) -> Iterator[None]:
-    """Refuse a checkpoint in one line if what is done with its entries fails."""
+    """Turn what a wrong entry of a checkpoint raises into one line that names the file."""
     try:
         yield
     except PflError:

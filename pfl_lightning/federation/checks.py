@@ -1,4 +1,4 @@
-"""What must fit together before a run starts."""
+"""Checks that network, data, server optimizer and aggregator fit together, before a run starts."""
 
 from collections.abc import Callable, Iterable
 
@@ -42,7 +42,7 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool) -
 
 
 def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Make the server's optimizer for parameters like these, and let it take a step.
+    """Make the server's optimizer for copies of these parameters, and take a step.
 
     Args:
         make: Makes it; options that it is partially applied to are checked one by one.

@@ -13,7 +13,7 @@ from pfl_lightning.tree import Params, select
 
 
 class NeedsSamplesError(PflError):
-    """A model is trained on the client's samples before it is evaluated, and there are none."""
+    """The model is trained on the client's samples before it is evaluated, and no data set was given."""
 
 
 class WithoutSamples:

@@ -12,7 +12,7 @@ from pfl_lightning import processes
 from pfl_lightning.tree import Tree
 
 CLIENTS = "clients"  # prefix of the rows in a checkpoint, and entry that says whose they are if these are not all
-LARGEST_AT_ONCE = 1 << 30  # bytes of rows in a process that take their memory at once, changed or not
+LARGEST_AT_ONCE = 1 << 30  # bytes of rows in a process that are filled on allocation
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
 CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
 
@@ -238,7 +238,7 @@ class ClientStates(nn.Module):
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Put the rows of all clients into a checkpoint, as if there were one process; only the first one has them.
 
-        Where rows take their memory one by one, the checkpoint has those that have changed, ``[changed, ...]``; its
+        Where rows are filled as they change, the checkpoint has those that have, ``[changed, ...]``; its
         entry ``clients`` has the ``ids`` of their clients, and the row that all others ``start`` with.
         """
         if not self.names:
@@ -298,11 +298,11 @@ class Shard:
         start: What clients begin with, ``[clients, ...]`` each. Where it is one row for all, that row is copied.
 
     Attributes:
-        start: The same; empty if all rows have their memory.
+        start: The same; empty once all rows are filled.
         names: Names of the tensors.
         clients: Number of clients, those of other processes included.
         own: The rows of this process, ``[own clients, ...]`` each; empty before the first change.
-        changed: Which of these have changed, ``[own clients]``, on the CPU; None if all have their memory.
+        changed: Which of these have changed, ``[own clients]``, on the CPU; None once all are filled.
     """
 
     def __init__(self, start: Mapping[str, Tensor]) -> None:
@@ -336,7 +336,7 @@ class Shard:
             self.changed[places] = True
 
     def begin(self) -> None:
-        """Give the rows their memory, or, if they are many, only a place in memory."""
+        """Allocate the rows; many rows are only reserved, and filled as they change."""
         if self.own or not self.names:
             return
         own = {name: stack[processes.rank() :: processes.count()] for name, stack in self.start.items()}
@@ -349,7 +349,7 @@ class Shard:
             self.changed = torch.zeros(len(self.ids()), dtype=torch.bool)
 
     def fill(self) -> Tree:
-        """Give all rows their memory, and return them."""
+        """Allocate and fill all rows, and return them."""
         self.begin()
         if self.changed is not None:
             for name, stack in self.own.items():

@@ -1,4 +1,4 @@
-"""Runs the clients of a round: chunk by chunk as memory allows, shared out among the processes, with progress."""
+"""Runs the clients of a round: in chunks that fit into memory, spread over the processes, with progress."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class Progress:
-    """How far the current work is, such as training the clients of a round: counters, for whoever wants to show them.
+    """Counters of the current work, such as training the clients of a round, for whoever displays them.
 
     Attributes:
-        doing: The work, such as ``training``; empty if there is none.
+        doing: The work, such as ``training``; empty when idle.
         since: When it began, in seconds of ``time.monotonic``.
         clients: Number of clients in all.
         reached: Number of clients that are done.
@@ -49,7 +49,7 @@ class Progress:
         self._per_sample: dict[str, float] = {}  # visits for each sample that clients hold, in earlier work of a kind
 
     def begin(self, doing: str, counts: Tensor) -> None:
-        """Begin some work.
+        """Start some work, and reset the counters.
 
         Args:
             doing: The work, as a participle.
@@ -69,14 +69,14 @@ class Progress:
         self.reached = min(self.reached + clients, self.clients)
 
     def end(self) -> None:
-        """End the work, and remember what it took."""
+        """End the work; its visits per sample become the estimate for the next work of this kind."""
         if self.clients and self._ends[-1]:
             self._per_sample[self.doing] = self.visits / float(self._ends[-1])
         self.doing = ""
 
     @property
     def share(self) -> float:
-        """Share of the work that is done, in [0, 1]; before such work was done once, by the clients that are done."""
+        """Share of the work that is done, in [0, 1]; the first time that such work is done, by its clients alone."""
         if not self.clients or not self._ends[-1]:
             return 0.0
         samples = float(self._ends[-1])
@@ -92,7 +92,7 @@ class Progress:
 
 
 class Learner(Protocol):
-    """What a cohort asks of a method to train its clients."""
+    """What a cohort needs from a method to train its clients."""
 
     network: Network
     engine: Engine
@@ -136,7 +136,7 @@ class Cohort:
     Args:
         chunk_size: Clients per chunk; None for a fixed rule by memory.
         sizes: Bytes of each tensor of one client.
-        progress: Told of the clients that are done.
+        progress: Counts clients as they finish.
         visited: Samples that an epoch visits of clients with so many of them, ``[clients]``.
 
     Attributes:

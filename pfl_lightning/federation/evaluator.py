@@ -89,7 +89,7 @@ class Evaluator(nn.Module):
                 metric.update(*values)
 
     def _scored(self, name: str, examples: Examples, params: Params, engine: Engine) -> list[Found]:
-        """What each metric of a split and model takes of some clients."""
+        """The updates of each metric of a split and model for some clients."""
         others = [cast(ClientMetric, metric) for key, metric in self.others.items() if key.rpartition("/")[0] == name]
         ids, counts, shown = examples.ids, examples.device_counts, [Collected(len(examples))] if others else []
         score = (ids, counts, *engine.score(examples, params, *shown))
@@ -97,7 +97,7 @@ class Evaluator(nn.Module):
         return [(self._scores[name], score), *values]
 
     def results(self, first_model: str) -> dict[str, Tensor]:
-        """End an evaluation: summaries over the clients by name, the headlines first.
+        """Summarise an evaluation over the clients, by name, the headlines first, and reset the metrics.
 
         Args:
             first_model: The model of the headlines.

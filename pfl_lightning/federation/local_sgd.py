@@ -1,4 +1,4 @@
-"""The numbers of local training, and the phases that follow from them."""
+"""The hyperparameters of local training, and the phases that are made of them."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LRSchedule = Callable[[Optimizer], LRScheduler]
 
 
 class Schedule:
-    """Replays a scheduler that steps once a round on a learning rate of 1, and remembers what that becomes.
+    """Replays a scheduler that steps once a round on a learning rate of 1, and remembers the rate of each round.
 
     A round's factor depends on nothing else, so there is nothing to save, and a run that resumes goes on exactly.
 
@@ -72,7 +72,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class LocalSGD:
-    """How clients train: mini-batch SGD with these numbers, in every phase of a method.
+    """How clients train: mini-batch SGD with these hyperparameters, in every phase of a method.
 
     Attributes:
         batch_size: Mini-batch size.
@@ -95,7 +95,7 @@ class LocalSGD:
     schedule: Schedule = field(default_factory=Schedule)
 
     def phase(self, trainable: frozenset[str], epochs: int, lr: float, penalty: Penalty | None = None) -> Phase:
-        """A phase that trains some tensors at a learning rate, which the schedule has been applied to."""
+        """A phase that trains some tensors at a learning rate that already includes the schedule."""
         return Phase(
             trainable,
             epochs,

@@ -1,4 +1,4 @@
-"""The weights of a file that a network starts with."""
+"""Pretrained weights: read from a file, and copied into a network."""
 
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +22,7 @@ SHOWN = 4  # names in a line
 
 
 def read_weights(file: str) -> Tree:
-    """Read tensors by name; of other values, such as counts of epochs, there is nothing left.
+    """Read tensors by name; other values, such as epoch counters, are ignored.
 
     Args:
         file: What ``torch.save`` has written: a module's ``state_dict``, or a checkpoint that has it under
@@ -46,7 +46,7 @@ def _content(path: Path) -> Any:
         raise ValueError("it is damaged")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file from elsewhere makes torch raise
+    except Exception as error:  # torch raises errors of many kinds for foreign files
         raise ValueError("not what torch.save writes, not complete, or not plain values and tensors") from error
 
 
@@ -59,7 +59,7 @@ def _inside(content: Any, key: str) -> Mapping[str, Any]:
 
 @torch.no_grad()
 def take_weights(network: Network, weights: Tree, head: frozenset[str], file: str) -> str:
-    """Give a network the tensors of a file, in place.
+    """Copy the tensors of a file into a network, in place.
 
     They have the names of the user's module or those of the network, all of them perhaps after one of ``PREFIXES``. The
     tensors of the head stay as they are where they have other shapes, such as for other classes.

@@ -26,8 +26,7 @@ class FedRep(Method):
     Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
 
     Differs: for evaluation the authors fine-tune from the mean of all heads; we start from the client's own head,
-        because
-    a server can only know the mean if clients upload their heads.
+    because a server can only know the mean if clients upload their heads.
 
     Args:
         head_epochs: Epochs on the head before each epoch on the body.

@@ -78,7 +78,7 @@ def _arguments(checkpoint: Content, entry: str, kind: type, saved: Mapping[str, 
 
 @contextmanager
 def _refusing(checkpoint: Content, entry: str) -> Iterator[None]:
-    """Say in one line what the parser, or a constructor that it calls, does not take."""
+    """Say in one line what the parser, or a constructor that it calls, has rejected."""
     try:
         yield
     except (PflError, ArgumentError, TypeError, ValueError) as error:

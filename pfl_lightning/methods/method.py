@@ -222,7 +222,7 @@ class Method(pl.LightningModule):
         self.progress, self.evaluator, self.accounting = Progress(), Evaluator(), Accounting(self.aggregator)
         self.built_for: dict[str, Any] = {}
         self.test_only, self.new_head_epochs, self.taken = False, 0, ""
-        self._newcomer: Tree = {}  # what new clients begin with
+        self._newcomer: Tree = {}  # what new clients start with
 
     # What a method may override
 
@@ -364,7 +364,7 @@ class Method(pl.LightningModule):
         self.log_round(batch, None)
 
     def record(self, batch: Round, uploaded: int, paper_bits: float = 0.0, samples: int = 0) -> None:
-        """Enter what a round has cost; the arguments are those of ``Accounting.record``."""
+        """Record what a round has cost; the arguments are those of ``Accounting.record``."""
         up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
         if processes.rank() == 0:  # it has the rows of the first client
             self.count_traffic(batch, up, down)
@@ -552,7 +552,7 @@ class Method(pl.LightningModule):
         return STANDARD if is_standard else OwnLoss(self.sample_losses)
 
     def _try_loss(self, data: FederatedDataModule) -> None:
-        """Try a loss of the user's on a few samples, so that what is wrong with it shows before the first round."""
+        """Try a user's loss on a few samples, so that it fails before the first round if it is wrong."""
         if isinstance(self.engine.loss, OwnLoss):
             largest = data.make_eval_batch(data.evaluation_order[:1]).train
             few = next(largest.windows(4))[1]
@@ -699,7 +699,7 @@ class Method(pl.LightningModule):
         """Restore everything but the optimizer; build the method, unless it is built.
 
         Raises:
-            PflError: If the checkpoint lacks or distorts an entry, or is of another method, network or data set.
+            PflError: If an entry is missing or wrong, or of another method, network or data set.
         """
         with refusing(checkpoint):
             if not self.built_for:

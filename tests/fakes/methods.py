@@ -6,14 +6,33 @@ from typing import Any
 import torch
 from torch import nn
 
-from pfl_lightning.models import MLP
+from pfl_lightning.models import MLP, Network
 
 
 def built(make, data, hidden=(8, 5), **options: Any):
     """A method with a small network, built for a data set."""
-    method = make(network=partial(MLP, hidden=hidden), **{"batch_size": 4, "lr": 0.1, **options})
+    method = make(**{"network": partial(MLP, hidden=hidden), "batch_size": 4, "lr": 0.1, **options})
     method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
     return method
+
+
+def tensors(module):
+    """Copies of all tensors of a module."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def rows(method, prefix=""):
+    """Copies of the rows of all clients whose names have a prefix, by their names without it."""
+    names = [name for name in method.clients.names if name.startswith(prefix)]
+    return {name.removeprefix(prefix): method.clients.stack(name).clone() for name in names}
+
+
+def distance(one, other):
+    """The largest difference between a tensor of one module or tree and that of another; nan if one has a nan."""
+    one, other = (each.state_dict() if isinstance(each, nn.Module) else each for each in (one, other))
+    return float(
+        torch.stack([(tensor.double() - other[name].double()).abs().max() for name, tensor in one.items()]).max()
+    )
 
 
 def stepping(method):
@@ -38,6 +57,11 @@ def weighted_mean(clients, counts):
     return {
         name: sum(weight * client[name] for weight, client in zip(weights, clients, strict=True)) for name in clients[0]
     }
+
+
+def normed(input_shape, num_classes):
+    """A network with BatchNorm."""
+    return Network({"fc": nn.Linear(*input_shape, 4), "norm": nn.BatchNorm1d(4), "head": nn.Linear(4, num_classes)})
 
 
 class Models(nn.Module):

@@ -16,23 +16,26 @@ class Quadratics(FederatedDataModule):
     """Regressions whose losses are ``curvature / 2 * |w - centre|^2``, one centre per client.
 
     One sample for each of the d dimensions: x is sqrt(d * curvature) times a unit vector, and y is w x at the centre.
+    With ``noise`` there are two, at the centre plus and minus the noise, and losses are ``d * curvature / 2 * noise^2``
+    larger.
     """
 
     num_classes = 1
     regression = True
     usual_partition = NaturalUsers
 
-    def __init__(self, centres, curvature=1.0, **kwargs):
+    def __init__(self, centres, curvature=1.0, noise=0.0, **kwargs):
         super().__init__(num_clients=len(centres), val_fraction=0.0, **kwargs)
         self.centres = torch.tensor(centres, dtype=torch.get_default_dtype())
         self.input_shape = (self.centres.shape[1],)
+        self.shifts = torch.tensor([noise, -noise] if noise else [0.0])[:, None]
         self.scale = (self.centres.shape[1] * curvature) ** 0.5
 
     def load(self):
         clients, dimensions = self.centres.shape
-        inputs = self.scale * torch.eye(dimensions).repeat(clients, 1)
-        targets = self.scale * self.centres.flatten()
-        data = LabelledData(inputs, targets, torch.arange(clients).repeat_interleave(dimensions))
+        inputs = self.scale * torch.eye(dimensions).repeat(clients * len(self.shifts), 1)
+        targets = self.scale * (self.centres[:, None] + self.shifts).flatten()
+        data = LabelledData(inputs, targets, torch.arange(clients).repeat_interleave(dimensions * len(self.shifts)))
         return data, data
 
     def transform(self):

@@ -1,9 +1,24 @@
+"""Rows of clients: mixed, averaged, saved, and the same whether they take their memory at once or one by one."""
+
+import resource
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from fakes.methods import distance
 
 from pfl_lightning.federation import client_states
-from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.federation.client_states import ClientStates, Shard
+from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method
+from pfl_lightning.models import MLP
+from pfl_lightning.system import Participation
+
+STATE = Path("/proc/self/statm")
+START = torch.tensor([7.0, 8.0, 9.0])
+
+# Mixing, over all clients and over some
 
 
 def filled():
@@ -15,11 +30,18 @@ def filled():
     return clients
 
 
-def test_mixing_is_a_product_on_the_client_axis(monkeypatch):
-    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+@pytest.fixture
+def two_columns(monkeypatch):
+    """Blocks of two columns of five floats."""
+    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)
+
+
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_mixing_is_a_product_on_the_client_axis(mixed_precision, two_columns):
     clients, matrix = filled(), torch.rand(5, 5)
     before = {name: clients.stack(name).clone() for name in clients.names}
-    clients.mix(matrix, ["fc.weight", "scale"])
+    with torch.autocast("cpu", torch.bfloat16, mixed_precision):  # it does not apply to mixes
+        clients.mix(matrix, ["fc.weight", "scale"])
     torch.testing.assert_close(clients.stack("fc.weight"), torch.einsum("rs,sij->rij", matrix, before["fc.weight"]))
     torch.testing.assert_close(clients.stack("scale"), matrix @ before["scale"])
     assert torch.equal(clients.stack("cloud.fc.weight"), before["cloud.fc.weight"])
@@ -42,38 +64,25 @@ def test_a_ring_of_five_smooths_its_numbers():
     assert clients.mean(["x"])["x"].item() == 3
 
 
-def test_the_mean_is_over_all_clients():
-    clients = filled()
-    torch.testing.assert_close(clients.mean(["fc.weight"])["fc.weight"], clients.stack("fc.weight").mean(0))
-
-
 @pytest.mark.parametrize("ids", [None, [3, 0, 1]])
-def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, monkeypatch):
-    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)  # two columns of five floats
+def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, two_columns):
     clients, rows = filled(), slice(None) if ids is None else ids
+    ids = None if ids is None else torch.tensor(ids)
     models = torch.cat([clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1)[rows]
     expected = np.mean([torch.dist(model, models.mean(0)).item() ** 2 for model in models])
-    found = clients.spread(["fc.weight", "scale"], None if ids is None else torch.tensor(ids))
+    found = clients.spread(["fc.weight", "scale"], ids)
     assert found.item() == pytest.approx(expected, rel=1e-6)
     assert found.dtype == torch.float64
     with torch.no_grad():
         clients.stack("fc.weight")[rows] = 3.0
-    assert clients.spread(["fc.weight"], None if ids is None else torch.tensor(ids)) == 0
+    assert clients.spread(["fc.weight"], ids) == 0
 
 
-def test_the_mean_can_be_over_some_clients(monkeypatch):
-    monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 2)
-    clients, ids = filled(), torch.tensor([4, 1])
-    for name, mean in clients.mean(clients.names, ids).items():
-        torch.testing.assert_close(mean, (clients.stack(name)[4] + clients.stack(name)[1]) / 2)
-
-
-def test_mixed_precision_does_not_apply_to_mixes():
-    clients, matrix = filled(), torch.rand(5, 5)
-    before = clients.stack("fc.weight").clone()
-    with torch.autocast("cpu", torch.bfloat16):
-        clients.mix(matrix, ["fc.weight"])
-    torch.testing.assert_close(clients.stack("fc.weight"), torch.einsum("rs,sij->rij", matrix, before))
+@pytest.mark.parametrize("ids", [None, [4, 1]])
+def test_the_mean_is_over_all_clients_or_over_some(ids, two_columns):
+    clients, some = filled(), None if ids is None else torch.tensor(ids)
+    expected = {name: clients.stack(name)[ids or range(5)].mean(0) for name in clients.names}
+    assert distance(expected, clients.mean(clients.names, some)) < 1e-6
 
 
 def test_inner_products_are_those_of_all_entries_in_float64(monkeypatch):
@@ -145,3 +154,191 @@ def test_clients_that_are_away_neither_mix_nor_count():
     assert clients.mean_held(["w"], "mask", ids)["w"].tolist() == [5, 8, 0, 0]
     clients.mix_held(torch.full((2, 2), 0.5), ["w"], "mask", ids)
     assert clients.stack("w").tolist() == [[5, 0, 0, 0], [2, 2, 0, 0], [5, 8, 0, 0]]
+
+
+# Rows that take their memory one by one
+
+
+@pytest.fixture
+def unset(monkeypatch):
+    """All rows, however few, take their memory one by one; what is not written is nan, to be found out."""
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", 0)
+
+    def new_empty(self, shape, **_):
+        return torch.full(shape, torch.nan, dtype=self.dtype)
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", new_empty)
+
+
+def six_rows():
+    return Shard({"w": START.expand(6, 3), "b": torch.ones(()).expand(6)})
+
+
+def test_rows_that_have_not_changed_read_as_the_start(unset):
+    clients, ids = six_rows(), torch.tensor([4, 0])
+    assert torch.equal(clients.read("w", ids), START.expand(2, 3))
+    clients.write({"w": torch.zeros(1, 3), "b": torch.zeros(1)}, torch.tensor([4]))
+    assert clients.changed.tolist() == [False, False, False, False, True, False]
+    assert clients.read("w", ids).tolist() == [[0, 0, 0], [7, 8, 9]]
+    assert clients.read("b", torch.arange(6)).tolist() == [1, 1, 1, 1, 0, 1]
+
+
+def test_what_is_read_is_a_copy(unset):
+    clients, ids = six_rows(), torch.tensor([1])
+    for _ in range(2):
+        clients.read("w", ids).zero_()
+        assert torch.equal(clients.read("w", ids), START[None])
+        clients.write({"w": START[None], "b": torch.ones(1)}, ids)
+
+
+def test_filled_rows_are_those_that_were_read_and_those_that_changed_are_known(unset):
+    clients, ids = six_rows(), torch.arange(6)
+    clients.write({"w": torch.eye(3)[:2], "b": torch.zeros(2)}, torch.tensor([5, 2]))
+    known, changed = clients.changed_rows()
+    assert known.tolist() == [2, 5]
+    assert changed["w"].tolist() == [[0, 1, 0], [1, 0, 0]]
+    before = {name: clients.read(name, ids) for name in clients.names}
+    assert distance(before, clients.fill()) == 0
+    assert clients.changed is None
+    assert distance(before, {name: clients.read(name, ids) for name in clients.names}) == 0
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_rows_can_change_their_type_at_any_time(begun, unset):
+    clients, ids = six_rows(), torch.arange(6)
+    if begun:
+        clients.write({"w": START.flip(0)[None], "b": torch.zeros(1)}, torch.tensor([3]))
+    before = clients.read("w", ids)
+    clients.apply(torch.Tensor.double)
+    assert torch.equal(clients.read("w", ids), before.double())
+    clients.write({"w": torch.zeros(1, 3).double(), "b": torch.zeros(1).double()}, torch.tensor([0]))
+    assert torch.equal(clients.read("w", ids)[1:], before[1:].double())
+
+
+def test_a_process_has_the_rows_of_its_clients(unset, monkeypatch):
+    monkeypatch.setattr(client_states.processes, "count", lambda: 3)
+    monkeypatch.setattr(client_states.processes, "rank", lambda: 1)
+    clients = Shard({"w": START.expand(8, 3)})  # of which it has 1, 4 and 7
+    clients.write({"w": torch.eye(3)[:2]}, torch.tensor([7, 1]))
+    assert clients.read("w", torch.tensor([1, 4, 7])).tolist() == [[0, 1, 0], START.tolist(), [1, 0, 0]]
+    ids, changed = clients.changed_rows()
+    assert ids.tolist() == [1, 7]
+    assert changed["w"].tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert clients.fill()["w"].tolist() == [[0, 1, 0], START.tolist(), [1, 0, 0]]
+
+
+def test_rows_that_differ_from_the_start_on_take_their_memory_at_once(unset):
+    clients = Shard({"w": torch.eye(3)})
+    clients.begin()
+    assert clients.changed is None
+    assert torch.equal(clients.own["w"], torch.eye(3))
+
+
+@pytest.mark.skipif(not STATE.exists(), reason="only Linux tells the memory of a process in this way")
+def test_a_million_rows_take_the_memory_of_those_that_change():
+    clients = Shard({"w": torch.ones(500).expand(1_000_000, 500)})  # 2 GB
+    before = resident()
+    ids = torch.arange(0, 1_000_000, 10_007)
+    clients.write({"w": torch.zeros(len(ids), 500)}, ids)
+    assert clients.read("w", torch.arange(10_006, 10_009)).sum(1).tolist() == [500, 0, 500]
+    assert resident() - before < 100e6
+
+
+def resident():
+    """Bytes of memory that this process has."""
+    return int(STATE.read_text().split()[1]) * resource.getpagesize()
+
+
+# Checkpoints
+
+
+def saved(clients):
+    checkpoint = {"state_dict": {}, "shape": {"num_clients": 6}}
+    clients.save(checkpoint)
+    return checkpoint
+
+
+def test_a_checkpoint_has_the_rows_that_have_changed(unset):
+    clients = ClientStates({"w": START.expand(6, 3)})
+    clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
+    checkpoint = saved(clients)
+    assert checkpoint["state_dict"]["clients.w"].tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert checkpoint["clients"]["ids"].tolist() == [2, 5]
+    assert torch.equal(checkpoint["clients"]["start"]["w"], START)
+
+
+@pytest.mark.parametrize("limits", [(0, 0), (0, 1 << 30), (1 << 30, 0)], ids=["growing", "to whole", "from whole"])
+def test_a_checkpoint_is_read_with_growing_rows_and_without(limits, monkeypatch):
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", limits[0])
+    clients = ClientStates({"w": START.expand(6, 3)})
+    clients.scatter(torch.tensor([5, 2]), {"w": torch.eye(3)[:2]})
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", limits[1])
+    other = ClientStates({"w": torch.zeros(3).expand(6, 3)})
+    checkpoint = saved(clients)
+    other.load(checkpoint)
+    assert not checkpoint["state_dict"]
+    assert torch.equal(other.gather(torch.arange(6))["w"], clients.gather(torch.arange(6))["w"])
+    other.scatter(torch.tensor([0]), {"w": torch.zeros(1, 3)})
+    assert torch.equal(other.stack("w")[1:], clients.stack("w")[1:])
+
+
+@pytest.mark.parametrize(
+    ("rows", "ids", "line"),
+    [
+        (torch.zeros(2, 3), [5, 6], "clients.ids are not those of 6 clients"),
+        (torch.zeros(2, 3), [2, 2], "clients.ids are not those of 6 clients"),
+        (torch.zeros(2, 4), [5, 2], r"clients.w has torch.float32 \(2, 4\) instead of torch.float32 \(2, 3\)"),
+        (torch.zeros(1, 3), [5, 2], "clients.w has"),
+    ],
+)
+def test_rows_of_other_clients_or_shapes_are_not_loaded(rows, ids, line):
+    checkpoint = {"state_dict": {"clients.w": rows}, "clients": {"ids": torch.tensor(ids), "start": {"w": START}}}
+    with pytest.raises(ValueError, match=line):
+        ClientStates({"w": START.expand(6, 3)}).load(checkpoint)
+
+
+# Runs
+
+
+def make(kind=FedRep, **options):
+    return kind(network=partial(MLP, hidden=(8, 5)), batch_size=4, **options)
+
+
+@pytest.fixture
+def run(ragged_data, fit, tmp_path, monkeypatch):
+    """Trains a method with growing or whole rows, and returns it and its trainer."""
+
+    def train(method, grows, rounds, folder, resumed=False):
+        monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", 0 if grows else 1 << 30)
+        path = tmp_path / folder / "checkpoints/last.ckpt" if resumed else None
+        data = ragged_data(participation=Participation(pool_size=2))
+        return method, fit(method, data, rounds, folder, path)
+
+    return train
+
+
+@pytest.mark.parametrize("kind", [FedRep, FedRoD, Ditto])
+@pytest.mark.parametrize("double", [False, True])
+def test_a_run_with_growing_rows_is_that_with_whole_ones_bit_for_bit(kind, double, run, tmp_path):
+    torch.set_default_dtype(torch.float64 if double else torch.float32)
+    whole, trainer = run(make(kind), False, 4, "whole")
+    growing, other = run(make(kind), True, 4, "growing")
+    assert growing.clients.shard.changed is not None
+    assert trainer.callback_metrics == other.callback_metrics
+    loaded = load_method(tmp_path / "growing/checkpoints/last.ckpt", network=partial(MLP, hidden=(8, 5)))
+    assert loaded.clients.shard.changed is not None
+    for client in range(6):
+        assert distance(growing.client(client), loaded.client(client)) == 0, client
+    for method in (growing, loaded):
+        method.clients.shard.fill()
+        assert distance(whole, method) == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_a_run_can_resume_with_other_rows(first, second, run):
+    straight, trainer = run(make(), False, 4, "straight")
+    run(make(), first, 2, "resumed")
+    resumed, other = run(make(), second, 4, "resumed", resumed=True)
+    assert trainer.callback_metrics == other.callback_metrics
+    resumed.clients.shard.fill()
+    assert distance(straight, resumed) == 0

@@ -20,7 +20,6 @@ METHODS = {
     "DePRL": DePRL,
     "Ditto": Ditto,
     "FedAvg": FedAvg,
-    "FedRep": FedRep,
     "FedRoD": FedRoD,
     "HeurFedAMP": HeurFedAMP,
 }

@@ -6,54 +6,26 @@ from math import ceil
 import pytest
 import torch
 from fakes.cohorts import examples_of
-from fakes.methods import built
+from fakes.methods import built, distance, tensors
+from methods.test_contract import KINDS
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
+from pfl_lightning import methods
 from pfl_lightning.client import SmoothL1
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import (
-    HFMAML,
-    DeltaFL,
-    DisPFL,
-    Ditto,
-    FedAMP,
-    FedAvg,
-    FedBABU,
-    FedMac,
-    FedProx,
-    FedRep,
-    FedRoD,
-    HeurFedAMP,
-    LGFedAvg,
-    Local,
-    PerFedAvg,
-    PFedMe,
-    Sparsity,
-    load_method,
-)
+from pfl_lightning.methods import FedAvg, FedBABU, FedMac, FedRep, LinearFedRep, Local, Method, Sparsity, load_method
 from pfl_lightning.models import MLP, VGG
 
-EVERY = (DeltaFL, Ditto, FedAMP, FedAvg, FedBABU, FedMac, FedProx, FedRep, FedRoD, HFMAML, HeurFedAMP, LGFedAvg, Local)
-EVERY += (PFedMe, PerFedAvg, DisPFL)
+EVERY = [kind for kind in KINDS if kind not in (Method, LinearFedRep)]
 STEPS = {"epochs": 3, "epoch_steps": 1}
 
 
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def shared_model(*values):
     return {"fc.weight": torch.tensor([values[:-1]]), "fc.bias": torch.tensor(values[-1:])}
-
-
-def copied(tensors):
-    return {name: tensor.clone() for name, tensor in tensors.items()}
-
-
-def equal(one, other):
-    return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
 # The penalty and its gate
@@ -101,7 +73,7 @@ def test_the_gate_closes_in_rounds_that_start_from_a_sparse_model(min_density, r
         return local(*args)
 
     method.local_update = watched
-    fit(method, ragged_data(), 8)
+    fit(method, ragged_data(), 8, bare=True)
     assert open_rounds == [density > min_density for density in densities]
     assert len(set(open_rounds)) == 2
 
@@ -154,12 +126,14 @@ def test_the_largest_entries_can_only_be_kept_where_others_are_pruned():
         Sparsity(floor="topk")
 
 
-def test_what_no_client_trains_is_not_pruned(ragged_data, fit):
-    method = built(FedBABU, ragged_data(), hidden=(40, 5), sparsity=Sparsity(prune=True, threshold=0.1))
-    head = {name: method.network.get_parameter(name).detach().clone() for name in method.parts["head"]}
+def test_what_no_client_trains_is_not_pruned(ragged_data, train):
+    options = {"hidden": (40, 5), "sparsity": Sparsity(prune=True, threshold=0.1)}
+    start, method = (
+        tensors(each.network) for each in (built(FedBABU, ragged_data(), **options), train(FedBABU, 1, **options))
+    )
+    head = {name: method[name] for name in ("fc3.weight", "fc3.bias")}
     assert all((tensor.abs() < 0.1).any() for tensor in head.values())
-    fit(method, ragged_data(), 1)
-    assert all(torch.equal(method.network.get_parameter(name), tensor) for name, tensor in head.items())
+    assert distance(head, start) == 0
 
 
 def test_a_method_that_was_saved_without_a_config_is_loaded_with_its_sparsity(ragged_data, fit, tmp_path):
@@ -170,17 +144,13 @@ def test_a_method_that_was_saved_without_a_config_is_loaded_with_its_sparsity(ra
 
 
 @pytest.mark.parametrize("floor", ["gate", "topk"])
-def test_clients_are_pruned_one_by_one_and_not_by_the_chunk(floor, ragged_data, fit):
-    states = []
-    for chunk_size in (None, 1, 4):
-        sparsity = Sparsity(prune=True, threshold=0.05, min_density=0.8, floor=floor)
-        method = built(FedAvg, ragged_data(), sparsity=sparsity, chunk_size=chunk_size, backend="sequential")
-        fit(method, ragged_data(), 2, str(chunk_size))
-        states.append(method.network.state_dict())
-    for state in states[1:]:
-        for name, tensor in state.items():
-            assert torch.equal(tensor == 0, states[0][name] == 0)
-            torch.testing.assert_close(tensor, states[0][name], rtol=0, atol=1e-12)
+def test_clients_are_pruned_one_by_one_and_not_by_the_chunk(floor, train):
+    sparsity = Sparsity(prune=True, threshold=0.05, min_density=0.8, floor=floor)
+    options = {"sparsity": sparsity, "backend": "sequential"}
+    one, *others = (train(FedAvg, 2, chunk_size=size, **options).network.state_dict() for size in (None, 1, 4))
+    for other in others:
+        assert distance(one, other) < 1e-12
+        assert all(torch.equal(tensor == 0, other[name] == 0) for name, tensor in one.items())
 
 
 @pytest.mark.parametrize("num_clients", [1, 6])
@@ -189,62 +159,49 @@ def test_uploads_and_the_shared_model_are_pruned_and_this_is_what_clients_receiv
     uploads, received, step, receive = [], [], method.server_update, method.received
     method.server_update = lambda mean, batch: uploads.append(mean) or step(mean, batch)
     method.received = lambda ids: (
-        received.append((method.accounting.clock.rounds, copied(receive(ids).shared))) or receive(ids)
+        received.append({n: t.clone() for n, t in receive(ids).shared.items()}) or receive(ids)
     )
-    fit(method, ragged_data(num_clients=num_clients), 2, val_check_interval=1)
+    fit(method, ragged_data(num_clients=num_clients), 2, bare=True)
     final = dict(method.network.named_parameters())
     whole_uploads = uploads if num_clients == 1 else []  # the mean of several has small entries
-    for tensors in (*whole_uploads, *(shared for rounds, shared in received if rounds), final):
-        entries = torch.cat([tensors[name].detach().flatten() for name in final]).abs()
+    for tree in (*whole_uploads, *received[1:], final):
+        entries = torch.cat([tree[name].detach().flatten() for name in final]).abs()
         assert not ((entries > 0) & (entries <= 0.05)).any()
         assert 0.1 < (entries > 0).double().mean() < 0.9
-    first = torch.cat([received[0][1][name].flatten() for name in final]).abs()
+    first = torch.cat([received[0][name].flatten() for name in final]).abs()
     assert ((first > 0) & (first <= 0.05)).any(), "the first model is not pruned"
 
 
-def test_batch_norm_statistics_are_never_pruned(ragged_data, fit):
-    states = {}
-    for prune in (False, True):
-        method = FedAvg(
-            network=partial(VGG, convolutions=(3, "M", 4, "M"), hidden=(6, 5), dropout=0.0, batch_norm=True),
-            batch_size=4,
-            eval_epochs=0,
-            sparsity=Sparsity(prune=prune, threshold=0.2),
-        )
-        fit(method, ragged_data(), 1, str(prune))
-        states[prune] = method.network.state_dict()
-    statistics = [name for name, _ in method.network.named_buffers()]
-    small = torch.cat([states[True][name].flatten() for name in statistics if "mean" in name]).abs()
+def test_batch_norm_statistics_are_never_pruned(train):
+    network = partial(VGG, convolutions=(3, "M", 4, "M"), hidden=(6, 5), dropout=0.0, batch_norm=True)
+    dense, pruned = (
+        train(FedAvg, 1, network=network, lr=0.01, sparsity=Sparsity(prune=prune, threshold=0.2)).network
+        for prune in (False, True)
+    )
+    statistics = dict(pruned.named_buffers())
+    small = torch.cat([tensor for name, tensor in statistics.items() if "mean" in name]).abs()
     assert ((small > 0) & (small <= 0.2)).any()
-    for name in statistics:  # clients start from the same model in the first round
-        assert torch.equal(states[True][name], states[False][name])
-    assert not equal(states[True], states[False])
+    assert distance(statistics, dense) == 0, "clients start from the same model in the first round"
+    assert distance(pruned, dense) > 0
 
 
 # Any method
 
 
 @pytest.mark.parametrize("make", EVERY)
-def test_no_weight_and_no_pruning_is_the_dense_method_bit_for_bit(make, ragged_data, fit):
-    states = []
-    for number, options in enumerate(
-        [{}, {"sparsity": Sparsity(weight=0, smoothing=0.3, threshold=0.5, min_density=0.9)}]
-    ):
-        method = built(make, ragged_data(), **options)
-        fit(method, ragged_data(), 2, str(number))
-        states.append(method.state_dict())
-    assert equal(*states)
+def test_every_method_becomes_sparser_with_more_weight_and_is_the_dense_one_without(make, ragged_data, train):
+    def run(**options):
+        data = ragged_data()
+        return data, train(make, 4, data, sparsity=Sparsity(floor="off", **options), **STEPS)
 
-
-@pytest.mark.parametrize("make", EVERY)
-def test_every_method_becomes_sparser_with_more_weight(make, ragged_data, fit):
-    sizes = []
-    for weight in (0.0, 0.05, 0.2):
-        method = built(make, data := ragged_data(), sparsity=Sparsity(weight=weight, floor="off"), **STEPS)
-        fit(method, data, 4, str(weight))
+    def size(data, method):
         evaluated = dict(method.evaluate(data.make_eval_batch(data.evaluation_order[:6]).train, (0,)))
         params = evaluated[method.eval_models[0]].tree
-        sizes.append(sum(params[name].abs().sum().item() for name in method.engine.trainable))
+        return sum(params[name].abs().sum().item() for name in method.engine.trainable)
+
+    dense = run(weight=0, smoothing=0.3, threshold=0.5, min_density=0.9)
+    assert distance(train(make, 4, **STEPS), dense[1]) == 0
+    sizes = [size(*dense), *(size(*run(weight=weight)) for weight in (0.05, 0.2))]
     assert sizes[0] > sizes[1] > sizes[2]
 
 
@@ -288,7 +245,7 @@ def assert_near(found, expected, start):
 
 
 def test_it_applies_to_the_inner_and_the_outer_gradient_of_per_fedavg(ragged_data):
-    start, gradients, trained = local_work(PerFedAvg, ragged_data(), inner_lr=0.2)
+    start, gradients, trained = local_work(methods.PerFedAvg, ragged_data(), inner_lr=0.2)
     for client, gradient in enumerate(gradients):
         w = start
         for _ in range(2):
@@ -298,7 +255,7 @@ def test_it_applies_to_the_inner_and_the_outer_gradient_of_per_fedavg(ragged_dat
 
 
 def test_it_applies_to_every_gradient_of_the_hessian_free_variant(ragged_data):
-    start, gradients, trained = local_work(HFMAML, ragged_data(), inner_lr=0.2, difference=1e-4)
+    start, gradients, trained = local_work(methods.HFMAML, ragged_data(), inner_lr=0.2, difference=1e-4)
     for client, gradient in enumerate(gradients):
         w = start
         for _ in range(2):
@@ -309,7 +266,7 @@ def test_it_applies_to_every_gradient_of_the_hessian_free_variant(ragged_data):
 
 
 def test_it_applies_to_the_personal_model_of_pfedme_and_not_to_the_copy(ragged_data):
-    start, gradients, trained = local_work(PFedMe, ragged_data(), proximity=2.0, copy_lr=0.25)
+    start, gradients, trained = local_work(methods.PFedMe, ragged_data(), proximity=2.0, copy_lr=0.25)
     for client, gradient in enumerate(gradients):
         theta = w = start
         for _ in range(2):

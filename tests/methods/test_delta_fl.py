@@ -5,38 +5,19 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import built, distance, tensors
+from fakes.quadratics import Quadratics, network, point
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from pfl_lightning.callbacks import PercentileErrors
-from pfl_lightning.data import FederatedDataModule, NaturalUsers
-from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.transforms import Numbers
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, FedAvg
 from pfl_lightning.metrics import smooth_quantile, superquantile
-from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import Aggregator, SecureAggregator
 from pfl_lightning.system import Participation
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-
-
-def ready(data):
-    data.setup()
-    return data
-
-
-def tensors(method):
-    return {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
-
-
-def same(one, other):
-    return all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def losses_by_hand(method, state, examples):
@@ -56,84 +37,72 @@ def tail_by_hand(losses, counts, conformity):
 
 
 @pytest.mark.parametrize("options", [{}, {"tail": "dual"}, {"tail": "dual", "smoothing": 0.5}])
-def test_conformity_one_is_fedavg_bit_for_bit(options, ragged_data, fit):
-    states, clocks = [], []
-    for number, make in enumerate((FedAvg, partial(DeltaFL, conformity=1.0, **options))):
-        data = ragged_data(participation=Participation(pool_size=4))
-        method = built(make, data)
-        fit(method, data, 3, str(number))
-        states.append(tensors(method))
-        clocks.append(method.accounting.clock)
-    assert same(*states)
-    assert clocks[0] == clocks[1]
+def test_conformity_one_is_fedavg_bit_for_bit(options, ragged_data, train):
+    data = partial(ragged_data, participation=Participation(pool_size=4))
+    fedavg, whole = (train(make, 3, data()) for make in (FedAvg, partial(DeltaFL, conformity=1.0, **options)))
+    assert distance(fedavg, whole) == 0
+    assert fedavg.accounting.clock == whole.accounting.clock
+
+
+def mean_by_fedavg(batch, data):
+    """The shared model after a round of FedAvg by some clients with some weights."""
+    reference = built(FedAvg, data)
+    return reference.cohort.train(reference, batch).mean
 
 
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 @pytest.mark.parametrize("conformity", [0.8, 0.5, 0.1])
 def test_a_round_is_fedavg_over_the_tail_of_the_losses(conformity, weighting, ragged_data, fit):
-    data = ready(ragged_data(num_clients=7, val_fraction=0.0))
+    data = ragged_data(num_clients=7, val_fraction=0.0)
+    data.setup()
     method = built(partial(DeltaFL, conformity=conformity, weighting=weighting), data)
-    start, batch = tensors(method), data.make_round(0)
+    batch = data.make_round(0)
     counts = batch.examples.counts.numpy() if weighting == "samples" else np.ones(7)
-    tail = tail_by_hand(losses_by_hand(method, start, batch.examples), counts, conformity)
+    tail = tail_by_hand(losses_by_hand(method, tensors(method.network), batch.examples), counts, conformity)
     assert 0 < sum(tail) < 7
-    trainer = fit(method, data, 1)
-    reference = built(FedAvg, data)
-    share = torch.tensor(counts * tail)
-    chosen = torch.tensor(tail)
+    trainer = fit(method, data, 1, bare=True)
+    share, chosen = torch.tensor(counts * tail), torch.tensor(tail)
     alone = batch._replace(examples=batch.examples.take(chosen), weights=share[chosen] / share.sum())
-    expected = reference.cohort.train(reference, alone).mean
-    for name, tensor in tensors(method).items():
-        torch.testing.assert_close(tensor, expected[name], atol=1e-12, rtol=0)
+    assert distance(method.network, mean_by_fedavg(alone, data)) < 1e-12
     assert trainer.callback_metrics["system/cohort"] == sum(tail)
 
 
 def test_a_dual_tail_counts_the_client_at_the_border_as_far_as_it_is_needed(ragged_data, fit):
-    data = ready(ragged_data(num_clients=4, val_fraction=0.0))
+    data = ragged_data(num_clients=4, val_fraction=0.0)
+    data.setup()
     method = built(partial(DeltaFL, conformity=0.6, tail="dual", weighting="uniform"), data)
-    start, batch = tensors(method), data.make_round(0)
-    worst_first = np.argsort(losses_by_hand(method, start, batch.examples))[::-1]
-    weights = torch.zeros(4)
+    batch, weights = data.make_round(0), torch.zeros(4)
+    worst_first = np.argsort(losses_by_hand(method, tensors(method.network), batch.examples))[::-1]
     weights[worst_first[:3].copy()] = torch.tensor([0.25, 0.25, 0.1]) / 0.6
-    fit(method, data, 1)
-    plain = built(FedAvg, data)
-    expected = plain.cohort.train(plain, batch._replace(weights=weights)).mean
-    for name, tensor in tensors(method).items():
-        torch.testing.assert_close(tensor, expected[name], atol=1e-12, rtol=0)
+    fit(method, data, 1, bare=True)
+    assert distance(method.network, mean_by_fedavg(batch._replace(weights=weights), data)) < 1e-12
 
 
-def test_chunks_do_not_change_who_is_in_the_tail(ragged_data, fit):
-    states = []
-    for chunk_size in (None, 1, 3):
-        method = built(partial(DeltaFL, chunk_size=chunk_size), ragged_data())
-        fit(method, ragged_data(), 3, str(chunk_size))
-        states.append(tensors(method))
-    for state in states[1:]:
-        for name, tensor in states[0].items():
-            torch.testing.assert_close(state[name], tensor, atol=1e-12, rtol=0)
+def test_chunks_do_not_change_who_is_in_the_tail(train):
+    methods = [train(DeltaFL, 3, chunk_size=chunk_size) for chunk_size in (None, 1, 3)]
+    assert all(distance(methods[0], other) < 1e-12 for other in methods[1:])
 
 
 def test_all_participants_report_before_the_tail_trains(ragged_data, fit):
-    data = ready(ragged_data(num_clients=7, val_fraction=0.0))
-    method = built(partial(DeltaFL, conformity=0.1, epochs=2), data)
-    batch = data.make_round(0)
-    losses = losses_by_hand(method, tensors(method), batch.examples)
-    fit(method, data, 1)
+    data = ragged_data(num_clients=7, val_fraction=0.0)
+    data.setup()
+    method, batch = built(partial(DeltaFL, conformity=0.1, epochs=2), data), data.make_round(0)
+    losses = losses_by_hand(method, tensors(method.network), batch.examples)
+    fit(method, data, 1, bare=True)
     # a report takes a third of one of the two epochs
     assert method.accounting.clock.compute == pytest.approx(batch.times.max() / 6 + batch.times[np.argmax(losses)])
 
 
-def test_the_threshold_is_kept_between_its_computations(ragged_data, fit):
-    thresholds = []
-    for rounds in (1, 2, 3, 4):
-        method = built(partial(DeltaFL, quantile_every=3), ragged_data(), lr=1e-4)
-        fit(method, ragged_data(), rounds, str(rounds))
-        thresholds.append(float(method.threshold))
+def test_the_threshold_is_kept_between_its_computations(train):
+    thresholds = [
+        float(train(partial(DeltaFL, quantile_every=3), rounds, lr=1e-4).threshold) for rounds in (1, 2, 3, 4)
+    ]
     assert thresholds[0] == thresholds[1] == thresholds[2] != thresholds[3]
 
 
 def test_a_threshold_that_nobody_reaches_is_computed_anew(ragged_data):
-    data = ready(ragged_data())
+    data = ragged_data()
+    data.setup()
     method = built(partial(DeltaFL, quantile_every=100), data)
     method.log = lambda *_: None
     method.threshold.fill_(1e6)
@@ -146,49 +115,43 @@ def test_a_threshold_that_nobody_reaches_is_computed_anew(ragged_data):
 @pytest.mark.parametrize(("tail", "smoothing"), [("hard", 0.0), ("dual", 0.0), ("dual", 0.1)])
 def test_clients_with_equal_losses_are_all_in_the_tail(tail, smoothing, ragged_data, fit):
     data = ragged_data()  # a linear model without a bias starts at zero: every loss is log 3
-    method = DeltaFL(0.3, tail, smoothing, network=partial(LogisticRegression, bias=False))
-    trainer = fit(method, data, 1)
+    trainer = fit(DeltaFL(0.3, tail, smoothing, network=network), data, 1, bare=True)
     assert trainer.callback_metrics["system/cohort"] == data.num_clients
 
 
-def test_one_client_is_its_own_tail(ragged_data, fit):
-    data = ragged_data(participation=Participation(pool_size=1))
-    states = []
-    for number, make in enumerate((FedAvg, partial(DeltaFL, conformity=0.01))):
-        method = built(make, data)
-        fit(method, ragged_data(participation=Participation(pool_size=1)), 2, str(number))
-        states.append(tensors(method))
-    assert same(*states)
+def test_one_client_is_its_own_tail(ragged_data, train):
+    data = partial(ragged_data, participation=Participation(pool_size=1))
+    fedavg, alone = (train(make, 2, data()) for make in (FedAvg, partial(DeltaFL, conformity=0.01)))
+    assert distance(fedavg, alone) == 0
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
     method = built(DeltaFL, ragged_data())
     method.network.fc1.weight.data.fill_(torch.nan)
     with pytest.raises(PflError, match=r"^DeltaFL diverged by round 0; try a model.lr below 0.1$"):
-        fit(method, ragged_data(), 1)
+        fit(method, ragged_data(), 1, bare=True)
 
 
 @pytest.mark.parametrize("sums", [Aggregator, SecureAggregator])
 @pytest.mark.parametrize("conformity", [0.8, 0.3])
-def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, ragged_data, fit):
-    states, rounds = [], 4
-    for quantile in ("exact", "sums"):
-        method = built(partial(DeltaFL, conformity=conformity, quantile=quantile), ragged_data(), aggregator=sums())
-        trainer = fit(method, ragged_data(), rounds, quantile)
-        states.append(tensors(method))
-    assert same(*states)
-    assert abs(trainer.callback_metrics["train/threshold_error"]) <= 1e-5
-    assert 10 * rounds < trainer.callback_metrics["sums/calls"] <= 102 * rounds
+def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, train):
+    exact, summed = (
+        train(partial(DeltaFL, conformity=conformity, quantile=quantile), 4, aggregator=sums())
+        for quantile in ("exact", "sums")
+    )
+    assert distance(exact.network, summed.network) == 0
+    logged = summed.trainer.callback_metrics
+    assert abs(logged["train/threshold_error"]) <= 1e-5
+    assert 10 * 4 < logged["sums/calls"] <= 102 * 4
 
 
-def test_clients_outside_the_tail_upload_nothing_in_the_clear_and_zeros_in_secret(ragged_data, fit):
+def test_clients_outside_the_tail_upload_nothing_in_the_clear_and_zeros_in_secret(train):
     uploaded, tails = {}, {}
     for sums in (Aggregator, SecureAggregator):
         for conformity in (1.0, 0.1):
-            method = built(partial(DeltaFL, conformity=conformity), ragged_data(), aggregator=sums())
-            trainer = fit(method, ragged_data(), 1, f"{sums}-{conformity}")
+            method = train(partial(DeltaFL, conformity=conformity), 1, aggregator=sums())
             uploaded[sums, conformity] = method.aggregator.bytes
-            tails[conformity] = int(trainer.callback_metrics["system/cohort"])
+            tails[conformity] = int(method.trainer.callback_metrics["system/cohort"])
     assert tails[0.1] < tails[1.0]
     assert uploaded[Aggregator, 1.0] * tails[0.1] == uploaded[Aggregator, 0.1] * tails[1.0]
     assert uploaded[SecureAggregator, 1.0] == uploaded[SecureAggregator, 0.1]
@@ -206,37 +169,12 @@ def test_options_that_exclude_each_other(options, line):
         DeltaFL(**options)
 
 
-class Gaussians(FederatedDataModule):
-    """Regressions whose losses are |w - mean|^2 / 2 + 1, one mean per client.
-
-    Four samples each: x is sqrt(2) times a unit vector, and y is sqrt(2) (mean_j + 1) or sqrt(2) (mean_j - 1).
-    """
-
-    num_classes = 1
-    input_shape = (2,)
-    regression = True
-    usual_partition = NaturalUsers
-
-    def __init__(self, means):
-        super().__init__(num_clients=len(means), val_fraction=0.0)
-        self.means = torch.tensor(means)
-
-    def load(self):
-        inputs = 2**0.5 * torch.eye(2).repeat(2 * len(self.means), 1)
-        noise = torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(len(self.means))
-        targets = 2**0.5 * (self.means.repeat(1, 2).flatten() + noise)
-        data = LabelledData(inputs, targets, torch.arange(len(self.means)).repeat_interleave(4))
-        return data, data
-
-    def transform(self):
-        return Numbers()
-
-
 OBTUSE, ACUTE = [(0.0, 0.0), (4.0, 0.0), (1.0, 1.0)], [(0.0, 0.0), (4.0, 0.0), (1.0, 3.0)]
 
 
-# docs/derivations.md, Three Gaussians: the centroid; the mean with the weights (5, 5, 2) / 12 of the exact tail; the
-# midpoint of the longest side; the circumcentre. The conformity 1/2 needs smoothing, or the point swings between sides.
+# losses |w - mean|^2 / 2 + 1; docs/derivations.md, Three Gaussians: the centroid; the mean with the weights
+# (5, 5, 2) / 12 of the exact tail; the midpoint of the longest side; the circumcentre. The conformity 1/2 needs
+# smoothing, or the point swings between sides.
 @pytest.mark.parametrize(
     ("means", "conformity", "smoothing", "lr", "expected", "value"),
     [
@@ -250,37 +188,22 @@ OBTUSE, ACUTE = [(0.0, 0.0), (4.0, 0.0), (1.0, 1.0)], [(0.0, 0.0), (4.0, 0.0), (
 def test_the_means_of_three_gaussians_are_served_as_the_theory_says(
     means, conformity, smoothing, lr, expected, value, fit
 ):
-    method = DeltaFL(
-        conformity,
-        "dual",
-        smoothing,
-        network=partial(LogisticRegression, bias=False),
-        batch_size=4,
-        lr=lr,
-        weight_decay=0.0,
-    )
-    trainer = fit(method, Gaussians(means), 200, val_check_interval=200, callbacks=[PercentileErrors(tails=(2 / 3,))])
-    point = method.network.fc.weight.detach()[0]
-    torch.testing.assert_close(point, torch.tensor(expected), atol=max(1e-6, smoothing**2), rtol=0)
-    losses = (point - torch.tensor(means)).square().sum(1) / 2 + 1
-    found = superquantile(losses, torch.ones(3), conformity).item()
-    assert value - 1e-6 <= found <= value + 1e-6 + smoothing / (2 * conformity)
+    rule = {"network": network, "batch_size": 4, "lr": lr, "weight_decay": 0.0}
+    method, data = DeltaFL(conformity, "dual", smoothing, **rule), Quadratics(means, noise=1.0)
+    trainer = fit(method, data, 200, val_check_interval=200, callbacks=[PercentileErrors(tails=(2 / 3,))])
+    found = torch.tensor(point(method))
+    torch.testing.assert_close(found, torch.tensor(expected), atol=max(1e-6, smoothing**2), rtol=0)
+    losses = (found - torch.tensor(means)).square().sum(1) / 2 + 1
+    tail = superquantile(losses, torch.ones(3), conformity).item()
+    assert value - 1e-6 <= tail <= value + 1e-6 + smoothing / (2 * conformity)
     logged = trainer.callback_metrics["test/global/loss/superquantile_66.6667"].item()
     assert logged == pytest.approx(superquantile(losses, torch.ones(3), 2 / 3).item(), abs=1e-6)
 
 
 def test_full_batches_decrease_the_smoothed_superquantile_in_each_round(ragged_data, fit):
-    data = ragged_data(num_clients=6, val_fraction=0.0, eval_train=True)
-    method = DeltaFL(
-        0.5,
-        "dual",
-        0.5,
-        weighting="samples",
-        network=partial(LogisticRegression, bias=False),
-        batch_size=100,
-        lr=0.05,
-        weight_decay=0.0,
-    )
+    data = ragged_data(num_clients=6, val_fraction=0.0)
+    rule = {"network": network, "batch_size": 100, "lr": 0.05, "weight_decay": 0.0}
+    method = DeltaFL(0.5, "dual", 0.5, weighting="samples", **rule)
     values = []
 
     class Objective(pl.Callback):
@@ -288,13 +211,13 @@ def test_full_batches_decrease_the_smoothed_superquantile_in_each_round(ragged_d
 
         def on_train_batch_end(self, trainer, pl_module, *_):
             examples = data.make_round(0).examples
-            losses = torch.tensor(losses_by_hand(method, tensors(method), examples))
+            losses = torch.tensor(losses_by_hand(method, tensors(method.network), examples))
             weights = examples.counts / examples.counts.sum()
             eta = smooth_quantile(losses, weights, 0.5, 0.5)
             excess = (losses - eta).clamp(min=0)
             pieces = torch.where(excess < 0.5, excess.square(), excess - 0.25)  # smoothing 1/2
             values.append(float(eta + (weights * pieces).sum() / 0.5))
 
-    fit(method, data, 60, callbacks=[Objective()], val_check_interval=60)
+    fit(method, data, 60, callbacks=[Objective()], bare=True)
     assert all(after < before for before, after in pairwise(values))
     assert values[-1] < 0.95 * values[0]

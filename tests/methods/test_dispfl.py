@@ -5,26 +5,17 @@ from math import ceil, cos, pi
 
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import built, distance, rows
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.data import Digits
 from pfl_lightning.methods import DPSGD, DisPFL
-from pfl_lightning.models import MLP, VGG
+from pfl_lightning.models import VGG
 from pfl_lightning.server import Complete, ErdosRenyi, Ring
 from pfl_lightning.system import Participation
+from pfl_lightning.tree import select
 
 WIDTH = 32  # bits of a number
-
-
-@pytest.fixture
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-
-
-def rows(method):
-    return {name: method.clients.stack(name).clone() for name in method.clients.names}
 
 
 def samples_of(data, client):
@@ -81,7 +72,7 @@ def test_rounds_on_a_ring_are_those_of_a_plain_loop(layers, float64, ragged_data
     start = rows(method)
     models = [{n: start[n][client] for n in names} for client in range(5)]
     masks = [{n: start[f"mask.{n}"][client] for n in names} for client in range(5)]
-    fit(method, data, 3)
+    fit(method, data, 3, bare=True)
 
     def loss_of(client):
         inputs, targets = samples_of(data, client)
@@ -103,21 +94,20 @@ def test_rounds_on_a_ring_are_those_of_a_plain_loop(layers, float64, ragged_data
 
 
 @pytest.mark.parametrize("mixing", ["metropolis", "uniform"])
-def test_dense_models_that_are_never_pruned_are_those_of_dpsgd(mixing, float64, ragged_data, fit):
-    states = []
-    for make in (DPSGD, partial(DisPFL, density=1.0, drop=0.0)):
-        method = built(make, ragged_data(), topology=ErdosRenyi(0.4), mixing=mixing, momentum=0.5)
-        fit(method, ragged_data(participation=Participation(pool_size=5)), 3, str(len(states)))
-        states.append(method.state_dict())
-    for name, tensor in states[0].items():  # the sum of a row of the matrix may differ from 1 in its last digit
-        torch.testing.assert_close(states[1][name], tensor, rtol=0, atol=1e-14)
+def test_dense_models_that_are_never_pruned_are_those_of_dpsgd(mixing, float64, ragged_data, train):
+    options = {"topology": ErdosRenyi(0.4), "mixing": mixing, "momentum": 0.5}
+    dense, sparse = (
+        train(make, 3, ragged_data(participation=Participation(pool_size=5)), **options)
+        for make in (DPSGD, partial(DisPFL, density=1.0, drop=0.0))
+    )
+    assert distance(dense, sparse) < 1e-14, "the sum of a row of the matrix may differ from 1 in its last digit"
 
 
 @pytest.mark.parametrize("regrow", ["gradient", "random"])
 def test_every_model_keeps_the_density_of_each_tensor_and_is_zero_elsewhere(regrow, ragged_data, fit):
     method = built(DisPFL, ragged_data(), density=0.3, regrow=regrow, momentum=0.9)
     start = rows(method)
-    fit(method, data := ragged_data(), 3)
+    fit(method, data := ragged_data(), 3, bare=True)
     train = data.make_eval_batch(data.evaluation_order[:6]).train
     after, evaluated = rows(method), dict(method.evaluate(train, (0,)))
     assert set(evaluated) == {"finetuned", "stored"}
@@ -132,22 +122,30 @@ def test_every_model_keeps_the_density_of_each_tensor_and_is_zero_elsewhere(regr
     assert 0.3 * size - 6 * len(start) <= total <= 0.3 * size
 
 
-def test_masks_come_to_rest(ragged_data, fit):
-    masks = []
-    for rounds in (1, 2, 4):
-        method = built(DisPFL, ragged_data(), drop_rounds=2, density=0.3)
-        fit(method, ragged_data(), rounds, str(rounds))
-        masks.append({name: rows(method)[name] for name in method.clients.names if name.startswith("mask.")})
-    assert any(not torch.equal(masks[0][name], masks[1][name]) for name in masks[0])
-    assert all(torch.equal(masks[1][name], masks[2][name]) for name in masks[0])
+def test_masks_come_to_rest(train):
+    masks = [rows(train(DisPFL, rounds, drop_rounds=2, density=0.3), "mask.") for rounds in (1, 2, 4)]
+    assert distance(masks[0], masks[1]) == 1
+    assert distance(masks[1], masks[2]) == 0
 
 
-def test_regrowing_at_random_does_not_look_at_the_gradient(ragged_data, fit):
-    method = built(DisPFL, ragged_data(), regrow="random", eval_epochs=0)
+def test_regrowing_at_random_does_not_look_at_the_gradient_and_differs_in_each_round(ragged_data):
+    method = built(DisPFL, data := ragged_data(), regrow="random", density=0.2)
+    data.setup()
     method.engine.gradient = None
-    start = rows(method)
-    fit(method, ragged_data(), 1)
-    assert (rows(method)["mask.fc1.weight"] != start["mask.fc1.weight"]).flatten(1).any(1).all()
+    examples, before = data.make_round(0).examples, rows(method, "mask.")["fc1.weight"]
+    one, other = (method.local_update(examples, method.received(examples.ids), (1, "train", k))[0] for k in (0, 1))
+    regrown = [after.own["mask.fc1.weight"] & ~before[examples.ids] for after in (one, other)]
+    assert all(new.flatten(1).any(1).all() for new in regrown)
+    assert not torch.equal(*regrown)
+
+
+def test_the_sample_for_regrowth_is_as_large_as_an_epochs(ragged_data):
+    method, seen = built(DisPFL, data := ragged_data(), epoch_steps=2, batch_size=3), []
+    data.setup()
+    method.engine.gradient = lambda few, start, names: seen.append(int(few.counts.max())) or select(start.own, names)
+    examples = data.make_round(0).examples
+    method.local_update(examples, method.received(examples.ids), (1, "train", 0))
+    assert seen == [6]
 
 
 # The network, and BatchNorm
@@ -156,7 +154,7 @@ def test_regrowing_at_random_does_not_look_at_the_gradient(ragged_data, fit):
 def test_the_network_is_the_mean_over_the_participants_that_hold_a_weight(ragged_data, fit):
     data = ragged_data(participation=Participation(pool_size=3))
     method = built(DisPFL, data, density=0.2)
-    fit(method, data, 1)
+    fit(method, data, 1, bare=True)
     ids, after = data.make_round(0).examples.ids, rows(method)
     for name, parameter in method.network.named_parameters():
         holders = after[f"mask.{name}"][ids].sum(0)
@@ -165,18 +163,16 @@ def test_the_network_is_the_mean_over_the_participants_that_hold_a_weight(ragged
     assert (after["mask.fc1.weight"][ids].sum(0) == 0).any(), "there are weights that nobody holds"
 
 
-def test_new_clients_begin_with_the_network_under_masks_of_their_own(fit):
-    method = DisPFL(network=partial(MLP, hidden=(8,)), eval_epochs=0)
-    trainer = fit(method, Digits(num_clients=5), 1)
-    trained = rows(method)
-    trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0))
+def test_new_clients_begin_with_the_network_under_masks_of_their_own(ragged_data, train):
+    method = train(DisPFL, 1)
+    method.trainer.test(method, ragged_data(new_clients=4, new_head_epochs=0), verbose=False)
+    masks, models = rows(method, "mask."), rows(method)
     for name, parameter in method.network.named_parameters():
-        mask = method.clients.stack(f"mask.{name}")
-        assert len(mask) == 4
-        assert torch.equal(method.clients.stack(name), parameter.detach() * mask)
-    mask = method.clients.stack("mask.fc1.weight")
+        assert torch.equal(models[name], parameter.detach() * masks[name])
+    mask = masks["fc1.weight"]
+    assert len(mask) == 4
     assert not torch.equal(mask[0], mask[1])
-    assert not torch.equal(mask, trained["mask.fc1.weight"][:4])
+    assert not torch.equal(mask, rows(built(DisPFL, ragged_data()), "mask.")["fc1.weight"][:4])
 
 
 def test_batch_norm_statistics_are_mixed_by_all_neighbours(ragged_data):
@@ -200,20 +196,16 @@ def test_batch_norm_statistics_are_mixed_by_all_neighbours(ragged_data):
 
 
 @pytest.mark.parametrize("topology", [Ring(), Complete()])
-def test_a_client_sends_the_weights_that_it_holds_and_a_bit_for_each_weight(topology, ragged_data, fit):
-    method = built(DisPFL, ragged_data(), hidden=(40, 5), topology=topology)
-    fit(method, ragged_data(), 2)
-    links = 6 * (2 if isinstance(topology, Ring) else 5)
-    bits = 0
-    for name, parameter in method.network.named_parameters():
-        entries, ones = parameter.numel(), int(method.clients.stack(f"mask.{name}")[0].sum())
+def test_a_client_sends_the_weights_that_it_holds_and_a_bit_for_each_weight(topology, train):
+    sparse, dense = (train(make, 2, hidden=(40, 5), topology=topology) for make in (DisPFL, DPSGD))
+    links, bits = 6 * (2 if isinstance(topology, Ring) else 5), 0
+    for name, parameter in sparse.network.named_parameters():
+        entries, ones = parameter.numel(), int(sparse.clients.stack(f"mask.{name}")[0].sum())
         bits += min(WIDTH * entries, 8 * ceil(entries / 8) + WIDTH * ones)
-    assert (method.accounting.ledger.up, method.accounting.ledger.down) == (links * bits, 0)
-    assert method.accounting.ledger.total == 2 * links * bits
-    dense = built(DPSGD, ragged_data(), hidden=(40, 5), topology=topology)
-    fit(dense, ragged_data(), 2, "dense")
-    assert 0.5 < method.accounting.ledger.up / dense.accounting.ledger.up < 0.6
-    assert 0.5 < method.accounting.ledger.paper / dense.accounting.ledger.paper < 0.6
+    ledger, whole = sparse.accounting.ledger, dense.accounting.ledger
+    assert (ledger.up, ledger.down, ledger.total) == (links * bits, 0, 2 * links * bits)
+    assert 0.5 < ledger.up / whole.up < 0.6
+    assert 0.5 < ledger.paper / whole.paper < 0.6
 
 
 def test_checkpoints_are_packed(ragged_data, fit, tmp_path):

@@ -8,10 +8,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAMP
 from pfl_lightning.models import LogisticRegression
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def three_clients(sigma, attention_lr):

@@ -2,16 +2,13 @@ import numpy as np
 import pytest
 import torch
 from fakes.loops import map_clients, trained
-from fakes.methods import assert_weighted_mean, built
+from fakes.methods import assert_weighted_mean, built, tensors
 
 from pfl_lightning.methods import FedAvg
 
 DEFAULTS = {"momentum": 0.0, "decay": 1e-4}
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 @pytest.mark.parametrize(
@@ -27,8 +24,8 @@ def float64(float32_by_default):
 def test_a_round_and_its_loss_are_means_over_plain_loops(options, rule, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(FedAvg, data, **options)
-    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
-    trainer = fit(method, data, 1)
+    start = tensors(method.network)
+    trainer = fit(method, data, 1, bare=True)
     examples, key = data.make_round(0).examples, (1, "train", 0, "all")
     clients, losses = map_clients(examples, lambda own: trained(method.network, start, start, own, key, lr=0.1, **rule))
     weights = torch.ones(len(examples)) if "weighting" in options else examples.counts

@@ -4,26 +4,23 @@ import numpy as np
 import pytest
 import torch
 from fakes.loops import map_clients, trained
-from fakes.methods import assert_weighted_mean, built
+from fakes.methods import assert_weighted_mean, built, tensors
 
 from pfl_lightning.methods import FedRep
 
 DECAY = 0.05
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def by_hand(method, start, own, head_epochs, head_lr, momentum):
     """One client's model after two repetitions, and its training loss."""
-    tensors, train = start, partial(trained, method.network, own=own, momentum=momentum, decay=DECAY)
+    model, train = start, partial(trained, method.network, own=own, momentum=momentum, decay=DECAY)
     for repetition in range(2):
         heads, bodies = ((1, "train", 0, part, repetition) for part in ("head", "body"))
-        tensors, _ = train(tensors, method.parts["head"], key=heads, lr=head_lr, epochs=head_epochs)
-        tensors, loss = train(tensors, method.parts["body"], key=bodies, lr=0.1)
-    return tensors, loss
+        model, _ = train(model, method.parts["head"], key=heads, lr=head_lr, epochs=head_epochs)
+        model, loss = train(model, method.parts["body"], key=bodies, lr=0.1)
+    return model, loss
 
 
 @pytest.mark.parametrize(
@@ -37,8 +34,8 @@ def by_hand(method, start, own, head_epochs, head_lr, momentum):
 def test_a_round_is_a_plain_loop_over_heads_and_bodies_in_turn(options, rule, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(partial(FedRep, epochs=2, **options), data, weight_decay=DECAY)
-    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
-    trainer = fit(method, data, 1)
+    start = tensors(method.network)
+    trainer = fit(method, data, 1, bare=True)
     examples = data.make_round(0).examples
     clients, losses = map_clients(examples, lambda own: by_hand(method, start, own, **rule))
     for name in method.parts["head"]:

@@ -1,24 +1,21 @@
 from functools import partial
+from itertools import chain
 from math import exp, log
 
 import pytest
 import torch
 from fakes.cohorts import examples_of
-from fakes.methods import assert_weighted_mean, built, weighted_mean
+from fakes.loops import batches
+from fakes.methods import assert_weighted_mean, built, distance, tensors, weighted_mean
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRoD, Sparsity
 from pfl_lightning.methods.fedrod import log_counts
 from pfl_lightning.models import MLP, LinearNetwork, LogisticRegression
-from pfl_lightning.seeding import permutations
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def holding(*labels):
@@ -76,8 +73,7 @@ def test_with_as_many_samples_of_each_class_clients_train_what_they_do_in_fedavg
         method = make(network=partial(MLP, hidden=(8, 5)), batch_size=4, lr=0.1, momentum=0.5, epochs=3)
         method.build((4,), 3, 3)
         trained.append(method.local_update(examples, method.received(examples.ids), (0,))[0].own)
-    for name, tensor in trained[0].items():
-        torch.testing.assert_close(trained[1][name], tensor, atol=1e-12, rtol=0)
+    assert distance(*trained) < 1e-12
 
 
 # Rounds
@@ -90,8 +86,8 @@ def test_rounds_are_a_plain_loop(smoothed, ragged_data, fit):
     sparsity = Sparsity(weight=smoothed, smoothing=0.1, floor="off")
     options = {"momentum": 0.5, "weight_decay": 0.01, "epochs": 2, "sparsity": sparsity}
     method = built(partial(FedRoD, personal_epochs=2), data, hidden=(40, 5), **options)
-    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
-    fit(method, data, 2)
+    start = tensors(method.network)
+    fit(method, data, 2, bare=True)
     shared, examples = start, data.make_round(0).examples
     heads = [{name: torch.zeros_like(start[name]) for name in ("fc3.weight", "fc3.bias")} for _ in examples.ids]
     for index in range(2):
@@ -109,52 +105,33 @@ def test_rounds_are_a_plain_loop(smoothed, ragged_data, fit):
 def by_hand(network, shared, head, examples, row, index, smoothed):
     """One client's model and personal head after a round."""
     own = examples.rows(row, row + 1)
-    inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
-    log_share = targets.bincount(minlength=3).log()  # -inf for a class without samples
+    log_share = own.targets(own.positions)[0].bincount(minlength=3).log()  # -inf for a class without samples
     model, head = ({n: t.clone().requires_grad_() for n, t in tree.items()} for tree in (shared, head))
 
-    def balanced(batch):
-        outputs = functional_call(network, model, inputs[batch])
-        return F.cross_entropy(outputs + log_share, targets[batch]) + extra(model)
+    def balanced(inputs, targets):
+        return F.cross_entropy(functional_call(network, model, inputs) + log_share, targets) + extra(model)
 
-    def plain(batch):
+    def plain(inputs, targets):
         both = {name: model[name].detach() + tensor for name, tensor in head.items()}
-        return F.cross_entropy(functional_call(network, {**model, **both}, inputs[batch]), targets[batch]) + extra(both)
+        return F.cross_entropy(functional_call(network, {**model, **both}, inputs), targets) + extra(both)
 
-    def extra(tensors):
-        ridge = sum(tensor.square().sum() for tensor in tensors.values() if tensor.ndim > 1)
-        return 0.005 * ridge + smoothed * sum((0.1 * (t / 0.1).cosh().log()).sum() for t in tensors.values())
+    def extra(tree):
+        ridge = sum(tensor.square().sum() for tensor in tree.values() if tensor.ndim > 1)
+        return 0.005 * ridge + smoothed * sum((0.1 * (t / 0.1).cosh().log()).sum() for t in tree.values())
 
     for leaves, loss, part in ((model, balanced, "all"), (head, plain, "personal")):
         optimizer = torch.optim.SGD(leaves.values(), lr=0.1, momentum=0.5)
-        for epoch in range(2):
-            order = permutations((1, "train", index, part, "order", epoch), own.ids, own.counts, len(targets))[0]
-            for batch in order.split(4):
-                optimizer.zero_grad()
-                loss(batch).backward()
-                optimizer.step()
+        for batch in chain(*batches(own, (1, "train", index, part), 2)):
+            optimizer.zero_grad()
+            loss(*batch).backward()
+            optimizer.step()
     return tuple({name: tensor.detach() for name, tensor in tree.items()} for tree in (model, head))
-
-
-def test_the_personal_model_of_a_new_client_is_the_global_one(fit):
-    torch.set_default_dtype(torch.float32)
-    method = FedRoD(network=partial(MLP, hidden=(8,)))
-    trainer = fit(method, Digits(num_clients=5), 2)
-    assert all(stack.any() for stack in method.clients.stacks(method.clients.names).values())
-    trainer.test(method, data := Digits(num_clients=5, new_clients=4, new_head_epochs=0))
-    personal, common = dict(method.evaluate(data.make_eval_batch(data.evaluation_order[:4]).train, (0,))).values()
-    for name, tensor in common.shared.items():
-        assert torch.equal(personal.tree[name], tensor if name in personal.shared else tensor.expand(4, *tensor.shape))
 
 
 @pytest.mark.parametrize(
     ("network", "num_classes", "line"),
     [
-        (
-            LinearNetwork,
-            3,
-            "model.network: LinearNetwork is not possible with FedRoD; allowed: a linear last layer with",
-        ),
+        (LinearNetwork, 3, "model.network: LinearNetwork is not possible with FedRoD; allowed: a linear last"),
         (partial(LogisticRegression, bias=False), 3, "model.network: LogisticRegression is not possible with FedRoD"),
         (MLP, 1, "model: FedRoD is not possible for a regression; allowed: data with classes"),
     ],

@@ -2,18 +2,15 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import assert_weighted_mean, built
+from fakes.loops import batches
+from fakes.methods import assert_weighted_mean, built, distance, tensors
 from torch.func import functional_call, grad, jvp
 from torch.nn import functional as F
 
-from pfl_lightning.methods import HFMAML
-from pfl_lightning.models import MLP
-from pfl_lightning.seeding import permutations, samples
+from pfl_lightning.methods import HFMAML, PerFedAvg
+from pfl_lightning.seeding import samples
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def cross_entropy(network, tensors, inputs, targets):
@@ -58,17 +55,14 @@ def test_the_defaults_have_a_closed_form_on_a_quartic():
 def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
     # one batch for all gradients of a step: the reference takes the Hessian times v from a Jacobian-vector product
     data = ragged_data(num_clients=3, val_fraction=0.0)
-    method = HFMAML(network=partial(MLP, hidden=(5,)), batch_size=4, lr=0.5, inner_lr=0.2, difference=1e-4)
-    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
-    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
-    fit(method, data, 1)
+    method = built(HFMAML, data, hidden=(5,), lr=0.5, inner_lr=0.2, difference=1e-4)
+    start, clients = tensors(method.network), []
+    fit(method, data, 1, bare=True)
     examples = data.make_round(0).examples
-    clients = []
-    for client, count in enumerate(examples.counts.tolist()):
-        own, w = examples.rows(client, client + 1), start
-        for batch in permutations((1, "train", 0, "all", "order", 0), own.ids, own.counts, count)[0].split(4):
-            seen = {"inputs": own.gather(batch[None])[0], "targets": own.targets(batch[None])[0]}
-            gradient = grad(partial(cross_entropy, method.network, **seen))
+    for client in range(3):
+        w = start
+        for inputs, targets in batches(examples.rows(client, client + 1), (1, "train", 0, "all"))[0]:
+            gradient = grad(partial(cross_entropy, method.network, inputs=inputs, targets=targets))
             g = gradient(w)
             v = gradient({name: tensor - 0.2 * g[name] for name, tensor in w.items()})
             _, hessian_times_v = jvp(gradient, (w,), (v,))
@@ -77,19 +71,18 @@ def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
     assert_weighted_mean(method, start, clients, examples.counts, share=1e-6)
 
 
-def test_clients_are_evaluated_after_one_step_on_one_batch(ragged_data, fit):
-    data = ragged_data(val_fraction=0.0)
-    others = {"lr": 0.05, "lr_decay": 0.5, "weight_decay": 0.1, "clip_norm": 0.01, "epochs": 3}
-    method = built(partial(HFMAML, inner_lr=0.3), data, **others)
-    fit(method, data, 1)
-    train = data.make_eval_batch(data.evaluation_order[:6]).train
-    (first, adapted), (second, common) = method.evaluate(train, (1, "refit", 1))
-    assert (first, second) == ("adapted", "global")
-    shared = method.network.state_dict()
-    assert all(torch.equal(common.shared[name], tensor) for name, tensor in shared.items())
-    for row, count in enumerate(train.counts.tolist()):
-        own = train.rows(row, row + 1)
+@pytest.mark.parametrize("make", [PerFedAvg, HFMAML])
+def test_clients_are_evaluated_after_one_step_on_one_batch(make, ragged_data, train):
+    """Of plain SGD, whatever the options of local training."""
+    others = {"lr": 0.05, "lr_decay": 0.5, "weight_decay": 0.1, "clip_norm": 0.01, "momentum": 0.5, "epochs": 3}
+    method = train(partial(make, inner_lr=0.3), 1, data := ragged_data(val_fraction=0.0), **others)
+    train_examples = data.make_eval_batch(data.evaluation_order[:6]).train
+    adapted, common = dict(method.evaluate(train_examples, (1, "refit", 1))).values()
+    shared = tensors(method.network)
+    assert distance(common.shared, shared) == 0
+    for row, count in enumerate(train_examples.counts.tolist()):
+        own = train_examples.rows(row, row + 1)
         batch = samples([(1, "refit", 1, "order", 0)], own.ids, own.counts, min(count, 4))[0]
         loss = partial(cross_entropy, method.network, inputs=own.gather(batch)[0], targets=own.targets(batch)[0])
-        for name, slope in grad(loss)(shared).items():
-            torch.testing.assert_close(adapted.own[name][row], shared[name] - 0.3 * slope, atol=1e-12, rtol=0)
+        expected = {name: shared[name] - 0.3 * slope for name, slope in grad(loss)(shared).items()}
+        assert distance(expected, adapted.client(row)) < 1e-12

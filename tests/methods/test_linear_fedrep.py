@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import Plain
+from fakes.methods import distance
 
 from pfl_lightning.callbacks import OracleDoubling, StageDoubling
 from pfl_lightning.cli import main
@@ -28,9 +29,7 @@ from pfl_lightning.theory.linear import principal_angle_distance
 CONFIGS = Path(__file__).parents[2] / "configs/papers/srpfl"
 
 
-@pytest.fixture(autouse=True)
-def float64():
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def make(**options) -> LinearFedRep:
@@ -39,14 +38,6 @@ def make(**options) -> LinearFedRep:
 
 def problem(**options) -> LinearRepresentation:
     return LinearRepresentation(**{"num_clients": 12, "noise": 0.0, "val_fraction": 0.0, "fresh": True, **options})
-
-
-def tensors(method: LinearFedRep) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in method.state_dict().items()}
-
-
-def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
-    return max(float((one[name] - other[name]).abs().max()) for name in one)
 
 
 class Distances(pl.Callback):
@@ -87,7 +78,7 @@ def test_one_round_is_that_computed_by_hand(lr, direction, after, fit):
     # the moment is 1/2 sum y_j^2 x_j x_j^T = 2 diag(cos^2 .5, sin^2 .5), so B starts at e1; w is cos .5
     # there, and the gradient (0, -sin .5 cos .5)
     method, data = make(network=partial(LinearNetwork, rank=1), lr=lr), TwoSamples(num_clients=1, val_fraction=0.0)
-    trainer = fit(method, data, 1)
+    trainer = fit(method, data, 1, bare=True)
     found = method.representation[:, 0] * method.representation[0, 0].sign()
     expected = torch.nn.functional.normalize(torch.tensor([1.0, lr * sin(0.5) * cos(0.5)]), dim=0)
     torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
@@ -172,7 +163,7 @@ def test_first_representation_is_random_or_from_moments(fit):
     starts = {}
     for init, seed in product(("random", "method_of_moments"), (1, 2)):
         method = make(init=init, lr=1e-9)
-        fit(method, problem(seed=seed), 1, f"{init}-{seed}")
+        fit(method, problem(seed=seed), 1, bare=True)
         starts[init, seed] = method.representation
         torch.testing.assert_close(method.representation.T @ method.representation, torch.eye(2))
     assert principal_angle_distance(starts["random", 1], starts["random", 2]) > 0.1
@@ -190,62 +181,42 @@ def test_resume_is_exact_bit_for_bit(double, fit, tmp_path):
     assert trainer.callback_metrics["system/cohort"] > 2
     run(3, "resumed")
     resumed, resumed_trainer = run(8, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
-    assert distance(tensors(straight), tensors(resumed)) == 0
-    assert straight.accounting.clock == resumed.accounting.clock
+    loaded = load_method(tmp_path / "resumed/checkpoints/last.ckpt", network=LinearNetwork)
+    assert distance(straight, resumed) == distance(straight, loaded) == 0
+    assert straight.accounting.clock == resumed.accounting.clock == loaded.accounting.clock
     assert trainer.callback_metrics == resumed_trainer.callback_metrics
+    assert straight.hparams == loaded.hparams
+
+
+def two_rounds(fit, seed=0, **options):
+    method = make(**options)
+    fit(method, problem(noise=0.3, seed=seed), 2, bare=True)
+    return method
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(fit):
-    results = []
-    for number, seed in enumerate((1, 1, 2)):
-        method = make()
-        fit(method, problem(seed=seed), 2, str(number))
-        results.append(tensors(method))
-    assert distance(results[0], results[1]) == 0
-    assert distance(results[0], results[2]) > 1e-6
+    first, again, other = (two_rounds(fit, seed) for seed in (1, 1, 2))
+    assert distance(first, again) == 0
+    assert distance(first, other) > 1e-6
 
 
 def test_the_rate_falls_over_rounds(fit):
-    states = []
-    for decay in (1.0, 0.01):
-        method = make(lr_decay=decay)
-        fit(method, problem(noise=0.3), 2, str(decay))
-        states.append(method.representation)
-    assert (states[0] - states[1]).abs().max() > 1e-3
+    assert distance(*(two_rounds(fit, lr_decay=decay) for decay in (1.0, 0.01))) > 1e-3
 
 
 def test_backends_and_chunks_agree(fit):
-    def run(backend, chunk_size):
-        method = make(backend=backend, chunk_size=chunk_size)
-        fit(method, problem(noise=0.3), 2, f"{backend}-{chunk_size}")
-        return tensors(method)
-
-    reference = run("sequential", None)
+    reference = two_rounds(fit, backend="sequential")
     for backend, chunk_size in (("batched", None), ("batched", 5), ("auto", 4), ("sequential", 3)):
-        assert distance(reference, run(backend, chunk_size)) < 1e-12
-
-
-def test_a_checkpoint_restores_the_method_without_data_or_trainer(fit, tmp_path):
-    method = make()
-    fit(method, problem(), 2)
-    loaded = load_method(tmp_path / "run/checkpoints/last.ckpt", network=LinearNetwork)
-    assert distance(tensors(method), tensors(loaded)) == 0
-    assert loaded.hparams == method.hparams
+        assert distance(reference, two_rounds(fit, backend=backend, chunk_size=chunk_size)) < 1e-12
 
 
 def test_clients_that_do_not_take_part_keep_their_heads(fit):
     data, method = problem(participation=Participation(pool_size=3)), make()
     method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
     before = method.clients.stack("head.weight").clone()
-    fit(method, data, 1)
+    fit(method, data, 1, bare=True)
     moved = (before != method.clients.stack("head.weight")).flatten(1).any(1)
     assert set(moved.nonzero().flatten().tolist()) == set(data.make_round(0).examples.ids.tolist())
-
-
-def test_without_refitting_only_the_stored_heads_are_evaluated(fit):
-    trainer = fit(make(eval_epochs=0), problem(), 1)
-    assert "test/stored/loss/mean" in trainer.callback_metrics
-    assert "test/finetuned/loss/mean" not in trainer.callback_metrics
 
 
 @pytest.mark.parametrize(
@@ -267,7 +238,7 @@ def test_without_refitting_only_the_stored_heads_are_evaluated(fit):
 )
 def test_what_is_not_linear_or_too_little_is_refused_in_one_line(method, data, line, fit):
     with pytest.raises(PflError) as refusal:
-        fit(method(), data(), 1)
+        fit(method(), data(), 1, bare=True)
     assert str(refusal.value).startswith(line)
 
 

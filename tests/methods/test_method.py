@@ -1,23 +1,21 @@
 """The seams of the base, each proved by a method of a few lines."""
 
+import warnings
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built
+from fakes.methods import built, distance
 
 from pfl_lightning.client import largest_first
-from pfl_lightning.data import Digits
-from pfl_lightning.methods import DPSGD, FedAvg, FedRep, Method, load_method
-from pfl_lightning.models import MLP
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedBABU, FedRep, Method, load_method
+from pfl_lightning.models import MLP, LogisticRegression
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 class WorstHalf(Method):
@@ -41,12 +39,10 @@ def test_who_trains_can_be_chosen_by_losses(ragged_data, fit):
     assert batch.examples.is_largest_first
     torch.testing.assert_close(batch.weights, batch.examples.counts / batch.examples.counts.sum())
     method.network.train()  # as Lightning wants it
-    fit(method, data, 1)
+    fit(method, data, 1, bare=True)
     # the same clients in a round of FedAvg
     reference = built(FedAvg, data)
-    expected = reference.cohort.train(reference, batch).mean
-    for name, tensor in method.network.state_dict().items():
-        torch.testing.assert_close(tensor, expected[name])
+    assert distance(method.network, reference.cohort.train(reference, batch).mean) < 1e-12
     assert method.trainer.callback_metrics["system/cohort"] == len(batch.examples)
 
 
@@ -74,29 +70,17 @@ class Ring(Gossip):
 
 
 @pytest.mark.parametrize("chunk_size", [None, 2])
-def test_gossip_on_the_complete_graph_is_the_uniform_mean_of_a_server(chunk_size, ragged_data, fit):
-    server, gossip = (
-        built(FedAvg, ragged_data(), weighting="uniform"),
-        built(Gossip, ragged_data(), chunk_size=chunk_size),
-    )
-    for number, method in enumerate((server, gossip)):
-        fit(method, ragged_data(), 3, str(number))
-    for name, tensor in server.network.state_dict().items():
-        torch.testing.assert_close(gossip.network.state_dict()[name], tensor, atol=1e-12, rtol=0)
-        rows = gossip.clients.stack(name)
-        torch.testing.assert_close(rows, tensor.expand_as(rows), atol=1e-12, rtol=0)
+def test_gossip_on_the_complete_graph_is_the_uniform_mean_of_a_server(chunk_size, train):
+    server, gossip = train(FedAvg, 3, weighting="uniform"), train(Gossip, 3, chunk_size=chunk_size)
+    assert distance(server.network, gossip.network) < 1e-12
+    assert distance(server.network, gossip.clients) < 1e-12, "every row"
 
 
-def test_gossip_on_a_ring_keeps_models_apart_and_does_not_depend_on_the_chunk(ragged_data, fit):
-    states = []
-    for chunk_size in (None, 2):
-        method = built(Ring, ragged_data(), chunk_size=chunk_size)
-        fit(method, ragged_data(), 2, str(chunk_size))
-        states.append(method.state_dict())
-    for name, tensor in states[0].items():
-        torch.testing.assert_close(tensor, states[1][name], atol=1e-12, rtol=0)
-    rows = method.clients.stack("fc1.weight")
-    assert (rows[0] - rows[3]).abs().max() > 1e-4
+def test_gossip_on_a_ring_keeps_models_apart_and_does_not_depend_on_the_chunk(train):
+    whole, chunked = (train(Ring, 2, chunk_size=chunk_size) for chunk_size in (None, 2))
+    assert distance(whole, chunked) < 1e-12
+    stack = whole.clients.stack("fc1.weight")
+    assert (stack[0] - stack[3]).abs().max() > 1e-4
 
 
 class OwnHeads(FedRep):
@@ -108,55 +92,35 @@ class OwnHeads(FedRep):
         return {name: torch.randn(stack.shape, generator=source) for name, stack in kept.items()}
 
 
-def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(fit):
-    torch.set_default_dtype(torch.float32)
-    method = OwnHeads(network=partial(MLP, hidden=(8,)), head_epochs=1, eval_epochs=0)
-    trainer = fit(method, Digits(num_clients=5, participation=Participation(pool_size=1), seed=3), 1)
-    tensors = method.network.state_dict()
-    expected = method.initial_state(tensors, 5, 3)["fc2.weight"]
+def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(ragged_data, train):
+    method = train(OwnHeads, 1, data := ragged_data(participation=Participation(pool_size=1), seed=3))
+    expected = method.initial_state(method.network.state_dict(), 6, 3)["fc3.weight"]
     assert not torch.equal(expected[0], expected[1])
-    untouched = [client for client in range(5) if client not in trainer.datamodule.make_round(0).examples.ids]
-    assert torch.equal(method.clients.stack("fc2.weight")[untouched], expected[untouched])
-    trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0, seed=3))
-    new = method.clients.stack("fc2.weight")
-    assert torch.equal(new, method.initial_state(tensors, 4, seed_of(3, "new clients"))["fc2.weight"])
-    assert not torch.equal(new[0], expected[0])
-
-
-def test_the_rate_of_a_round_is_a_function_of_the_round(ragged_data):
-    method = built(partial(FedRep, head_lr=0.4), ragged_data(), lr_decay=0.5, lr_decay_every=2)
-    rates = []
-    for done in range(5):
-        method.accounting.clock.rounds = done
-        rates.append((method.phase("body", 1).lr, method.phase("head", 1, method.head_lr).lr))
-    assert rates == [(0.1, 0.4), (0.1, 0.4), (0.05, 0.2), (0.05, 0.2), (0.025, 0.1)]
-    assert method.finetuning.lr == 0.1, "fine-tuning is as good late as early"
+    untouched = [client for client in range(6) if client not in data.make_round(0).examples.ids]
+    assert torch.equal(method.clients.stack("fc3.weight")[untouched], expected[untouched])
+    method.trainer.test(method, ragged_data(new_clients=4, new_head_epochs=0, seed=3), verbose=False)
+    new = method.initial_state(method.network.state_dict(), 4, seed_of(3, "new clients"))
+    assert distance(new, method.clients) == 0
+    assert not torch.equal(new["fc3.weight"][0], expected[0])
 
 
 def test_a_decaying_rate_is_the_rate_of_a_run_that_changes_it(ragged_data, fit, tmp_path):
     decaying = built(FedAvg, ragged_data(), lr_decay=0.25, lr_decay_every=2)
-    fit(decaying, ragged_data(), 4, "decaying")
-    fit(built(FedAvg, ragged_data()), ragged_data(), 2, "changed")
+    fit(decaying, ragged_data(), 4, bare=True)
+    fit(built(FedAvg, ragged_data()), ragged_data(), 2)
     changed = built(FedAvg, ragged_data())
     changed.local_sgd = replace(changed.local_sgd, lr=0.025)
-    fit(changed, ragged_data(), 4, "changed", tmp_path / "changed/checkpoints/last.ckpt")
-    for name, tensor in decaying.network.state_dict().items():
-        assert torch.equal(tensor, changed.network.state_dict()[name])
-
-
-def test_local_steps_can_be_counted_instead_of_epochs(ragged_data):
-    method = built(FedAvg, ragged_data(), epochs=20, epoch_steps=1)
-    assert (method.phase("all", method.epochs).epochs, method.phase("all", 1).steps) == (20, 1)
-    assert replace(method.finetuning, trainable=frozenset("w")).steps is None, "fine-tuning passes over all samples"
+    fit(changed, ragged_data(), 4, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
+    assert distance(decaying.network, changed.network) == 0
 
 
 def test_every_local_setting_reaches_the_phase(ragged_data):
-    options = {"momentum": 0.3, "weight_decay": 0.2, "decay_biases": True, "clip_norm": 7.0, "epoch_steps": 3}
-    phase = built(FedAvg, ragged_data(), **options).phase("head", 2)
-    assert {name: getattr(phase, name) for name in ("momentum", "weight_decay", "decay_biases", "clip_norm")} == {
-        name: value for name, value in options.items() if name != "epoch_steps"
-    }
-    assert (phase.steps, phase.epochs, phase.batch_size) == (3, 2, 4)
+    same = {"momentum": 0.3, "weight_decay": 0.2, "decay_biases": True, "clip_norm": 7.0}
+    method = built(FedAvg, ragged_data(), epochs=20, epoch_steps=3, **same)
+    phase = method.phase("head", method.epochs)
+    assert {name: getattr(phase, name) for name in same} == same
+    assert (phase.trainable, phase.steps, phase.epochs, phase.batch_size) == (method.parts["head"], 3, 20, 4)
+    assert method.finetuning.steps is None, "fine-tuning passes over all samples"
 
 
 class FiveHeadEpochs(FedRep):
@@ -187,25 +151,61 @@ def test_cohorts_train_largest_first(ragged_data):
 
 
 @pytest.mark.parametrize("make", [FedAvg, DPSGD])
-def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, ragged_data, fit):
-    def clock(folder, **options):
-        method = built(make, ragged_data())
-        fit(method, ragged_data(participation=Participation(**options), communication_time=2.0), 3, folder)
-        return method.accounting.clock
+def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, ragged_data, train):
+    def clock(**options):
+        data = ragged_data(participation=Participation(**options), communication_time=2.0)
+        return train(make, 3, data).accounting.clock
 
-    usual, slowest = clock("usual"), ragged_data().speeds.times(0, 6).max()
-    assert clock("dropout", dropout=0.5) == usual
-    assert clock("late", deadline=slowest) == usual
+    usual, slowest = clock(), ragged_data().speeds.times(0, 6).max()
+    assert clock(dropout=0.5) == usual
+    assert clock(deadline=slowest) == usual
     for deadline in (slowest / 2, slowest / 1000):
-        capped = clock(f"{deadline}", deadline=deadline)
+        capped = clock(deadline=deadline)
         assert capped.compute == pytest.approx(3 * deadline)
         assert capped.total == pytest.approx(3 * (deadline + 2))
 
 
-def test_a_lost_upload_costs_the_download_alone(ragged_data, fit):
-    method = built(FedAvg, ragged_data())
-    trainer = fit(method, ragged_data(participation=Participation(dropout=0.5)), 1)
-    dropped, bits = trainer.callback_metrics["system/dropped"], 64 * sum(p.numel() for p in method.network.parameters())
+def test_a_lost_upload_costs_the_download_alone(ragged_data, train):
+    method = train(FedAvg, 1, ragged_data(participation=Participation(dropout=0.5)))
+    dropped, bits = method.trainer.callback_metrics["system/dropped"], 64 * sum(p.numel() for p in method.parameters())
     assert 0 < dropped < 6
     assert method.accounting.ledger.down == 6 * bits
     assert method.accounting.ledger.up == (6 - dropped) * (bits + 64)  # and the training loss
+
+
+@pytest.mark.parametrize("kind", [DePRL, FedBABU, FedRep])
+def test_a_body_is_needed_to_mix_train_or_share_it(kind):
+    with pytest.raises(
+        PflError, match=rf"model\.network: {kind.__name__} needs a body; LogisticRegression has only one"
+    ):
+        kind(network=LogisticRegression).build((5,), 3, 6)
+
+
+def test_a_misspelled_hook_is_told_with_the_nearest_one():
+    with pytest.warns(UserWarning, match=r"Typo\.server_updat is never called; did you mean server_update\?"):
+
+        class Typo(Method):
+            def server_updat(self, mean, batch):
+                pass
+
+
+def test_helpers_and_overridden_hooks_are_nothing_to_talk_about():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+
+        class Helped(FedRep):
+            def local_update(self, cohort, received, key):
+                return self.helper(super().local_update(cohort, received, key))
+
+            def helper(self, trained):
+                return trained
+
+            def _hidden(self):
+                pass
+
+            def on_fit_end(self):
+                pass
+
+        class Further(Helped):
+            def helper(self, trained):
+                return trained

@@ -5,42 +5,20 @@ from math import exp
 
 import pytest
 import torch
-from fakes.methods import built, stepping
-from torch import nn
-from torch.func import functional_call
+from fakes.loops import pull, trained
+from fakes.methods import built, normed, stepping, tensors
 from torch.nn import functional as F
 
-from pfl_lightning.data import Digits
 from pfl_lightning.methods import FedAMP, FedProx, HeurFedAMP
-from pfl_lightning.models import MLP, Network
-from pfl_lightning.seeding import permutations
 from pfl_lightning.system import Participation
 
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def rows_of(method, prefix=""):
     """The clients' models, one tree per client."""
     stacks = {name: method.clients.stack(f"{prefix}{name}") for name in method.parts["all"]}
     return [dict(zip(stacks, rows, strict=True)) for rows in zip(*stacks.values(), strict=True)]
-
-
-def trained_by_hand(method, start, examples, row, number):
-    """One client's model after an epoch of torch.optim.SGD on the loss with a pull of 0.7 to the start."""
-    tensors = {name: tensor.clone().requires_grad_() for name, tensor in start.items()}
-    optimizer = torch.optim.SGD(tensors.values(), lr=0.1)
-    own = examples.rows(row, row + 1)
-    inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
-    order = permutations((1, "train", number, "all", "order", 0), own.ids, own.counts, examples.longest)[0]
-    for batch in order[: len(targets)].split(4):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(functional_call(method.network, tensors, inputs[batch]), targets[batch])
-        (loss + 0.35 * sum((tensors[name] - start[name]).square().sum() for name in start)).backward()
-        optimizer.step()
-    return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
 def flat(model):
@@ -76,13 +54,14 @@ def mix_by_hand(models, client, rule):
 def test_rounds_with_absent_clients_are_those_of_a_plain_loop(make, rule, ragged_data, fit):
     data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
     method = built(partial(make, proximity=0.7), data, hidden=(40, 5))  # the first layer runs in dual form
-    start = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    start, network = tensors(method.network), method.network
     models, mixes, absent = [start] * 6, [start] * 6, set(range(6))
-    fit(method, data, 3)
+    fit(method, data, 3, bare=True)
     for number in range(3):
         examples = data.make_round(number).examples
         for row, client in enumerate(examples.ids.tolist()):
-            models[client] = trained_by_hand(method, mixes[client], examples, row, number)
+            mix, own, key = mixes[client], examples.rows(row, row + 1), (1, "train", number, "all")
+            models[client], _ = trained(network, mix, mix, own, key, lr=0.1, penalty=pull(0.7, mix))
             absent.discard(client)
         mixes = [mix_by_hand(models, client, rule) for client in range(6)]
     assert absent, "some clients never train; their models count all the same"
@@ -100,18 +79,12 @@ def test_rounds_with_absent_clients_are_those_of_a_plain_loop(make, rule, ragged
     [partial(HeurFedAMP, self_weight=1 / 6, sigma=1e-12), partial(FedAMP, sigma=1e12, attention_lr=1e12 / 6)],
     ids=["HeurFedAMP", "FedAMP"],
 )
-def test_with_equal_weights_it_is_fedprox_with_the_plain_mean(make, ragged_data, fit):
-    mixing = built(partial(make, proximity=0.5), ragged_data())
-    prox = built(partial(FedProx, proximity=0.5), ragged_data(), weighting="uniform", weight_decay=0.0)
-    for number, method in enumerate((mixing, prox)):
-        fit(method, ragged_data(), 3, str(number))
+def test_with_equal_weights_it_is_fedprox_with_the_plain_mean(make, train):
+    mixing = train(partial(make, proximity=0.5), 3)
+    prox = train(partial(FedProx, proximity=0.5), 3, weighting="uniform", weight_decay=0.0)
     common = flat(prox.network.state_dict())
     for model in (mixing.network.state_dict(), *rows_of(mixing, "cloud.")):
         torch.testing.assert_close(flat(model), common, atol=1e-10, rtol=0)
-
-
-def normed(input_shape, num_classes):
-    return Network({"fc": nn.Linear(*input_shape, 4), "norm": nn.BatchNorm1d(4), "head": nn.Linear(4, num_classes)})
 
 
 def test_statistics_of_batch_norm_are_mixed_but_not_compared():
@@ -127,25 +100,3 @@ def test_statistics_of_batch_norm_are_mixed_but_not_compared():
     for name in ("norm.running_mean", "norm.running_var", "head.weight"):
         mixed = torch.einsum("ij,j...->i...", weights, method.clients.stack(name))
         torch.testing.assert_close(method.clients.stack(f"cloud.{name}"), mixed)
-
-
-def test_clients_are_evaluated_by_what_they_trained_last(ragged_data, fit):
-    data = ragged_data()
-    method = built(HeurFedAMP, data)
-    fit(method, data, 1)
-    train = data.make_eval_batch(data.evaluation_order[:6]).train
-    ((name, personal),) = method.evaluate(train, (0,))
-    assert (name,) == method.eval_models == ("personal",)
-    for name in method.parts["all"]:
-        assert torch.equal(personal.own[name], method.clients.stack(name)[train.ids])
-        assert not torch.equal(personal.own[name], method.clients.stack(f"cloud.{name}")[train.ids])
-
-
-def test_new_clients_begin_with_the_mean_of_all_models(fit):
-    torch.set_default_dtype(torch.float32)
-    method = HeurFedAMP(network=partial(MLP, hidden=(8,)))
-    trainer = fit(method, Digits(num_clients=5), 2)
-    expected = method.clients.mean(method.parts["all"])
-    trainer.test(method, Digits(num_clients=5, new_clients=4, new_head_epochs=0))
-    for model in (*rows_of(method), *rows_of(method, "cloud.")):
-        torch.testing.assert_close(model, expected)
