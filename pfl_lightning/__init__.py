@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pfl_lightning.experiment import Experiment, Run
-    from pfl_lightning.methods import load_method
     from pfl_lightning.report import clients, results
+    from pfl_lightning.runs import load_method
 
 __version__ = "0.1.0"
 __all__ = ["Experiment", "Run", "__version__", "clients", "load_method", "results"]
@@ -14,7 +14,7 @@ __all__ = ["Experiment", "Run", "__version__", "clients", "load_method", "result
 _PLACES = {
     **dict.fromkeys(("Experiment", "Run"), "experiment"),
     **dict.fromkeys(("clients", "results"), "report"),
-    "load_method": "methods",
+    "load_method": "runs",
 }
 
 

@@ -1,11 +1,10 @@
 """Runs from Python, with the numbers and files of ``pfl fit``, ``test`` and ``validate``, which call what is here."""
 
 import re
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
 from inspect import Parameter
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal
 
 import lightning.pytorch as pl
@@ -18,11 +17,12 @@ from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.callbacks.checkpoint_files import BEST
 from pfl_lightning.callbacks.checkpointing import Stopped
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
+from pfl_lightning.config_files import check_seed, with_config_files
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method, NeedsSamplesError, load_method
+from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
-from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
+from pfl_lightning.runs import Resume, find_resume, load_method, plain, runs_folder, settings_along
 from pfl_lightning.session import Command, Session, check_data, without_chatter
 from pfl_lightning.strict import StrictParser, imported, makes_network
 
@@ -88,6 +88,9 @@ class Experiment:
     ) -> None:
         if settings is None and "seed" in (arguments(data) or {}):
             raise PflError("data.seed: not possible here, it follows the experiment's; allowed: Experiment(seed=...)")
+        for kind in (type(method), type(data)):
+            if "<locals>" in kind.__qualname__:
+                raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
         self.method, self.data, self.callbacks = method, data, list(callbacks)
         self.checkpoint, self.percentile_errors = (
             checkpoint or RoundCheckpoint(),
@@ -133,9 +136,12 @@ class Experiment:
         Raises:
             PflError: If they are wrong.
         """
-        read = resolve_name("pfl_lightning.cli.fit:settings_of")  # the only word of the command line from Python
         options = [word if word.startswith("-") else f"--config={word}" for word in words]
-        settings: dict[str, Any] = read(["--trainer.enable_progress_bar=false", *options])
+        parser = run_parser()
+        parser.add_argument("--config", action="config")
+        parsed = _parsed(parser.parse_args, ["--trainer.enable_progress_bar=false", *with_config_files(options)])
+        check_seed(options, parsed.pop("config") or (), parsed.seed_everything)
+        settings = _plain(parser, parsed)
         return cls.of(built(settings), settings)
 
     @property
@@ -177,8 +183,8 @@ class Experiment:
                 session.run()
             except Stopped:
                 raise KeyboardInterrupt("the round is saved; fit(resume=True) continues") from None
-        assert session.folder is not None, "a run that has ended has a folder"
-        return Run(session.folder.path, self.method, self.data)
+        assert session.run_folder is not None, "a run that has ended has a folder"
+        return Run(session.run_folder, self.method, self.data)
 
     def session(self, command: Command, found: Resume | None, alone: bool = True, **speech: bool) -> Session:
         """A run of this experiment, with its own objects.
@@ -204,11 +210,11 @@ class Experiment:
 
     def _anew(self, settings: dict[str, Any]) -> "Experiment":
         """The same experiment with objects that nothing was done with."""
-        copy = Experiment(anew(self.method), anew(self.data, seed=self.seed), settings=settings)
-        copy.callbacks = [anew(callback) if _is_ours(callback) else callback for callback in self.callbacks]
-        copy.checkpoint, copy.percentile_errors = anew(self.checkpoint), anew(self.percentile_errors)
-        copy.trainer, copy.seed = self.trainer, self.seed
-        return copy
+        other = copy(self)
+        other.method, other.data, other._settings = anew(self.method), anew(self.data, seed=self.seed), settings
+        other.callbacks = [anew(callback) if _is_ours(callback) else callback for callback in self.callbacks]
+        other.checkpoint, other.percentile_errors = anew(self.checkpoint), anew(self.percentile_errors)
+        return other
 
 
 class Run:
@@ -259,7 +265,12 @@ class Run:
         Raises:
             PflError: If there is no such checkpoint, or it cannot make the method again.
         """
-        return trained(self._find(checkpoint), self._method)
+        found = self._find(checkpoint)
+        if self._method is None:
+            return load_method(found.checkpoint)
+        method = anew(self._method)
+        method.on_load_checkpoint(found.content)
+        return method
 
     def client(self, client: int, model: str | None = None, checkpoint: Checkpoint = "last", **data: Any) -> nn.Module:
         """One client's model; see ``Method.client``. If it needs the client's samples, the data set is loaded.
@@ -312,24 +323,6 @@ class Run:
         return rows.assign(accuracy=rows["correct"] / rows["samples"])
 
 
-def trained(found: Resume, method: Method | None = None) -> Method:
-    """The method of a checkpoint.
-
-    Args:
-        found: The checkpoint.
-        method: The method as it was before training, if the checkpoint cannot make it.
-
-    Raises:
-        PflError: If the checkpoint cannot make the method.
-    """
-    if method is None:
-        settings_along(found, data=None)  # refuses a method that only Python can make
-        return load_method(found.checkpoint)
-    method = anew(method)
-    method.on_load_checkpoint(found.content)
-    return method
-
-
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a run, with the defaults of those that are not given.
 
@@ -339,11 +332,11 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         PflError: If one is not possible.
     """
-    given, later = _without_objects(settings)
+    later = list(unsaid(settings))
+    given = _without(settings, later)
     parts = {part: given.pop(part) for part in ("model", "data") if _lacks(given[part], settings[part])}
     parser = run_parser()
-    whole = {**plain(parser, _parsed(parser, given)), **parts}
-    whole["data"]["init_args"].pop("seed", None)
+    whole = {**_plain(parser, _parsed(parser.parse_object, given)), **parts}
     for place in later:
         inner, said = whole, settings
         for name in place[:-1]:
@@ -364,7 +357,8 @@ def built(settings: Mapping[str, Any]) -> Namespace:
     """
     parser = run_parser()
     known = {name: part for name, part in settings.items() if part is not None}
-    made: Namespace = parser.instantiate(_parsed(parser, {**known, "trainer": {**known["trainer"], "logger": False}}))
+    known["trainer"] = {**known["trainer"], "logger": False}
+    made: Namespace = parser.instantiate(_parsed(parser.parse_object, known))
     return made
 
 
@@ -392,12 +386,19 @@ def run_parser() -> StrictParser:
     return parser
 
 
-def _parsed(parser: StrictParser, settings: Mapping[str, Any]) -> Namespace:
+def _parsed(parse: Callable[[Any], Any], given: Any) -> Namespace:
     try:
-        parsed: Namespace = parser.parse_object(deepcopy(settings))  # it changes them in place
+        parsed: Namespace = parse(deepcopy(given))  # it changes settings in place
     except ArgumentError as error:
         raise PflError(_innermost(str(error))) from error
     return parsed
+
+
+def _plain(parser: StrictParser, parsed: Namespace) -> dict[str, Any]:
+    """All settings as plain values, without the data set's seed, which is that of the run."""
+    settings = plain(parser, parsed)
+    settings["data"].get("init_args", {}).pop("seed", None)
+    return settings
 
 
 def _innermost(message: str) -> str:
@@ -410,23 +411,19 @@ def _innermost(message: str) -> str:
     return f"{key}: {cause}" if key else cause
 
 
-def _without_objects(settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
-    """Settings without the lines that say what objects from Python are, and the places of these."""
-    places = list(unsaid(settings))
-
-    def kept(part: Any, *place: str) -> Any:
-        if not isinstance(part, Mapping):
-            return part
-        return {name: kept(inner, *place, name) for name, inner in part.items() if (*place, name) not in places}
-
-    return kept(settings), places
+def _without(part: Any, places: Sequence[tuple[str, ...]], *here: str) -> Any:
+    """Settings without those at some places."""
+    if not isinstance(part, Mapping):
+        return part
+    names = [name for name in part if (*here, name) not in places]
+    return {name: _without(part[name], places, *here, name) for name in names}
 
 
 def _lacks(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether an object from Python is for an argument that has no default, so that the parser would ask for it."""
     kind = imported(settings["class_path"])
     gone = settings.get("init_args", {}).keys() - given.get("init_args", {}).keys()
-    return bool(gone) and any(default_arguments(kind).get(name) is Parameter.empty for name in gone)
+    return any(default_arguments(kind).get(name) is Parameter.empty for name in gone)
 
 
 def _is_ours(callback: pl.Callback) -> bool:

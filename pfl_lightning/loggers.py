@@ -21,16 +21,17 @@ EXTRAS = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}  # packages, which a
 IDS = "loggers.yaml"  # which runs they have begun; in the run's folder
 
 
-def loggers_of(setting: Any, folder: Path, rounds: int | None) -> list[Logger]:
+def loggers_of(setting: Any, table: MetricsTable, rounds: int | None) -> list[Logger]:
     """The loggers of a run.
 
     Args:
         setting: ``trainer.logger``: null or true for TensorBoard, false for none, or the user's own.
-        folder: The run's folder. A logger of the user's writes below it unless its ``save_dir`` says otherwise.
+        table: The table ``metrics.csv`` of the run's folder. A logger of the user's writes below this folder unless its
+            ``save_dir`` says otherwise.
         rounds: For a run that continues: the rounds of which TensorBoard keeps all that was logged.
 
     Returns:
-        TensorBoard or the user's own, and the table ``metrics.csv`` beside them; nothing for false. Only the first
+        TensorBoard or the user's own, and the table beside them; nothing for false. Only the first
         process of a run logs; the others have the table, which writes nothing there.
 
     Raises:
@@ -39,13 +40,14 @@ def loggers_of(setting: Any, folder: Path, rounds: int | None) -> list[Logger]:
     if setting is False:
         return []
     if processes.rank() > 0:
-        return [MetricsTable(folder)]
+        return [table]
+    folder = table.folder
     if setting in (None, True):
         place = folder.parent.parent, folder.parent.name, folder.name
         purge = None if rounds is None else rounds + 1
-        return [Board(*place, default_hp_metric=False, purge_step=purge), MetricsTable(folder)]
+        return [Board(*place, default_hp_metric=False, purge_step=purge), table]
     several = setting if isinstance(setting, list) else [setting]
-    return [*(each if isinstance(each, Logger) else _made(each, folder) for each in several), MetricsTable(folder)]
+    return [*(each if isinstance(each, Logger) else _made(each, folder) for each in several), table]
 
 
 def begin(loggers: Sequence[Logger], settings: Settings, folder: Path, is_new: bool) -> None:

@@ -18,8 +18,6 @@ from typing import Any, TypeVar, cast
 from jsonargparse import ArgumentParser
 from lightning.pytorch.utilities.parsing import collect_init_args
 
-from pfl_lightning.errors import PflError
-
 Made = TypeVar("Made")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot say, such as an array
 
@@ -32,25 +30,29 @@ def recipe(value: Any) -> Any:
 
     Returns:
         Plain values, lists and mappings; a line for each object that they cannot say; see ``unsaid``.
-
-    Raises:
-        PflError: If a class cannot be imported.
     """
-    if isinstance(value, str | int | float | Path | None):
-        return str(value) if isinstance(value, Path) else value
-    if isinstance(value, type):
-        return {"class_path": path_of(value)}
-    if isinstance(value, partial) and isinstance(value.func, type) and not value.args:
-        return {"class_path": path_of(value.func), "init_args": recipe(value.keywords)}
-    if is_dataclass(value):
+    for plain in (bool, int, float, str):  # an option's own type, such as a positive number, becomes one of these
+        if isinstance(value, plain):
+            return plain(value)
+    if value is None or isinstance(value, Path):
+        return value and str(value)
+    if is_dataclass(value) and not isinstance(value, type):
         return {field.name: recipe(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {name: recipe(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple) and not list(unsaid(said := [recipe(inner) for inner in value])):
         return said
-    if (given := arguments(value)) is not None:
-        return {"class_path": path_of(type(value)), "init_args": recipe(given)}
-    return f"{FROM_PYTHON}{type(value).__name__}"
+    kind: type = type(value)
+    given: dict[str, Any] | None
+    if isinstance(value, type):
+        kind, given = value, {}
+    elif isinstance(value, partial) and isinstance(value.func, type) and not value.args:
+        kind, given = value.func, value.keywords
+    else:
+        given = arguments(value)
+    if given is None or "<locals>" in kind.__qualname__:
+        return f"{FROM_PYTHON}{kind.__name__}"
+    return {"class_path": path_of(kind), "init_args": recipe(given)}
 
 
 def unsaid(settings: Any, *place: str) -> Iterator[tuple[str, ...]]:
@@ -121,13 +123,7 @@ def _options(kind: Any) -> list[str]:
 
 
 def path_of(kind: type) -> str:
-    """The shortest import path of a class, such as ``torch.optim.SGD``, which is the one that people write.
-
-    Raises:
-        PflError: If it was made within a function, so that it cannot be imported.
-    """
-    if "<locals>" in kind.__qualname__:
-        raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
+    """The shortest import path of a class, such as ``torch.optim.SGD``, which is the one that people write."""
     packages = list(accumulate(kind.__module__.split("."), "{}.{}".format))
     found = (name for name in packages if vars(sys.modules.get(name, kind)).get(kind.__name__) is kind)
     return f"{next(found, kind.__module__)}.{kind.__qualname__}"

@@ -5,7 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.callbacks.labels import run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
+from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusal, refusing
+from pfl_lightning.methods import Method
 from pfl_lightning.recipes import unsaid
 from pfl_lightning.settings import Settings, flat, named_callbacks
-from pfl_lightning.strict import StrictParser
+from pfl_lightning.strict import StrictParser, imported
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
 
@@ -117,12 +118,48 @@ def settings_along(resume: Resume, **parts: Any) -> dict[str, Any]:
     with refusing(resume.content):
         config = resume.content["config"]
     known = {key: config[key] for key in ("seed_everything", "model", "data", "percentile_errors") if key in config}
-    for place in unsaid({name: part for name, part in known.items() if name not in parts}):
-        key = ".".join(name for name in place if name not in ("class_path", "init_args"))
-        raise PflError(f"{key} is from Python and not in the checkpoint; allowed: Run(folder, method=..., data=...)")
+    _refuse_unsaid({name: part for name, part in known.items() if name not in parts})
     trainer = {key: value for key, value in config["trainer"].items() if key not in LEFT}
     rest = {"checkpoint": config["checkpoint"], "trainer": {**trainer, "logger": False}}
     return {**known, **rest, **parts}
+
+
+def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
+    """Load a method from a checkpoint, with its own class, ready to be evaluated or trained further.
+
+    Of the classes that a checkpoint names, only those are called that are methods, or of the types that a method's
+    arguments have. To look a class up, the module that it names is imported.
+
+    Args:
+        path: The checkpoint.
+        arguments: Constructor arguments that take the place of the checkpoint's. They are needed where settings cannot
+            say what the method was made with, such as a ``network`` or a ``loss`` that is a function of your own.
+
+    Raises:
+        PflError: If the checkpoint is damaged, or something in it is missing or wrong.
+    """
+    checkpoint = read_checkpoint(path)
+    with refusing(checkpoint):
+        said = checkpoint.get("config", checkpoint)["model"]
+        kind = imported(said["class_path"])
+        if not (isinstance(kind, type) and issubclass(kind, Method)):
+            raise refusal(checkpoint, f"model: {said['class_path']} is not possible; allowed: a subclass of Method")
+        options = {name: value for name, value in said["init_args"].items() if name not in arguments}
+        _refuse_unsaid({"model": options})
+        parser = StrictParser(exit_on_error=False)
+        parser.add_class_arguments(kind, "model", instantiate=False, fail_untyped=False)
+        made = parser.instantiate(parser.parse_object({"model": options}, defaults=False))
+        method: Method = kind(**{**vars(made.get("model", Namespace())), **arguments})
+    method.on_load_checkpoint(checkpoint)
+    return method
+
+
+def _refuse_unsaid(settings: Settings) -> None:
+    """Refuse settings of a checkpoint that lack an object from Python."""
+    for place in unsaid(settings):
+        key = ".".join(name for name in place if name not in ("class_path", "init_args"))
+        allowed = "Run(folder, method=..., data=...), or load_method(path, network=...) with what is missing"
+        raise PflError(f"{key} is from Python and not in the checkpoint; allowed: {allowed}")
 
 
 def _place(checkpoint: Path) -> Path:
@@ -133,8 +170,6 @@ def _place(checkpoint: Path) -> Path:
 
 def refuse_changes(old: Settings, new: Settings) -> list[str]:
     """Compare the settings of a run that is resumed with those of its checkpoint.
-
-    An option that is younger than the checkpoint had its default there; one that its class no longer has is ignored.
 
     Args:
         old: Settings in the checkpoint.
@@ -220,38 +255,13 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     trainer = settings.get("trainer", {})
     parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
     parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if _doubles(callback)}
-    yield from flat({key: _completed(part) for key, part in parts.items()})
+    yield from flat(parts)
     yield "trainer.precision", trainer.get("precision")
     yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
 
 
 def _doubles(callback: Mapping[str, Any]) -> bool:
-    kind = _known_class(callback["class_path"])
-    return kind is not None and issubclass(kind, Doubling)
-
-
-def _completed(settings: Any) -> Any:
-    """Settings with the options that their classes have, and with no others; one that is not there has its default."""
-    if not isinstance(settings, Mapping):
-        return settings
-    given, options = settings, settings.get("init_args", {})
-    if isinstance(options, Mapping) and (kind := _known_class(settings.get("class_path"))) is not None:
-        defaults = _default_options(kind)
-        given = {**settings, "init_args": {name: options.get(name, defaults[name]) for name in defaults}}
-    return {name: _completed(inner) for name, inner in given.items()}
-
-
-def _known_class(class_path: Any) -> type | None:
-    """A class by its path, if this run has imported it; others are not imported, as a checkpoint may name any."""
-    module, _, name = str(class_path).rpartition(".")
+    """Whether it is a stage doubling; a class that this run has not imported is not, as a checkpoint may name any."""
+    module, _, name = str(callback["class_path"]).rpartition(".")
     kind = getattr(sys.modules.get(module), name, None)
-    return kind if isinstance(kind, type) else None
-
-
-@cache
-def _default_options(kind: type) -> dict[str, Any]:
-    """Every option of a class, with its default."""
-    parser = StrictParser()
-    parser.add_class_arguments(kind, "of", fail_untyped=False)
-    options: dict[str, Any] = plain(parser, parser.get_defaults(skip_validation=True), validate=False).get("of", {})
-    return options
+    return isinstance(kind, type) and issubclass(kind, Doubling)

@@ -26,6 +26,7 @@ from pfl_lightning.checks import BESIDE, check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
 from pfl_lightning.quantity import HEADLINED, headline
@@ -36,8 +37,11 @@ Command = Literal["fit", "validate", "test"]
 CHATTER = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed")
 
 
-class Session:
-    """One run of ``fit``, ``validate`` or ``test``.
+class Session(pl.Callback):
+    """One run of ``fit``, ``validate`` or ``test``, and the first callback of its trainer.
+
+    When the processes are together it checks that the method and the data fit, makes the run's folder and its loggers,
+    and writes the settings there.
 
     Args:
         command: Which of them.
@@ -54,13 +58,11 @@ class Session:
     Attributes:
         trainer: The trainer.
         table: What each client got in an evaluation.
-        folder: The folder of a run that trains, once it has begun.
+        run_folder: The folder of a run that trains, once it has begun; its other callbacks ask for it by ``folder_of``.
 
     Raises:
         PflError: If the settings are not possible, or others than the checkpoint's.
     """
-
-    folder: RunFolder | None = None
 
     def __init__(
         self,
@@ -77,20 +79,26 @@ class Session:
     ) -> None:
         check_settings(settings)
         self.command, self.method, self.data, self.settings = command, method, data, settings
-        self.resume, self.speaks, self.open = resume, speaks, ExitStack()
+        self.resume, self.speaks, self.logger = resume, speaks, options.get("logger")
         self.trains, self.shows = command == "fit", options.get("enable_progress_bar") is not False
+        self.keeps = self.trains and not options.get("fast_dev_run")
+        self.run_folder: Path | None = None
+        self.fingerprint, self.open = "", ExitStack()
         check_callbacks(callbacks, self.shows)
         if resume:
-            self._check_resume(resume)
-        self.table = EvaluationTable(resume and resume.run)
-        own: list[pl.Callback] = [RunSummary(verbose)] if speaks else []
+            with refusing(resume.content):
+                self._check_resume(resume)
+        self.table, self.metrics = EvaluationTable(resume and resume.run), MetricsTable()
+        own: list[pl.Callback] = [self, CheckMonitors()] if self.trains else [self, self.table]
+        if self.keeps and self.logger is not False:
+            own.insert(1, self.metrics)
+        shown: list[pl.Callback] = [RunSummary(verbose)] if speaks else []
         if self.shows and not any(isinstance(callback, ProgressBar) for callback in callbacks):
-            own.append(RoundProgressBar())
-        extra = [CheckMonitors()] if self.trains else [self.table]
-        self.logger, place = options.get("logger"), runs_folder(settings)
-        every = [RunStart(self), *extra, *callbacks, *(kind() for kind in BESIDE), *own, *usual]
+            shown.append(RoundProgressBar())
+        every = [*own, *callbacks, *(kind() for kind in BESIDE), *shown, *usual]
+        given = {"logger": False, "callbacks": every, "default_root_dir": runs_folder(settings)}
         try:
-            self.trainer = pl.Trainer(**{**options, "logger": False, "callbacks": every, "default_root_dir": place})
+            self.trainer = pl.Trainer(**{**options, **given})
         except Exception as error:  # whatever Lightning raises about its options
             raise PflError(f"trainer: {one_line(error)}") from error
         self.profiles_here = self.trainer.profiler.dirpath is None  # type: ignore[attr-defined]
@@ -122,73 +130,52 @@ class Session:
         done, rounds = resume.content["global_step"], self.settings["trainer"]["max_steps"]
         if self.trains and rounds <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
-        for line in refuse_changes(resume.content.get("config", {}), self.settings):
+        for line in refuse_changes(resume.content["config"], self.settings):
             self.note(line)
         if self.trains:
             refuse_stopped(resume.content, self.settings)
 
-
-class RunStart(pl.Callback):
-    """Begins a run when its processes are together: checks, the run's folder, its loggers and its settings.
-
-    It comes first: it makes the folder when the method and the data are known to fit, and then the loggers.
-
-    Args:
-        session: The run.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.fingerprint = ""
+    # As a callback
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check the method and the data, and make the folder."""
-        session, data = self.session, self.session.data
-        if session.command == "validate" and "val" not in data.eval_splits:
+        data = self.data
+        if self.command == "validate" and "val" not in data.eval_splits:
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
-        check_data(data, session.resume)
-        session.method.build_for(data, resumes=session.resume is not None)
-        if session.method.taken:
-            session.note(session.method.taken)
-        if session.trains:
-            monitor = session.settings["checkpoint"]["monitor"] or ""
-            callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-            others = [name for name in monitored(callbacks) if name != monitor]
-            for key, name in [
-                ("checkpoint.monitor", monitor),
-                *(("trainer.callbacks.monitor", name) for name in others),
-            ]:
-                check_monitor(key, name, session.method, data)
-            if not trainer.fast_dev_run:  # type: ignore[attr-defined]
-                self._open_folder(trainer, callbacks)
+        check_data(data, self.resume)
+        self.method.build_for(data, resumes=self.resume is not None)
+        if self.method.taken:
+            self.note(self.method.taken)
+        if self.trains:
+            for name in monitored(trainer.callbacks):  # type: ignore[attr-defined]
+                key = "checkpoint" if name == self.settings["checkpoint"]["monitor"] else "trainer.callbacks"
+                check_monitor(f"{key}.monitor", name, self.method, data)
+            if self.keeps:
+                self._open_folder(trainer)
 
-    def _open_folder(self, trainer: pl.Trainer, callbacks: list[pl.Callback]) -> None:
-        """Make or find the run's folder, and its loggers; both take part in the run from here on."""
-        session, resume = self.session, self.session.resume
-        folder: RunFolder | None = None
-        refused: PflError | None = None
+    def _open_folder(self, trainer: pl.Trainer) -> None:
+        """Make or find the run's folder, and its loggers."""
+        resume, path, refused = self.resume, None, None
         if trainer.is_global_zero:
             try:
-                found = (
-                    RunFolder(resume.folder) if resume and resume.folder else new_folder(runs_folder(session.settings))
-                )
-                folder = session.open.enter_context(found)
+                path = self.open.enter_context(self._find_folder()).path
                 for table in (METRICS, CLIENTS):
-                    RoundCsv(found.path / table).read(resume.content["global_step"] if resume else 0)
+                    RoundCsv(path / table).read(resume.content["global_step"] if resume else 0)
             except PflError as error:  # the others wait to hear of it
                 refused = error
-        place, refused = processes.from_first((folder and folder.path, refused))
+        path, refused = processes.from_first((path, refused))
         if refused:
             raise refused
-        session.folder = folder or RunFolder(cast(Path, place))
-        path = session.folder.path
-        rounds = lasting_rounds(resume.content) if resume else None
-        trainer.loggers = loggers_of(session.logger, path, rounds)
-        session.open.callback(end, trainer.loggers)
-        after = callbacks.index(self) + 1
-        callbacks[after:after] = [session.folder, *(each for each in trainer.loggers if isinstance(each, MetricsTable))]
-        if session.profiles_here:
+        self.run_folder = cast(Path, path)
+        self.metrics.open(self.run_folder)
+        trainer.loggers = loggers_of(self.logger, self.metrics, resume and lasting_rounds(resume.content))
+        self.open.callback(end, trainer.loggers)
+        if self.profiles_here:
             trainer.profiler.dirpath = path  # type: ignore[attr-defined]
+
+    def _find_folder(self) -> RunFolder:
+        kept = self.resume and self.resume.folder
+        return RunFolder(kept) if kept else new_folder(runs_folder(self.settings))
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the settings of a new run before its first evaluation."""
@@ -201,27 +188,23 @@ class RunStart(pl.Callback):
             self._write(trainer)
 
     def _write(self, trainer: pl.Trainer) -> None:
-        session, folder = self.session, self.session.folder
-        if folder is None:
-            return
-        is_new = not continues(trainer)
-        if trainer.is_global_zero:
-            text = yaml.safe_dump(session.settings, sort_keys=False)
-            files.write_text(text, folder.path / "config.yaml")
-            files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), folder.path / LABEL)
-            begin(trainer.loggers, session.settings, folder.path, is_new)
+        if self.run_folder is not None and trainer.is_global_zero:
+            is_new, text = not continues(trainer), yaml.safe_dump(self.settings, sort_keys=False)
+            files.write_text(text, self.run_folder / "config.yaml")
+            files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
+            begin(trainer.loggers, self.settings, self.run_folder, is_new)
             for board in boards(trainer):
                 board.show_config(text, trainer.global_step)
                 if is_new:
-                    board.show_row(session.settings, results_of(session.data))
+                    board.show_row(self.settings, results_of(self.data))
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Add the settings as plain values, and the fingerprint of the data, which is computed once."""
-        self.fingerprint = self.fingerprint or self.session.data.fingerprint()
+        self.fingerprint = self.fingerprint or self.data.fingerprint()
         checkpoint["fingerprint"] = self.fingerprint
-        checkpoint["config"] = self.session.settings
+        checkpoint["config"] = self.settings
 
 
 def check_data(data: FederatedDataModule, resume: Resume | None) -> None:

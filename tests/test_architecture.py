@@ -12,7 +12,7 @@ PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
     {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "strict", "tree"},
     {"processes"},
-    {"recipes"},
+    {"recipes", "config_files"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"federation"},

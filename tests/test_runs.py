@@ -77,59 +77,6 @@ def test_what_makes_a_run_may_not_change(path, value, line):
     assert str(refused.value).startswith(line)
 
 
-FULL = {
-    **SETTINGS,
-    "model": {
-        "class_path": "pfl_lightning.methods.FedRep",
-        "init_args": {"epochs": 1, "network": {"class_path": "pfl_lightning.models.MLP", "init_args": {"hidden": [8]}}},
-    },
-    "data": {"class_path": "pfl_lightning.data.EMNIST", "init_args": {"classes": None, "participation": None}},
-}
-
-
-def told(*path, value, old=FULL):
-    """What is said of one other setting now."""
-    new = copy.deepcopy(old)
-    inner = new
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    return refuse_changes(old, new)
-
-
-@pytest.mark.parametrize(
-    ("path", "default", "other"),
-    [
-        (("model", "init_args", "head_epochs"), 10, 3),
-        (("model", "init_args", "chunk_size"), None, 5),
-        (("model", "init_args", "network", "init_args", "dropouts"), [], [0.5]),
-        (("data", "init_args", "num_clients"), None, 10),
-        (("data", "init_args", "participation"), None, {"pool_size": 5}),
-        (("trainer", "callbacks", 0, "init_args", "rounds_per_stage"), 10, 4),
-    ],
-)
-def test_an_option_that_is_younger_than_the_checkpoint_had_its_default_there(path, default, other):
-    assert told(*path, value=default) == []
-    with pytest.raises(PflError, match=rf"{path[-1]}.*: .* in the checkpoint, .* now; keep the old value"):
-        told(*path, value=other)
-
-
-def test_a_null_in_the_checkpoint_is_no_missing_option():
-    # EMNIST has the classes 0 to 9 by default
-    with pytest.raises(PflError, match=r"data\.classes: None in the checkpoint, \[0, 10\] now"):
-        told("data", "init_args", "classes", value=[0, 10])
-
-
-@pytest.mark.parametrize("part", [("model",), ("model", "init_args", "network"), ("trainer", "callbacks", 0)])
-def test_an_option_that_its_class_no_longer_has_is_no_change(part):
-    old = copy.deepcopy(FULL)
-    inner = old
-    for key in part:
-        inner = inner[key]
-    inner["init_args"]["gone"] = 1
-    assert refuse_changes(old, FULL) == []
-
-
 def test_a_new_run_takes_the_next_number(tmp_path):
     (tmp_path / "version_7").mkdir()
     (tmp_path / "version_x").mkdir()

@@ -19,16 +19,21 @@ class MetricsTable(Logger, pl.Callback):
     the lines of its rounds are on disk, and a run that resumes continues the table from its checkpoint's round.
 
     Args:
-        folder: The run's folder.
+        folder: The run's folder. Default: given later, by ``open``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
-        self.folder = folder
-        self.table = RoundCsv(folder / METRICS, first=("time/compute", "time/total", "train/loss", "system/cohort"))
+        if folder:
+            self.open(folder)
         self.row: dict[str, float] = {}
         self.last: int | None = None
         self.trained: dict[str, float] = {}
+
+    def open(self, folder: Path) -> None:
+        """Begin, or continue, the table in a folder."""
+        self.folder = folder
+        self.table = RoundCsv(folder / METRICS, first=("time/compute", "time/total", "train/loss", "system/cohort"))
 
     # The logger
 

@@ -19,7 +19,7 @@ from pfl_lightning.errors import PflError
 CHECKPOINTS, LOCK, METRICS, CLIENTS = "checkpoints", ".lock", "metrics.csv", "clients.csv"
 
 
-class RunFolder(pl.Callback):
+class RunFolder:
     """The folder of a run of ``pfl fit``, which one process at a time can use.
 
     It is a context. Leaving it unlocks the folder; a folder that was made for the run and has no checkpoint, since the
@@ -96,12 +96,12 @@ def versions(parent: Path) -> list[tuple[int, Path]]:
 def folder_of(trainer: pl.Trainer) -> Path:
     """The folder in which a run has its tables and checkpoints; all processes must call this together.
 
-    It is the ``RunFolder`` of a run of the command line, whatever its loggers are. Without one it is the folder of the
-    first logger, in the same place as Lightning's own checkpoints, or else ``default_root_dir``.
+    It is that of a ``Session``, whatever its loggers are. Without one it is the folder of the first logger, in the same
+    place as Lightning's own checkpoints, or else ``default_root_dir``.
     """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, RunFolder):
-            return callback.path
+        if folder := getattr(callback, "run_folder", None):
+            return Path(folder)
     logger = trainer.logger
     if logger is None or isinstance(logger, TensorBoardLogger | CSVLogger):
         return Path(trainer.log_dir or trainer.default_root_dir)

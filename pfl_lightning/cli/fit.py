@@ -3,10 +3,9 @@
 import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import lightning.pytorch as pl
-import yaml
 from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
@@ -15,11 +14,11 @@ from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.checks import check_settings
 from pfl_lightning.cli.aliases import true_options
-from pfl_lightning.cli.errors import explain
 from pfl_lightning.cli.help_texts import usage
-from pfl_lightning.cli.parser import CHOICES, PflParser
+from pfl_lightning.cli.parser import PflParser
+from pfl_lightning.config_files import check_seed
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.errors import PflError, cause_of
+from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import TRAINER, Experiment
 from pfl_lightning.methods import Method
 from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
@@ -44,7 +43,6 @@ class PflCLI(LightningCLI):
     """
 
     resume: Resume | None = None
-    parser_kind: type[PflParser] = PflParser
     verbose = False  # whether it says how layers were trained
 
     def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
@@ -56,7 +54,7 @@ class PflCLI(LightningCLI):
             FederatedDataModule,
             subclass_mode_model=True,
             subclass_mode_data=True,
-            parser_class=self.parser_kind,
+            parser_class=PflParser,
             parser_kwargs={
                 "version": pfl_lightning.__version__,
                 "description": DESCRIPTION,
@@ -89,15 +87,11 @@ class PflCLI(LightningCLI):
         """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
         words = list(true_options(self.words, parser.error))
         words = ["--help" if word == "--help.all" else word for word in words]
-        if own := [word for word in words if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed")]:
-            raise PflError(
-                f"{own[0]} is not possible: the data's seed follows seed_everything; allowed: --seed_everything"
-            )
+        check_seed(words, (), 0)
         names_run = words[:1] in (["test"], ["validate"]) and not [*words[1:2], "-"][0].startswith("-")
         super().parse_arguments(parser, self._with_run(words) if names_run else words)
         self.verbose = self.given.pop("verbose")  # no setting of the run
-        for file in filter(None, self.given.get("config") or ()):  # null for settings that are in no file
-            check_file_seed(str(file), self.given.seed_everything)
+        check_seed((), self.given.get("config") or (), self.given.seed_everything)
 
     @property
     def given(self) -> Namespace:
@@ -151,54 +145,6 @@ class PflCLI(LightningCLI):
         self.session.run()
 
     validate = test = fit
-
-
-class QuietParser(PflParser):
-    """Raises what the command line would print."""
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Raise what is wrong, in one line; the parser of an option's class leaves the words to that of all options."""
-        if not self.exit_on_error:
-            super().error(message, ex)
-        raise cause_of(ex) or PflError(explain(message, self.options(), CHOICES)) from None
-
-
-class SettingsCLI(PflCLI):
-    """Reads the settings of a run, and builds nothing."""
-
-    parser_kind = QuietParser
-
-    def instantiate_classes(self) -> None:
-        """Build nothing."""
-
-
-def settings_of(words: list[str]) -> dict[str, Any]:
-    """All settings of the options of ``pfl fit``, as plain values.
-
-    Raises:
-        PflError: If they are wrong.
-    """
-    return SettingsCLI(words, run=False).settings
-
-
-def check_file_seed(file: str, seed: int) -> None:
-    """Refuse a settings file with another seed of the data than this run's, which would be lost.
-
-    Args:
-        file: The file, which the parser has read.
-        seed: The seed of the run.
-
-    Raises:
-        PflError: If it has one.
-    """
-    settings = yaml.safe_load(Path(file).read_text())
-    data = settings.get("data")
-    options = data.get("init_args", data) if isinstance(data, dict) else {}
-    if isinstance(options, dict) and options.get("seed", seed) != seed:
-        raise PflError(
-            f"data.seed: {options['seed']} is not possible in '{file}': the data's seed follows seed_everything; "
-            f"allowed: {seed}, or seed_everything"
-        )
 
 
 def one_seed(seed: bool | int) -> int:

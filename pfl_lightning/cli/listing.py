@@ -4,8 +4,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from pfl_lightning.cli.config_files import configs
 from pfl_lightning.cli.registry import KINDS, Found, ours, theirs
+from pfl_lightning.config_files import configs
 from pfl_lightning.errors import PflError
 
 USAGE = """usage: pfl list KIND

@@ -5,10 +5,10 @@ from typing import Any, NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from pfl_lightning.cli.config_files import with_config_files
 from pfl_lightning.cli.console import complain, debugging
 from pfl_lightning.cli.errors import MORE, blame, explain
 from pfl_lightning.cli.registry import choices
+from pfl_lightning.config_files import with_config_files
 from pfl_lightning.errors import PflError
 from pfl_lightning.strict import StrictParser, makes_network
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 from jsonargparse import get_loader
 from yaml import YAMLError
 
-from pfl_lightning.cli.config_files import FLAGS
 from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.config_files import FLAGS
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs import Resume, find_resume, plain, refuse_changes
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
-from pfl_lightning.cli.config_files import config_file
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
+from pfl_lightning.config_files import config_file
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs import Resume, expand_path, has_stopped
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jsonargparse import ArgumentError
 from torch import Tensor
 
 from pfl_lightning.errors import PflError, one_line
@@ -15,8 +16,8 @@ from pfl_lightning.files import is_intact
 Content = dict[str, Any]
 FORMAT = 1  # of the checkpoints that this version writes and reads
 FILE = "file"  # entry with the path that a checkpoint was read from; it is not in the file
-PLAIN = (bool, int, float, str)
-WRONG = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # what wrong entries raise
+# what wrong entries raise
+WRONG = (ArgumentError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class DamagedError(PflError):
@@ -90,15 +91,3 @@ def check_optimizer_state(content: Content, parameters: list[Tensor]) -> None:
             for name, value in state.items():
                 if isinstance(value, Tensor) and value.ndim and value.shape != parameters[place].shape:
                     raise refusal(content, f"optimizer_states.{name} does not have the shape of parameter {place}")
-
-
-def plain_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that are plain values; numbers of range-checked types become plain ones, which torch can load."""
-    known = {name: _plain(value) for name, value in arguments.items()}
-    return {name: value for name, value in known.items() if value is None or isinstance(value, (*PLAIN, list))}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return next((kind(value) for kind in PLAIN if isinstance(value, kind)), value)

@@ -20,7 +20,6 @@ from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
 from pfl_lightning.methods.linear_fedrep import LinearFedRep
-from pfl_lightning.methods.loading import load_method
 from pfl_lightning.methods.local import Local
 from pfl_lightning.methods.method import Method, method_of
 from pfl_lightning.methods.per_fedavg import PerFedAvg
@@ -50,7 +49,6 @@ __all__ = [
     "PFedMe",
     "PerFedAvg",
     "Sparsity",
-    "load_method",
     "method_of",
     "read_checkpoint",
 ]

@@ -4,7 +4,7 @@ import difflib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import prod
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, cast
@@ -35,14 +35,7 @@ from pfl_lightning.client import (
 from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Accounting, Traffic
-from pfl_lightning.federation.checkpoints import (
-    FORMAT,
-    Content,
-    check_optimizer_state,
-    check_same,
-    plain_values,
-    refusing,
-)
+from pfl_lightning.federation.checkpoints import FORMAT, Content, check_optimizer_state, check_same, refusing
 from pfl_lightning.federation.checks import check_network, check_private, try_optimizer
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.federation.client_states import ClientStates
@@ -52,14 +45,12 @@ from pfl_lightning.federation.local_sgd import LocalSGD, LRSchedule, Schedule
 from pfl_lightning.federation.pretrained import read_weights, take_weights
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.models import MLP, Head, InputKind, Network, NetworkFactory, Part, start_network
-from pfl_lightning.recipes import being_made
+from pfl_lightning.recipes import being_made, recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.strict import import_path
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
-# arguments that are no plain values: Lightning's hyperparameters hold plain ones
-OBJECTS = ("network", "loss", "lr_schedule", "server_optimizer", "aggregator", "sparsity", "topology")
 HOOKS = (
     *("initial_state", "select_clients", "local_update", "sample_losses", "server_update", "count_traffic"),
     *("advance_clock", "eval_models", "eval_model", "common_body"),
@@ -135,7 +126,7 @@ class Method(pl.LightningModule):
         evaluator: The clients' scores and other metrics.
         accounting: Simulated time, bits and samples so far.
         progress: How far the current round or evaluation is.
-        init_args: What it was made with, by name; ``hparams`` has the plain values among them.
+        init_args: What it was made with, by name.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
         taken: A line that says which tensors a file of ``pretrained`` weights had.
     """
@@ -200,7 +191,6 @@ class Method(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.save_hyperparameters(ignore=list(OBJECTS), logger=False)
         self.init_args = being_made(Method)
         self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
         self.make_optimizer, self.weighting, self.batch_norm = server_optimizer, weighting, batch_norm
@@ -684,13 +674,9 @@ class Method(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what builds the method again, what it has cost so far, and what clients keep; pack sparse models."""
         checkpoint["format"] = FORMAT
-        checkpoint["method"] = f"{type(self).__module__}.{type(self).__qualname__}"
-        checkpoint["shape"], checkpoint["given"] = self.built_for, self.given
-        checkpoint["hyper_parameters"] = plain_values(self.hparams)
-        checkpoint["sparsity"] = plain_values(asdict(self.sparsity))
+        checkpoint["model"], checkpoint["shape"], checkpoint["given"] = recipe(self), self.built_for, self.given
         checkpoint["accounting"] = self.accounting.state_dict()
         checkpoint["chunk_limit"] = self.cohort.limit
-        checkpoint.pop("datamodule_hyper_parameters", None)  # they have objects; the run's settings say it all
         self.clients.save(checkpoint)
         if self.packs:
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])

@@ -4,10 +4,10 @@ import pytest
 
 from pfl_lightning import checks
 from pfl_lightning.cli import main
-from pfl_lightning.cli.config_files import configs
 from pfl_lightning.cli.listing import LISTED, table
 from pfl_lightning.cli.parser import CHOICES
 from pfl_lightning.cli.registry import IN_EVERY_RUN, KINDS, Found, ours
+from pfl_lightning.config_files import configs
 
 
 @pytest.fixture(autouse=True)

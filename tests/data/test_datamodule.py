@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pfl_lightning import load_method
 from pfl_lightning.data import (
     ClassShards,
     ConsecutiveClasses,
@@ -22,7 +23,7 @@ from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import EvalLoader
 from pfl_lightning.data.transforms import ImageTransform, TokenVectors
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep, load_method
+from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.system import DynamicExponential, Participation, UniformTime
 

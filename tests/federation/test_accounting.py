@@ -8,8 +8,9 @@ import pytest
 import torch
 from fakes.methods import built, distance, tensors
 
+from pfl_lightning import load_method
 from pfl_lightning.federation.accounting import Accounting, Traffic
-from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity, load_method
+from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity
 from pfl_lightning.models import MLP, ResNet18
 from pfl_lightning.server import Aggregator, SecureAggregator, restored
 from pfl_lightning.system import Participation

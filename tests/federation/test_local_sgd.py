@@ -17,10 +17,11 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
+from pfl_lightning import load_method
 from pfl_lightning.client import Phase
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.local_sgd import LocalSGD, Schedule
-from pfl_lightning.methods import FedAvg, FedRep, PFedMe, load_method
+from pfl_lightning.methods import FedAvg, FedRep, PFedMe
 
 
 def warm_up_then_fall(optimizer):

@@ -8,11 +8,11 @@ import torch
 from fakes.networks import Nested, Normed, Plain
 from torch import nn
 
-from pfl_lightning import Experiment
+from pfl_lightning import Experiment, load_method
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, FedRoD, HeurFedAMP, load_method
+from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, FedRoD, HeurFedAMP
 from pfl_lightning.models import MLP
 
 SHAPE, CLASSES, CLIENTS = (1, 16, 16), 3, 6

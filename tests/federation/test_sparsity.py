@@ -11,10 +11,10 @@ from methods.test_contract import KINDS
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning import methods
+from pfl_lightning import load_method, methods
 from pfl_lightning.client import SmoothL1
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedBABU, FedMac, FedRep, LinearFedRep, Local, Method, Sparsity, load_method
+from pfl_lightning.methods import FedAvg, FedBABU, FedMac, FedRep, LinearFedRep, Local, Method, Sparsity
 from pfl_lightning.models import MLP, VGG
 
 EVERY = [kind for kind in KINDS if kind not in (Method, LinearFedRep)]

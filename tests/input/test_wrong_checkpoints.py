@@ -8,9 +8,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies
 
+from pfl_lightning import load_method
 from pfl_lightning.cli import main
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import load_method
 from pfl_lightning.runs import find_resume, refuse_changes
 
 OPTIONS = [
@@ -194,6 +194,12 @@ def test_every_subcommand_refuses_in_one_line(subcommand, content, capsys):
     refusal_of(capsys, subcommand, *OPTIONS)
 
 
+@pytest.mark.parametrize(("subcommand", "entry"), [("fit", "config"), ("fit", "callbacks"), ("test", "config")])
+def test_a_checkpoint_that_pfl_fit_has_not_written_is_refused_in_one_line(subcommand, entry, content, capsys):
+    torch.save(changed(content, (entry,), GONE), "x.ckpt")
+    refusal_of(capsys, subcommand, *OPTIONS, "--trainer.max_steps=3")
+
+
 @rows(FITTED_ROWS)
 def test_training_needs_states_that_fit(key, value, content, capsys):
     torch.save(changed(content, key, value), "x.ckpt")
@@ -249,7 +255,7 @@ def test_only_a_subclass_of_method_is_made_by_its_name(path, content):
     Path("hostile.py").write_text(HOSTILE)
     torch.save(changed(content, ("config", "model", "class_path"), path), "x.ckpt")
     refused(lambda: load_method("x.ckpt"))
-    torch.save({**changed(content, ("config",), GONE), "method": path}, "x.ckpt")
+    torch.save(changed(changed(content, ("config",), GONE), ("model", "class_path"), path), "x.ckpt")
     refused(lambda: load_method("x.ckpt"))
     assert not Path("called").exists()
 

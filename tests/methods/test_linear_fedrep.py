@@ -14,15 +14,17 @@ import torch
 from conftest import Plain
 from fakes.methods import distance
 
+from pfl_lightning import load_method
 from pfl_lightning.callbacks import OracleDoubling, StageDoubling
 from pfl_lightning.cli import main
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.data import Digits, FederatedDataModule, LinearRepresentation, NaturalUsers
 from pfl_lightning.data.datamodule import LabelledData
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import LinearFedRep, load_method
+from pfl_lightning.methods import LinearFedRep
 from pfl_lightning.methods.linear_fedrep import second_moment
 from pfl_lightning.models import MLP, LinearNetwork
+from pfl_lightning.recipes import recipe
 from pfl_lightning.system import Participation
 from pfl_lightning.theory.linear import principal_angle_distance
 
@@ -207,6 +209,7 @@ def test_the_rate_falls_over_rounds(fit):
 def test_backends_and_chunks_agree(fit):
     reference = two_rounds(fit, backend="sequential")
     for backend, chunk_size in (("batched", None), ("batched", 5), ("auto", 4), ("sequential", 3)):
+from pfl_lightning import load_method
         assert distance(reference, two_rounds(fit, backend=backend, chunk_size=chunk_size)) < 1e-12
 
 

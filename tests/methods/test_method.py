@@ -8,9 +8,10 @@ import pytest
 import torch
 from fakes.methods import built, distance
 
+from pfl_lightning import load_method
 from pfl_lightning.client import largest_first
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedBABU, FedRep, Method, load_method
+from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedBABU, FedRep, Method
 from pfl_lightning.models import MLP, LogisticRegression
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation

@@ -7,7 +7,8 @@ import torch
 from fakes.methods import built, distance
 from fakes.networks import Nested, Normed, Opaque, Plain
 
-from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, LGFedAvg, load_method
+from pfl_lightning import load_method
+from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, LGFedAvg
 from pfl_lightning.models import MLP
 from pfl_lightning.system import Participation
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from pfl_lightning import load_method
 from pfl_lightning.data import Arrays, Dirichlet, HuggingFace, ImageFolders, NaturalUsers, OwnData, RawData, Table
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import load_method
 from pfl_lightning.methods.fedrep import FedRep
 
 RANDOM = np.random.default_rng(0)

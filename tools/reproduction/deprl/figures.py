@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pfl_lightning.methods import load_method
+from pfl_lightning import load_method
 from pfl_lightning.metrics import pair_correlation, pairs
 from pfl_lightning.report import cosine_figure, save_figure
 from pfl_lightning.server import cosines

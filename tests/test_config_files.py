@@ -4,12 +4,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pfl_lightning.cli import config_files, main, sweep
-from pfl_lightning.cli.config_files import config_file, configs, near, with_config_files
+from pfl_lightning import config_files
+from pfl_lightning.cli import main, sweep
+from pfl_lightning.config_files import config_file, configs, near, with_config_files
 from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)

@@ -1,14 +1,16 @@
 """The settings files that come with the package, which every option for a settings file finds by name."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+
+import yaml
 
 from pfl_lightning.errors import PflError
 
 FLAGS = "-c", "--config"
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parent
 _FOLDERS = _PACKAGE / "configs", _PACKAGE.parent / "configs"  # of an installed package, and of a checkout
 
 
@@ -61,3 +63,25 @@ def with_config_files(words: Iterable[str]) -> Iterator[str]:
         else:
             yield config_file(word) if before in FLAGS else word
         before = word
+
+
+def check_seed(words: Sequence[str], files: Iterable[object], seed: int) -> None:
+    """Refuse a seed of the data set other than the run's, which would be lost.
+
+    Args:
+        words: Options.
+        files: Settings files, which the parser has read; null for settings that are in no file.
+        seed: ``seed_everything``.
+
+    Raises:
+        PflError: If there is one.
+    """
+    instead = "the data's seed follows seed_everything; allowed:"
+    if own := [word for word in words if word.partition("=")[0] in ("--data.seed", "--data.init_args.seed")]:
+        raise PflError(f"{own[0]} is not possible: {instead} --seed_everything")
+    for file in filter(None, files):
+        data = yaml.safe_load(Path(str(file)).read_text()).get("data")
+        options = data.get("init_args", data) if isinstance(data, dict) else {}
+        if isinstance(options, dict) and options.get("seed", seed) != seed:
+            given = f"data.seed: {options['seed']} is not possible in '{file}'"
+            raise PflError(f"{given}: {instead} {seed}, or seed_everything")
