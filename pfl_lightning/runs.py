@@ -215,18 +215,17 @@ def _early_stopping(settings: Settings) -> list[Any]:
     return [callback.get("init_args") for name, callback in callbacks if name == "EarlyStopping"]
 
 
-def plain(parser: ArgumentParser, config: Namespace, validate: bool = True) -> dict[str, Any]:
+def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     """Parsed settings as numbers, strings, lists and mappings, as a settings file has them.
 
     Args:
         parser: What parsed them.
         config: The settings.
-        validate: Whether required ones must be there.
 
     Returns:
         Nested settings with every null, which need not be the default.
     """
-    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=not validate))
+    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False))
     return settings
 
 
