@@ -149,7 +149,8 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
         parser = StrictParser(exit_on_error=False)
         parser.add_class_arguments(kind, "model", instantiate=False, fail_untyped=False)
         made = parser.instantiate(parser.parse_object({"model": options}, defaults=False))
-        method: Method = kind(**{**vars(made.get("model", Namespace())), **arguments})
+        given = {name: made.model[name] for name in options}
+        method: Method = kind(**given, **arguments)
     method.on_load_checkpoint(checkpoint)
     return method
 

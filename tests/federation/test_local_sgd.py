@@ -86,11 +86,14 @@ def test_a_run_that_resumes_goes_on_at_the_rate_of_its_round(kind, ragged_data, 
     assert float(trainer.callback_metrics["train/lr"]) == pytest.approx(rate, rel=1e-6)  # logged in float32
 
 
-def test_a_schedule_is_that_of_the_checkpoint_or_refused(ragged_data, fit, tmp_path):
-    fit(built(FedAvg, ragged_data(), lr_schedule=SCHEDULERS["cosine"]), ragged_data(), 1)
+def test_a_schedule_is_that_of_the_checkpoint_unless_it_is_refused(ragged_data, fit, tmp_path):
+    method = built(FedAvg, ragged_data(), lr_schedule=SCHEDULERS["cosine"])
+    fit(method, ragged_data(), 1)
     path = tmp_path / "run/checkpoints/last.ckpt"
+    loaded = load_method(path, network=method.make_network)
+    assert loaded.local_sgd.schedule.factor(3) == method.local_sgd.schedule.factor(3)
     with pytest.raises(PflError, match=r"lr_schedule: torch\.\S*CosineAnnealingLR in the checkpoint, none now"):
-        load_method(path, network=built(FedAvg, ragged_data()).make_network)
+        load_method(path, network=method.make_network, lr_schedule=None)
 
 
 def test_a_constant_rate_is_not_logged(train):
