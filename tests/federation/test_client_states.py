@@ -9,9 +9,10 @@ import pytest
 import torch
 from fakes.methods import distance
 
+from pfl_lightning import load_method
 from pfl_lightning.federation import client_states
 from pfl_lightning.federation.client_states import ClientStates, Shard
-from pfl_lightning.methods import Ditto, FedRep, FedRoD, load_method
+from pfl_lightning.methods import Ditto, FedRep, FedRoD
 from pfl_lightning.models import MLP
 from pfl_lightning.system import Participation
 
