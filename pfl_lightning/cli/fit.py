@@ -15,23 +15,15 @@ from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.checks import check_settings
 from pfl_lightning.cli.aliases import true_options
-from pfl_lightning.cli.errors import explain
 from pfl_lightning.cli.help_texts import usage
-from pfl_lightning.cli.parser import CHOICES, PflParser
+from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.errors import PflError, cause_of
+from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import TRAINER, Experiment
 from pfl_lightning.methods import Method
 from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
 from pfl_lightning.session import Command
 
-DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
-To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
-To evaluate a run again: pfl test RUN. To inspect or download data: pfl data. To run many experiments: pfl sweep.
-To compare their results: pfl compare. To use a client's model elsewhere: pfl export."""
-
-EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a checkpoint; its settings come along, and
-options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
 COMMANDS = ("fit", "validate", "test")
 
 
@@ -49,8 +41,6 @@ class PflCLI(LightningCLI):
 
     def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
         self.words, self.alone = [str(word) for word in (sys.argv[1:] if args is None else args)], args is not None
-        helped = {name: {"usage": usage(name), "description": EVALUATE.format(name)} for name in COMMANDS}
-        helped["fit"].pop("description")
         super().__init__(
             Method,
             FederatedDataModule,
@@ -59,8 +49,7 @@ class PflCLI(LightningCLI):
             parser_class=self.parser_kind,
             parser_kwargs={
                 "version": pfl_lightning.__version__,
-                "description": DESCRIPTION,
-                **{name: helped[name] for name in self.subcommands()},
+                **{name: {"usage": usage(name)} for name in self.subcommands()},
             },
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
@@ -153,20 +142,20 @@ class PflCLI(LightningCLI):
     validate = test = fit
 
 
-class QuietParser(PflParser):
+class RaisingParser(PflParser):
     """Raises what the command line would print."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise what is wrong, in one line; the parser of an option's class leaves the words to that of all options."""
         if not self.exit_on_error:
             super().error(message, ex)
-        raise cause_of(ex) or PflError(explain(message, self.options(), CHOICES)) from None
+        raise PflError(self.explained(message, ex)) from ex
 
 
 class SettingsCLI(PflCLI):
     """Reads the settings of a run, and builds nothing."""
 
-    parser_kind = QuietParser
+    parser_kind = RaisingParser
 
     def instantiate_classes(self) -> None:
         """Build nothing."""

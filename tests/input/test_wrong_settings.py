@@ -18,11 +18,11 @@ from lightning.pytorch import Callback
 from pfl_lightning import bounds
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.cli import main
-from pfl_lightning.cli.parser import CHOICES, PflParser
-from pfl_lightning.cli.registry import KINDS
+from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import Method
+from pfl_lightning.registry import KINDS, choices
 from pfl_lightning.system import Participation
 
 TEXTS = {str, Path}  # types that take any word
@@ -62,15 +62,15 @@ def options_of(owner: type, key: str, words: list[str], offered: type | None = N
 
 def every_option() -> Iterator[Option]:
     """The options of every class that settings can name; what classes inherit is listed once."""
-    yield from options_of(Method, "model", [], CHOICES["model"]["FedAvg"])
+    yield from options_of(Method, "model", [], choices()["model"]["FedAvg"])
     yield from options_of(Sparsity, "model.sparsity", [])
-    yield from options_of(FederatedDataModule, "data", [], CHOICES["data"]["Digits"])
+    yield from options_of(FederatedDataModule, "data", [], choices()["data"]["Digits"])
     yield from options_of(Participation, "data.participation", [])
     yield from options_of(PercentileErrors, "percentile_errors", [])
     yield from options_of(RoundCheckpoint, "checkpoint", [])
     for kind in KINDS.values():
         key = kind.option.strip("-+")
-        for name, found in CHOICES[kind.option_name].items():
+        for name, found in choices()[kind.option_name].items():
             if "__init__" in vars(found):
                 words = [*NEEDED.get(kind.option, ()), f"{kind.option}={name}", *texts_of(found, key)]
                 yield from options_of(
