@@ -40,7 +40,7 @@ class PflParser(StrictParser, LightningArgumentParser):
         outer, self._file = self._file, str(cfg_path)
         try:
             return super().parse_path(cfg_path, *others, **kwargs)
-        except (UnicodeDecodeError, OverflowError) as error:  # a whole number may be too large for a float
+        except (ValueError, OverflowError) as error:  # no text, or a number with too many digits
             self.error(f"Problems parsing config: {error}", error)
         finally:
             self._file = outer
