@@ -112,12 +112,10 @@ def sweep_command(args: list[str]) -> None:
     try:
         if search and vary:
             raise PflError("vary: not possible with search; allowed: one of them")
-        methods, out = (
-            [config_file(method, "methods") for method in listed(given.methods)],
-            expand_path(given.out, "out"),
-        )
+        methods = [config_file(method, "methods") for method in listed(given.methods)]
+        out = expand_path(given.out, "out")
         runs = list(plan(methods, vary, seeds, passed, out)) if not search else []
-        searches = planned_searches(methods, search, seeds, passed, out) if search else []
+        searches = searches_of(methods, search, seeds, passed, out) if search else []
     except PflError as error:
         parser.error(str(error), error)
     with sweep.forwarding():
@@ -129,13 +127,13 @@ def sweep_command(args: list[str]) -> None:
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def planned_searches(*given: Any) -> list[Any]:
+def searches_of(*given: Any) -> list[Any]:
     """The searches of ``--search``, which need a library of their own."""
     try:
-        from pfl_lightning.cli import search
+        from pfl_lightning.cli.search import planned_searches
     except ImportError as error:
         raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
-    return search.planned_searches(*given)
+    return planned_searches(*given)
 
 
 def listed(value: Any) -> list[Any]:
