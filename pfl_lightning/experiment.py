@@ -1,6 +1,5 @@
 """Runs from Python, with the numbers and files of ``pfl fit``, ``test`` and ``validate``, which call what is here."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from inspect import Parameter
@@ -20,6 +19,7 @@ from pfl_lightning.callbacks.run_folder import CHECKPOINTS
 from pfl_lightning.config_files import check_seed, with_config_files
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
+from pfl_lightning.explain import explain
 from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.runs import Resume, find_resume, load_method, plain, runs_folder, settings_along
@@ -390,7 +390,7 @@ def _parsed(parse: Callable[[Any], Any], given: Any) -> Namespace:
     try:
         parsed: Namespace = parse(deepcopy(given))  # it changes settings in place
     except ArgumentError as error:
-        raise PflError(_innermost(str(error))) from error
+        raise PflError(explain(str(error))) from error
     return parsed
 
 
@@ -399,16 +399,6 @@ def _plain(parser: StrictParser, parsed: Namespace) -> dict[str, Any]:
     settings = plain(parser, parsed)
     settings["data"].get("init_args", {}).pop("seed", None)
     return settings
-
-
-def _innermost(message: str) -> str:
-    """The cause at the end of the longest branch of the parser's tree of errors, with the key of its option."""
-    lines = message.splitlines()
-    deepest = max(lines, key=lambda line: len(line) - len(line.lstrip(" -")))
-    above = lines[: lines.index(deepest) + 1]
-    key = ".".join(found[1] for line in above if (found := re.search(r'Parser key "(.+?)"', line)))
-    cause = re.sub(r"^Not of type \w+: ", "", deepest.strip(" -"))
-    return f"{key}: {cause}" if key else cause
 
 
 def _without(part: Any, places: Sequence[tuple[str, ...]], *here: str) -> Any:

@@ -25,8 +25,6 @@ _UNSET = "==UNSET=="  # as the parser writes it
 class StrictParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes."""
 
-    takes_functions = False  # those of the program itself, which no file can name
-
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a null for an option of an option arrives here under its Python name."""
         words = [re.sub("=None$", "=null", word) for word in (sys.argv[1:] if args is None else args)]
@@ -52,8 +50,6 @@ class StrictParser(ArgumentParser):
             TypeError: If a value is not possible.
         """
         super().validate(namespace, *others, **kwargs)
-        if self.takes_functions:
-            return
         for key, value in namespace.items():
             is_function = callable(value) and not isinstance(value, type)
             if is_function and value != self.get_defaults().get(key) and not self.may_call(value):

@@ -35,7 +35,7 @@ from peers import rounds
 from peers.environments import PEERS
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.cli.console import keep_quiet
+from pfl_lightning.cli.console import silence_lightning
 from pfl_lightning.client import BackendName
 from pfl_lightning.errors import PflError, cause_of
 from pfl_lightning.memory import keep_freed_memory
@@ -200,7 +200,7 @@ def options_of_fit(args: Sequence[str]) -> list[str] | None:
 
 def tune_command(args: list[str]) -> None:
     """Measure the choices for a run; what is wrong with its settings is said in one line."""
-    keep_quiet()
+    silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
         TuneCLI(args, run=False)

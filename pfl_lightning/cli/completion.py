@@ -1,13 +1,12 @@
 """``pfl completion``: a script with which a shell completes commands, options and the names of classes.
 
-The options are those of the help texts and, of commands with a parser of their own, those in its source, so that the
-script is written without importing the parsers' libraries.
+The options are those of the help texts, so that the script is written without importing the parsers' libraries: shells
+ask for it whenever they start.
 """
 
 import re
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
 
 import shtab
 
@@ -15,8 +14,8 @@ from pfl_lightning.cli.aliases import ALIASES
 from pfl_lightning.cli.commands import COMMANDS
 from pfl_lightning.cli.help_texts import help_text
 from pfl_lightning.cli.listing import LISTED
-from pfl_lightning.cli.registry import KINDS, ours
 from pfl_lightning.errors import PflError
+from pfl_lightning.registry import KINDS, ours
 
 SHELLS = ("bash", "zsh")
 USAGE = """usage: pfl completion bash
@@ -74,8 +73,4 @@ def _parser() -> ArgumentParser:
 def options_of(command: str) -> list[str]:
     """The options of a command, such as ``--model.lr``, with their short names."""
     text = help_text("fit" if command == "data" else command)
-    if not text:
-        options = re.findall(r'"(--\w+)"', Path(__file__).with_name(f"{COMMANDS[command].module}.py").read_text())
-    else:
-        options = re.findall(r"(?:^ {2}|, )(--[\w.]+\+?)", text, re.MULTILINE)
-    return [option for option in dict.fromkeys(options) if option != "--help"]
+    return [*dict.fromkeys(re.findall(r"(?:^ {2}|, )(--[\w.]+\+?)", text, re.MULTILINE))]

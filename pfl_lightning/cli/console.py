@@ -16,11 +16,11 @@ def debugging() -> bool:
     return bool(os.environ.get("PFL_DEBUG"))
 
 
-def keep_quiet() -> None:
+def silence_lightning() -> None:
     """Silence Lightning's messages about itself; its warnings about the run become single lines."""
     warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
     warnings.filterwarnings("ignore", message="LightningCLI's args parameter.*")  # pfl data describe passes them on
-    warnings.showwarning = lambda message, *_, **__: complain(str(message), "warning")
+    warnings.showwarning = lambda message, *_, **__: say_once(str(message), "warning")
     warnings.filterwarnings("ignore", message="It is recommended to use .self.log")  # all processes log the same
     if not debugging():
         logging.getLogger("lightning.fabric.utilities.distributed").setLevel(logging.WARNING)
@@ -30,12 +30,9 @@ def keep_quiet() -> None:
         logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)  # of what it makes
 
 
-@rank_zero_only
-def complain(message: str, kind: str = "error") -> None:
-    """Print one line on stderr, in the first process of a run alone."""
-    say(message, kind)
-
-
 def say(message: str, kind: str = "error") -> None:
     """Print one line on stderr."""
     sys.stderr.write(f"pfl: {kind}: {message}\n")
+
+
+say_once = rank_zero_only(say)  # in the first process of a run

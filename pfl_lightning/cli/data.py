@@ -1,23 +1,24 @@
 """``pfl data prepare`` and ``pfl data describe``."""
 
-from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from lightning.pytorch.cli import LightningArgumentParser
 from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.callbacks.figures import graph_figure
-from pfl_lightning.cli.console import CONSOLE, complain
-from pfl_lightning.cli.errors import nearest
+from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.fit import PflCLI
-from pfl_lightning.cli.parser import CHOICES, PflParser
+from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.explain import nearest
+from pfl_lightning.registry import choices
 from pfl_lightning.report import partition_figure, partition_table, save_figure
 
-NAMES = ", ".join(sorted(CHOICES["data"]))
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
                                      (NAME may be the import path of your own, such as my_data.MyData)
 pfl data describe [options of fit]   show which client holds what, and the graph of a method without a server"""
@@ -42,8 +43,7 @@ def data_command(args: list[str]) -> None:
         CONSOLE.print(USAGE, soft_wrap=False)
     else:
         what = f"{command} is not possible" if command else "a subcommand is missing"
-        complain(f"data: {what}; allowed: prepare, describe")
-        raise SystemExit(2)
+        PflParser().error(f"data: {what}; allowed: prepare, describe")
 
 
 def prepare(args: list[str]) -> None:
@@ -56,16 +56,16 @@ def prepare(args: list[str]) -> None:
         SystemExit: With code 2 if there is no such data set or option.
         PflError: If the data cannot be loaded.
     """
-    kind = _data_class(args[0]) if args and not args[0].startswith("-") else None
     parser = PflParser(
         description="Downloads, checks and converts the files of a data set; an interrupted download resumes."
     )
-    parser.add_argument("name", help=f"Name of the data set, or import path of your own; allowed: {NAMES}.")
-    if kind:
+    parser.add_argument("name", help="Name of the data set, see pfl list data, or import path of your own.")
+    kind: Any = None
+    if args and not args[0].startswith("-"):
+        kind = _data_class(args[0], parser)
         parser.add_class_arguments(kind, as_group=False, skip={"partition", "participation", "speeds"})
     given = parser.parse_args(args).as_dict()
     name = given.pop("name")
-    assert kind is not None, "the parser asks for a name"
     data = kind(**given)
     with loading(name):
         data.prepare_data()
@@ -79,25 +79,17 @@ def prepare(args: list[str]) -> None:
     CONSOLE.print(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
 
 
-def _data_class(name: str) -> type[FederatedDataModule]:
-    """The class of a data set, by its name here or its import path.
-
-    Raises:
-        SystemExit: With code 2 if there is none.
-    """
-    if name in CHOICES["data"]:
-        return CHOICES["data"][name]
-    module, _, last = name.rpartition(".")
+def _data_class(name: str, parser: PflParser) -> type[FederatedDataModule]:
+    """The class of a data set, by its name here or its import path; else the parser ends the command."""
+    known, reason = choices()["data"], ""
     try:
-        kind = getattr(import_module(module), last) if module else None
-    except (ImportError, AttributeError) as error:
-        complain(f"data: no such class: {name} ({one_line(error)})")
-        raise SystemExit(2) from error
-    if isinstance(kind, type) and issubclass(kind, FederatedDataModule) and not isabstract(kind):
-        return kind
-    allowed = f"{NAMES}, or the import path of a subclass of FederatedDataModule"
-    complain(f"data: no such class: {name}{nearest(name, CHOICES['data'])}; allowed: {allowed}")
-    raise SystemExit(2)
+        kind = known.get(name) or resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        kind, reason = None, f" ({one_line(error)})" * ("." in name)
+    if not isinstance(kind, type) or not issubclass(kind, FederatedDataModule) or isabstract(kind):
+        allowed = f"{', '.join(known)}, or the import path of a subclass of FederatedDataModule"
+        parser.error(f"data: no such class: {name}{reason}{nearest(name, known)}; allowed: {allowed}")
+    return kind
 
 
 class DescribeCLI(PflCLI):
@@ -113,15 +105,14 @@ class DescribeCLI(PflCLI):
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
         path = Path(self.config.figure)
-        graph_path = path.with_stem(f"{path.stem}_topology") if path.name else path
-        _check_figure(path, graph_path)
+        _check_figure(path)
         built = self.parser.instantiate_classes(self.config)
         self.datamodule = built.data
         self.datamodule.setup()
         counts = self.datamodule.class_counts()
         figures = {path: partition_figure(counts, type(self.datamodule).__name__)}
         if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
-            figures[graph_path] = graph
+            figures[path.with_stem(f"{path.stem}_topology")] = graph
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         for place, figure in figures.items():
@@ -129,15 +120,12 @@ class DescribeCLI(PflCLI):
             CONSOLE.print(f"Figure: {place}")
 
 
-def _check_figure(*paths: Path) -> None:
-    """Refuse files for figures that cannot be written.
+def _check_figure(path: Path) -> None:
+    """Refuse a file for figures with an extension of no kind of figure.
 
     Raises:
-        PflError: If the extension is of no kind of figure, or there is a folder in a file's place, or the reverse.
+        PflError: If it has one.
     """
     endings = FigureCanvasBase.get_supported_filetypes()
-    for path in paths:
-        if path.suffix[1:] not in endings:
-            raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")
-        if path.is_dir() or any(folder.exists() and not folder.is_dir() for folder in path.parents):
-            raise PflError(f"figure: {path} is not possible; allowed: the name of a file in a folder")
+    if path.suffix[1:] not in endings:
+        raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")

@@ -24,13 +24,6 @@ from pfl_lightning.methods import Method
 from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
 from pfl_lightning.session import Command
 
-DESCRIPTION = """Personalized federated learning on PyTorch Lightning: a method, a data set and who takes part.
-To start: pfl fit --model FedRep --data Digits. To list the options of a method: pfl fit --model.help FedRep.
-To evaluate a run again: pfl test RUN. To inspect or download data: pfl data. To run many experiments: pfl sweep.
-To compare their results: pfl compare. To use a client's model elsewhere: pfl export."""
-
-EVALUATE = """Evaluates a run: pfl {} RUN [options]. RUN is a run folder or a checkpoint; its settings come along, and
-options change them. A table of all clients goes into the run's folder. Without RUN, --ckpt_path names a checkpoint."""
 COMMANDS = ("fit", "validate", "test")
 
 
@@ -47,8 +40,6 @@ class PflCLI(LightningCLI):
 
     def __init__(self, args: list[str] | None = None, run: bool = True) -> None:
         self.words, self.alone = [str(word) for word in (sys.argv[1:] if args is None else args)], args is not None
-        helped = {name: {"usage": usage(name), "description": EVALUATE.format(name)} for name in COMMANDS}
-        helped["fit"].pop("description")
         super().__init__(
             Method,
             FederatedDataModule,
@@ -57,8 +48,7 @@ class PflCLI(LightningCLI):
             parser_class=PflParser,
             parser_kwargs={
                 "version": pfl_lightning.__version__,
-                "description": DESCRIPTION,
-                **{name: helped[name] for name in self.subcommands()},
+                **{name: {"usage": usage(name)} for name in self.subcommands()},
             },
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
@@ -145,6 +135,22 @@ class PflCLI(LightningCLI):
         self.session.run()
 
     validate = test = fit
+
+
+class SettingsCLI(PflCLI):
+    """Reads the settings of a run, and builds nothing."""
+
+    def instantiate_classes(self) -> None:
+        """Build nothing."""
+
+
+def settings_of(words: list[str]) -> dict[str, Any]:
+    """All settings of the options of ``pfl fit``, as plain values.
+
+    Raises:
+        SystemExit: With code 2 if they are wrong.
+    """
+    return SettingsCLI(words, run=False).settings
 
 
 def one_seed(seed: bool | int) -> int:

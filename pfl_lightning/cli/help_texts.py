@@ -1,15 +1,14 @@
-"""The short help of fit, validate and test: files of text, which are read without importing any library."""
+"""The short help of commands: files of text, which are read without importing any library."""
 
 from pathlib import Path
 
 
 def help_text(command: str) -> str:
-    """The short help of fit, validate and test: the few options that most runs need; empty for other commands."""
-    folder = Path(__file__).with_name("help")
-    if command == "fit":
-        return (folder / "fit.txt").read_text()
+    """The short help of a command: the options that most runs need, or all that there are; empty if it has none."""
     split = {"validate": "validation", "test": "test"}.get(command)
-    return (folder / "evaluate.txt").read_text().format(command=command, split=split) if split else ""
+    file = Path(__file__).with_name("help") / f"{'evaluate' if split else command}.txt"
+    text = file.read_text() if file.is_file() else ""
+    return text.format(command=command, split=split) if split else text
 
 
 def usage(command: str) -> str:

@@ -4,9 +4,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from pfl_lightning.cli.registry import KINDS, Found, ours, theirs
 from pfl_lightning.config_files import configs
 from pfl_lightning.errors import PflError
+from pfl_lightning.registry import KINDS, Found, ours, theirs
 
 USAGE = """usage: pfl list KIND
 

@@ -5,14 +5,12 @@ from typing import Any, NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 
-from pfl_lightning.cli.console import complain, debugging
-from pfl_lightning.cli.errors import MORE, blame, explain
-from pfl_lightning.cli.registry import choices
+from pfl_lightning.cli.console import debugging, say_once
+from pfl_lightning.cli.own_files import MORE, blame
 from pfl_lightning.config_files import with_config_files
 from pfl_lightning.errors import PflError
+from pfl_lightning.explain import explain
 from pfl_lightning.strict import StrictParser, makes_network
-
-CHOICES = choices()
 
 
 class PflParser(StrictParser, LightningArgumentParser):
@@ -33,7 +31,7 @@ class PflParser(StrictParser, LightningArgumentParser):
             words = list(with_config_files(sys.argv[1:] if args is None else args))
             return super().parse_args(words, *others, **kwargs)
         except Exception as error:  # whatever such a file raises
-            if debugging() or not (isinstance(error, PflError) or blame(error)):
+            if debugging() or not (isinstance(error, PflError | OverflowError) or blame(error)):
                 raise
             self.error(str(error), error)
 
@@ -42,7 +40,7 @@ class PflParser(StrictParser, LightningArgumentParser):
         outer, self._file = self._file, str(cfg_path)
         try:
             return super().parse_path(cfg_path, *others, **kwargs)
-        except UnicodeDecodeError as error:
+        except (ValueError, OverflowError) as error:  # no text, or a number with too many digits
             self.error(f"Problems parsing config: {error}", error)
         finally:
             self._file = outer
@@ -52,6 +50,8 @@ class PflParser(StrictParser, LightningArgumentParser):
         outer, self._file = self._file, self._file or self.source
         try:
             return super().parse_string(content, *others, **kwargs)
+        except OverflowError as error:
+            self.error(f"Problems parsing config: {error}", error)
         finally:
             self._file = outer
 
@@ -61,11 +61,15 @@ class PflParser(StrictParser, LightningArgumentParser):
             super().error(message, ex)
         if debugging() and ex:
             raise ex
-        place = blame(ex)
-        line = f"{place} {MORE}" if place else explain(message, self.options(), CHOICES)
-        line = f"{line} (in {self._file})" if self._file else line
-        complain(line)
+        line = self.explained(message, ex)
+        say_once(line)
         raise SystemExit(2) from PflError(line)
+
+    def explained(self, message: str, ex: Exception | None) -> str:
+        """What is wrong, in one line, with the settings file that it is in."""
+        place = blame(ex)
+        line = f"{place} {MORE}" if place else explain(message, self.options())
+        return f"{line} (in {self._file})" if self._file else line
 
     def may_call(self, function: Any) -> bool:
         """Whether settings may name a function: any that says that it returns a torch module."""

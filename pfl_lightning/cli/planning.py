@@ -11,32 +11,14 @@ from urllib.parse import quote
 from jsonargparse import get_loader
 from yaml import YAMLError
 
-from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.config_files import FLAGS
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import Resume, find_resume, plain, refuse_changes
+from pfl_lightning.runs import Resume, find_resume, refuse_changes
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
 load_yaml = get_loader("yaml")  # the parser's own, which takes 1e-3 for a number
-
-
-class _ParseOnly(PflCLI):
-    def instantiate_classes(self) -> None:
-        """Build nothing."""
-
-
-def settings_of(args: list[str]) -> dict[str, Any]:
-    """All settings of a run, as a settings file has them.
-
-    Args:
-        args: Arguments of ``pfl fit``.
-
-    Raises:
-        SystemExit: With code 2 if they are wrong.
-    """
-    cli = _ParseOnly(args, run=False)
-    return plain(cli.parser, cli.config)
 
 
 class PlannedRun(NamedTuple):

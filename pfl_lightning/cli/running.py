@@ -8,10 +8,10 @@ from typing import Any
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 from pfl_lightning import processes
-from pfl_lightning.cli.console import debugging, keep_quiet, say
-from pfl_lightning.cli.errors import MORE, blame, explain
-from pfl_lightning.cli.parser import CHOICES
+from pfl_lightning.cli.console import debugging, say, silence_lightning
+from pfl_lightning.cli.own_files import MORE, blame
 from pfl_lightning.errors import PflError, cause_of, one_line
+from pfl_lightning.explain import explain
 from pfl_lightning.memory import is_exhausted, keep_freed_memory
 
 EXPECTED = PflError, ValueError, MisconfigurationException, OSError, ModuleNotFoundError, MemoryError, RuntimeError
@@ -27,7 +27,7 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
     Raises:
         SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130 or 143 after a signal.
     """
-    keep_quiet()
+    silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
         if isinstance(command, type):
@@ -57,4 +57,4 @@ def reason(error: Exception) -> str:
         return str(known)
     if is_exhausted(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
-    return f"{blame(error) or explain(str(error), (), CHOICES)} {MORE}"
+    return f"{blame(error) or explain(str(error))} {MORE}"

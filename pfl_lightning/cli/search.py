@@ -1,16 +1,18 @@
 """``pfl sweep --search``: settings with the best validation score, found by Optuna.
 
 A trial is the runs of some settings with every seed. Its score is the mean over the seeds of the score by which
-``best.ckpt`` is chosen: the best evaluation of a run on validation samples. A trial with a run that fails, such as one
-that diverges, is pruned: it counts as worse than all others.
+``best.ckpt`` is chosen: the best evaluation of a run on validation samples, larger is better. A trial with a run that
+fails, such as one that diverges, is pruned: it counts as worse than all others.
 
 What a trial tries is a function of the first seed, its number and the finished trials before it, so that a search that
-was stopped goes on as if it had not been.
+was stopped goes on as if it had not been. Another search is another study, in the same file.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import mean
 from typing import Any, Protocol
@@ -25,7 +27,6 @@ from optuna.trial import TrialState
 
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
-from pfl_lightning.callbacks.checkpointing import LOWER_IS_BETTER
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_run, values_by_key
 from pfl_lightning.errors import PflError
@@ -56,8 +57,7 @@ class Search:
         out: Folder of all runs.
 
     Raises:
-        PflError: If trials would be scored by test samples.
-        SystemExit: With code 2 if an end of a range, or a choice, is not possible.
+        PflError: If trials would be scored by test samples, or an end of a range, or a choice, is not possible.
     """
 
     def __init__(self, method: str, space: Space, seeds: Sequence[int], passed: Sequence[str], out: Path) -> None:
@@ -66,9 +66,8 @@ class Search:
         self.folder = out / "search" / Path(method).stem
         monitor = self.planned("", {})[0].settings["checkpoint"]["monitor"]
         if not (monitor or "val/").startswith("val/"):
-            raise PflError(
-                f"checkpoint.monitor: {monitor} is not possible with search; allowed: one starting with val/"
-            )
+            allowed = "one starting with val/"
+            raise PflError(f"checkpoint.monitor: {monitor} is not possible with search; allowed: {allowed}")
         for key, tried in space.items():
             for end in getattr(tried, "choices", None) or (tried.low, tried.high):
                 self.planned("", {key: word(end, tried)})
@@ -78,17 +77,12 @@ class Search:
         return [planned_run(number, self.method, values, seed, self.passed, self.out) for seed in self.seeds]
 
     def study(self) -> optuna.Study:
-        """The study in the folder; a PflError if it is that of another search."""
+        """The study of this search, in the folder."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(self.folder / "study.log")))
-        study = optuna.create_study(storage=storage, study_name="search", direction="maximize", load_if_exists=True)
-        search = {"seeds": self.seeds, "passed": list(self.passed), **{key: str(self.space[key]) for key in self.space}}
-        if (before := study.user_attrs.get("search", search)) != search:
-            changed = [key for key in before.keys() | search.keys() if before.get(key) != search.get(key)]
-            raise PflError(f"search: {changed[0]} is another in '{self.folder}'; keep it, or choose another --out")
-        study.set_user_attr("search", search)
-        return study
+        name = json.dumps([{key: str(tried) for key, tried in self.space.items()}, self.seeds, [*self.passed]])
+        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
 
     def run(self, trials: int, at_once: int, sweep: Executor) -> bool:
         """Make the trials that are missing, and write what was found.
@@ -103,53 +97,53 @@ class Search:
         """
         study = self.study()
         while (made := len(finished(study))) < trials and not sweep.signal:
-            asked = {number: self.ask(study, number) for number in range(made, min(made + at_once, trials))}
-            runs = {
-                number: self.planned(f"trial {number + 1}/{trials},", trial.user_attrs["settings"])
-                for number, trial in asked.items()
-            }
-            folders = iter(sweep.execute_all(run for of_trial in runs.values() for run in of_trial))
-            for number, trial in asked.items():
-                done = None not in [next(folders) for _ in runs[number]]
-                if sweep.signal:
-                    study.tell(trial, state=TrialState.FAIL)
-                elif not done:
-                    study.tell(trial, state=TrialState.PRUNED)
+            numbers = range(made, min(made + at_once, trials))
+            asked = [self.ask(study, number) for number in numbers]
+            runs = [
+                self.planned(f"trial {number + 1}/{trials},", self.values(trial))
+                for number, trial in zip(numbers, asked, strict=True)
+            ]
+            folders = iter(sweep.execute_all(chain(*runs)))
+            for trial, of_trial in zip(asked, runs, strict=True):
+                is_done = None not in [next(folders) for _ in of_trial]
+                if is_done and not sweep.signal:
+                    self.tell(study, trial, of_trial)
                 else:
-                    self.tell(study, trial, list(map(score_of, runs[number])))
+                    study.tell(trial, state=TrialState.FAIL if sweep.signal else TrialState.PRUNED)
             self.write(study)
         return any(trial.value is not None for trial in finished(study)) and not sweep.signal
 
     def ask(self, study: optuna.Study, number: int) -> optuna.Trial:
-        """A new trial; its user attribute ``settings`` has its values as the command line takes them."""
+        """A new trial; its user attributes are its settings as the command line takes them."""
         study.sampler = TPESampler(seed=seed_of(self.seeds[0], "trial", number) % 2**32)
         trial = study.ask(dict(self.space))
-        trial.set_user_attr("settings", {key: word(trial.params[key], tried) for key, tried in self.space.items()})
+        for key, tried in self.space.items():
+            trial.set_user_attr(key, word(trial.params[key], tried))
         return trial
 
-    def tell(self, study: optuna.Study, trial: optuna.Trial, scores: Sequence[tuple[float, str]]) -> None:
-        """End a trial with the mean of its scores, and keep them as the runs have logged them."""
-        monitor = scores[0][1]
-        sign = -1 if LOWER_IS_BETTER & {*monitor.split("/")} else 1
-        logged = {f"seed_{seed}": sign * score for seed, (score, _) in zip(self.seeds, scores, strict=True)}
-        for name, value in {monitor: mean(logged.values()), **logged}.items():
-            trial.set_user_attr(name, value)
-        study.tell(trial, mean(score for score, _ in scores))
+    def values(self, trial: optuna.Trial | optuna.trial.FrozenTrial) -> dict[str, str]:
+        """The settings of a trial."""
+        return {key: trial.user_attrs[key] for key in self.space}
+
+    def tell(self, study: optuna.Study, trial: optuna.Trial, runs: Sequence[PlannedRun]) -> None:
+        """End a trial with the mean of its scores."""
+        scores = list(map(score_of, runs))
+        for seed, score in zip(self.seeds, scores, strict=True):
+            trial.set_user_attr(f"seed_{seed}", score)
+        study.tell(trial, mean(scores))
 
     def write(self, study: optuna.Study) -> None:
         """Write the table of the trials and the settings of the best one, and say which it is."""
-        table = study.trials_dataframe(("number", "state", "user_attrs"))
-        settings = [trial.user_attrs.get("settings", {}) for trial in study.trials]
-        for key in reversed(list(self.space)):
-            table.insert(2, key, [each.get(key) for each in settings])
+        table = study.trials_dataframe(("number", "state", "value", "user_attrs"))
         table.columns = table.columns.str.removeprefix("user_attrs_")
-        table.drop(columns="settings").to_csv(self.folder / "trials.csv", index=False)
+        table.to_csv(self.folder / "trials.csv", index=False)
         if any(trial.value is not None for trial in finished(study)):
-            number, path = study.best_trial.number, self.folder / "best.yaml"
-            best = self.planned("", settings[number])[0].settings
+            path = self.folder / "best.yaml"
+            best = self.planned("", self.values(study.best_trial))[0].settings
             del best["seed_everything"], best["trainer"]["default_root_dir"], best["trainer"]["enable_progress_bar"]
             files.write_text(yaml.safe_dump(best, sort_keys=False), path)
-            CONSOLE.print(f"Best so far: trial {number} of {path.with_name('trials.csv')}: pfl fit --config {path}")
+            which = f"trial {study.best_trial.number} of {path.with_name('trials.csv')}"
+            CONSOLE.print(f"Best so far: {which}: pfl fit --config {path}")
 
 
 def planned_searches(
@@ -166,15 +160,10 @@ def planned_searches(
 
     Raises:
         PflError: If a search is not possible.
-        SystemExit: With code 2 if the settings of a run are wrong.
     """
     space = space_of(search)
     check(methods, space, passed, "search")
-    searches = [Search(method, space, seeds, passed, out) for method in methods]
-    for each in searches:
-        if each.folder.is_dir():
-            each.study()
-    return searches
+    return [Search(method, space, seeds, passed, out) for method in methods]
 
 
 def space_of(search: Sequence[str]) -> Space:
@@ -211,17 +200,16 @@ def finished(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
 
 
-def score_of(run: PlannedRun) -> tuple[float, str]:
-    """The score of a finished run's best evaluation, larger is better, and the name of what it is.
+def score_of(run: PlannedRun) -> float:
+    """The score of a finished run's best evaluation; larger is better, so a loss has a minus.
 
     Raises:
         PflError: If the run was not evaluated on validation samples.
     """
     resume = run.resume()
     assert resume is not None, "the run is finished"
-    score, monitor = resume.content["callbacks"][RoundCheckpoint().state_key]["best_score"], resume.content["monitor"]
-    if score == float("-inf"):
-        raise PflError(
-            f"search: {monitor} was not logged; allowed: data with validation samples, see data.val_fraction"
-        )
-    return score, monitor
+    score = float(resume.content["callbacks"][RoundCheckpoint().state_key]["best_score"])
+    if score == -math.inf:
+        allowed = "data with validation samples, see data.val_fraction"
+        raise PflError(f"search: {resume.content['monitor']} was not logged; allowed: {allowed}")
+    return score

@@ -17,12 +17,6 @@ from pfl_lightning.config_files import config_file
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs import Resume, expand_path, has_stopped
 
-DESCRIPTION = """Runs pfl fit for each method, each value of what varies, and each seed, in a process of its own. The
-same command again skips finished runs and resumes the others. What follows -- is passed to pfl fit: settings files come
-before the method's file, options after it, and what varies last.
-Example: pfl sweep --seeds 1 2 --methods methods/fedrep --vary model.lr=0.1,0.03 -- --config data/cifar10
-With --search model.lr=log:0.001..1 in place of --vary it looks for the settings with the best validation score."""
-
 
 class Sweep:
     """Runs processes outside the terminal's process group, and forwards each signal to them once.
@@ -112,40 +106,34 @@ def sweep_command(args: list[str]) -> None:
     split = args.index("--") if "--" in args else len(args)
     parser = sweep_parser()
     given = parser.parse_args(args[:split])
-    try:
-        methods = [config_file(method, "methods") for method in listed(given.methods)]
-    except PflError as error:
-        parser.error(str(error), error)
     seeds, passed = listed(given.seeds), list(true_options([*given.passed, *args[split + 1 :]], parser.error))
     vary, search = (list(map(true_setting, listed(words))) for words in (given.vary, given.search))
-    out, sweep = expand_path(given.out, "out"), Sweep(given.jobs)
-    if search and vary:
-        raise PflError("vary: not possible with search; allowed: one of them")
-    if search:
-        complete = searched(methods, search, seeds, passed, out, given.trials, sweep)
-    else:
-        runs = list(plan(methods, vary, seeds, passed, out))
-        with sweep.forwarding():
-            folders = sweep.execute_all(runs)
-        complete = None not in folders
-        if finished := [str(folder) for folder in folders if folder]:
-            CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
-    if sweep.signal or not complete:
+    sweep = Sweep(given.jobs)
+    try:
+        if search and vary:
+            raise PflError("vary: not possible with search; allowed: one of them")
+        methods = [config_file(method, "methods") for method in listed(given.methods)]
+        out = expand_path(given.out, "out")
+        runs = list(plan(methods, vary, seeds, passed, out)) if not search else []
+        searches = searches_of(methods, search, seeds, passed, out) if search else []
+    except PflError as error:
+        parser.error(str(error), error)
+    with sweep.forwarding():
+        found = [each.run(given.trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
+        folders = sweep.execute_all(runs)
+    if finished := [str(folder) for folder in folders if folder]:
+        CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
+    if sweep.signal or not all([*found, *folders]):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 
 
-def searched(
-    methods: list[str], search: list[str], seeds: list[int], passed: list[str], out: Path, trials: int, sweep: Sweep
-) -> bool:
-    """Search the best settings of each method; return whether each has found some."""
+def searches_of(*given: Any) -> list[Any]:
+    """The searches of ``--search``, which need a library of their own."""
     try:
         from pfl_lightning.cli.search import planned_searches
     except ImportError as error:
         raise PflError(f'search: needs pip install "pfl_lightning[search]" ({error})') from error
-    searches = planned_searches(methods, search, seeds, passed, out)
-    with sweep.forwarding():
-        found = [each.run(trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
-    return all(found)
+    return planned_searches(*given)
 
 
 def listed(value: Any) -> list[Any]:
@@ -154,41 +142,14 @@ def listed(value: Any) -> list[Any]:
 
 
 def sweep_parser() -> PflParser:
-    """The options of ``pfl sweep``."""
-    parser = PflParser(prog="pfl sweep", description=DESCRIPTION)
-    parser.add_argument(
-        "--config", action="config", help="YAML file with others of these options, such as sweeps/conformity."
-    )
-    parser.add_argument("--seeds", type=Seed, nargs="+", required=True, help="Values of seed_everything.")
-    parser.add_argument(
-        "--methods", nargs="+", required=True, help="Settings files, one per method, such as methods/fedrep."
-    )
-    parser.add_argument(
-        "--vary",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE,...",
-        help="A setting and its values, in YAML. May be given several times: all combinations run.",
-    )
-    parser.add_argument(
-        "--search",
-        action="append",
-        default=[],
-        metavar="KEY=RANGE",
-        help="A setting to search for the best validation score: a range of real or whole numbers, such as "
-        "model.momentum=0.0..0.9 or model.head_epochs=1..10, log:0.001..1 for one on a logarithmic scale, or choices "
-        "such as model.epochs=1,2,5. May be given several times; each method has a search of its own.",
-    )
-    parser.add_argument("--trials", type=PositiveInt, default=20, help="Settings that a search tries, for all seeds.")
-    parser.add_argument(
-        "--passed",
-        action="append",
-        default=[],
-        metavar="WORD",
-        help="A word for pfl fit, like those that follow --; a file lists them.",
-    )
-    parser.add_argument(
-        "--out", default="sweep", help="Output folder; runs are in <out>/<method>[,<key>=<value>...]/seed_<seed>."
-    )
-    parser.add_argument("--jobs", type=PositiveInt, default=1, help="Number of runs at the same time.")
+    """The options of ``pfl sweep``; ``help/sweep.txt`` says what they do."""
+    parser = PflParser(prog="pfl sweep")
+    parser.add_argument("--config", action="config")
+    parser.add_argument("--seeds", type=Seed, nargs="+", required=True)
+    parser.add_argument("--methods", nargs="+", required=True)
+    for several in ("--vary", "--search", "--passed"):
+        parser.add_argument(several, action="append", default=[])
+    parser.add_argument("--trials", type=PositiveInt, default=20)
+    parser.add_argument("--out", default="sweep")
+    parser.add_argument("--jobs", type=PositiveInt, default=1)
     return parser

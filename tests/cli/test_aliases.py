@@ -2,7 +2,7 @@ import pytest
 
 from pfl_lightning.cli import main, sweep
 from pfl_lightning.cli.aliases import ALIASES, INSTEAD, true_options
-from pfl_lightning.cli.planning import settings_of
+from pfl_lightning.cli.fit import settings_of
 
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
 

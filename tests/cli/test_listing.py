@@ -2,12 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from pfl_lightning import checks
 from pfl_lightning.cli import main
 from pfl_lightning.cli.listing import LISTED, table
-from pfl_lightning.cli.parser import CHOICES
-from pfl_lightning.cli.registry import IN_EVERY_RUN, KINDS, Found, ours
 from pfl_lightning.config_files import configs
+from pfl_lightning.registry import Found, choices
 
 
 @pytest.fixture(autouse=True)
@@ -21,15 +19,6 @@ def listed(kind: str, capsys) -> dict[str, str]:
     return dict(rows)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_the_source_tells_the_same_classes_as_the_imported_packages(kind):
-    assert {found.name for found in ours(kind)} == CHOICES[kind.option_name].keys() != set()
-
-
-def test_callbacks_of_every_run_are_not_listed():
-    assert {callback.__name__ for callback in checks.IN_EVERY_RUN} <= IN_EVERY_RUN
-
-
 @pytest.mark.parametrize("kind", LISTED)
 def test_every_kind_is_listed_with_a_line_of_each(kind, capsys):
     rows = listed(kind, capsys)
@@ -38,7 +27,7 @@ def test_every_kind_is_listed_with_a_line_of_each(kind, capsys):
 
 
 def test_a_line_is_the_first_of_the_docstring(capsys):
-    assert listed("methods", capsys)["FedRep"] == CHOICES["model"]["FedRep"].__doc__.splitlines()[0]
+    assert listed("methods", capsys)["FedRep"] == choices()["model"]["FedRep"].__doc__.splitlines()[0]
 
 
 def test_settings_files_are_listed_by_the_names_that_find_them(capsys):

@@ -18,11 +18,11 @@ from lightning.pytorch import Callback
 from pfl_lightning import bounds
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.cli import main
-from pfl_lightning.cli.parser import CHOICES, PflParser
-from pfl_lightning.cli.registry import KINDS
+from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import Method
+from pfl_lightning.registry import KINDS, choices
 from pfl_lightning.system import Participation
 
 TEXTS = {str, Path}  # types that take any word
@@ -62,15 +62,15 @@ def options_of(owner: type, key: str, words: list[str], offered: type | None = N
 
 def every_option() -> Iterator[Option]:
     """The options of every class that settings can name; what classes inherit is listed once."""
-    yield from options_of(Method, "model", [], CHOICES["model"]["FedAvg"])
+    yield from options_of(Method, "model", [], choices()["model"]["FedAvg"])
     yield from options_of(Sparsity, "model.sparsity", [])
-    yield from options_of(FederatedDataModule, "data", [], CHOICES["data"]["Digits"])
+    yield from options_of(FederatedDataModule, "data", [], choices()["data"]["Digits"])
     yield from options_of(Participation, "data.participation", [])
     yield from options_of(PercentileErrors, "percentile_errors", [])
     yield from options_of(RoundCheckpoint, "checkpoint", [])
     for kind in KINDS.values():
         key = kind.option.strip("-+")
-        for name, found in CHOICES[kind.option_name].items():
+        for name, found in choices()[kind.option_name].items():
             if "__init__" in vars(found):
                 words = [*NEEDED.get(kind.option, ()), f"{kind.option}={name}", *texts_of(found, key)]
                 yield from options_of(
@@ -209,25 +209,16 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--trainer.max_steps=null", 2, "trainer.max_steps: null is not possible; allowed: a whole number"),
         ("--model.network.hidden=[8,null]", 2, "model.network.hidden: null is not possible; allowed: a whole number"),
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
-        ("--trainer.logger=CSVLogger", 2, "trainer.logger.save_dir: a value is missing; see --trainer.logger.help"),
         # no such option, class or choice
         ("--model.lrr=0.1", 2, "model.lrr: FedAvg has no such option; did you mean lr?"),
         ("--model.network.hiden=[8]", 2, "model.network.hiden: MLP has no such option; did you mean hidden?"),
-        ("--data.participation.size=3", 2, "data.participation.size: Participation has no such option"),
         ("--trainer.max_step=3", 2, "--trainer.max_step: no such option; did you mean --trainer.max_steps?"),
-        ("--checkpoint.everi=3", 2, "--checkpoint.everi: no such option; did you mean --checkpoint.every?"),
         ("--modell=FedRep", 2, "--modell: no such option; did you mean --model?"),
         ("--model=FedRpe", 2, "model: FedRpe is not possible; did you mean FedRep?; allowed: DPSGD, "),
         ("--data.partition.alpha=1", 2, "data.partition: a class is missing; allowed: ClassShards, "),
         ("--model.backend=fast", 2, "model.backend: fast is not possible; allowed: 'auto', 'sequential', 'batched'"),
-        (
-            "--trainer.callbacks+=StageDoubling --trainer.callbacks.m0=3",
-            2,
-            "trainer.callbacks.m0: StageDoubling has no",
-        ),
         # out of all bounds
         ("--seed_everything=4294967296", 2, "seed_everything: 4294967296 "),
-        ("--seed_everything=-1", 2, "seed_everything: -1 "),
         ("--data.num_clients=1000000000", 2, "data.num_clients: 1000000000 is not possible; allowed: a whole number"),
         ("--model.network.hidden=[1000000000,1000000000]", 1, "model.network: too large for the memory, "),
         ("--trainer.max_steps=10000000000", 1, "trainer.max_steps: 10000000000 is not possible; allowed: a number of"),
@@ -236,7 +227,6 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model.server_optimizer.lr=.inf", 1, "model.server_optimizer.lr: inf "),
         ("--model.server_optimizer.lr=x", 2, "model.server_optimizer.lr: x is not possible; allowed: a number"),
         ("--model.server_optimizer.momentum=-1", 1, "model.server_optimizer: not possible: "),
-        ("--model.server_optimizer=LBFGS", 1, "model.server_optimizer: not possible: "),
         ("--model.server_optimizer=SparseAdam", 1, "model.server_optimizer: not possible: "),
         ("--model.server_optimizer=Adaam", 2, "model.server_optimizer: Adaam is not possible; allowed: "),
         # what differential privacy cannot protect
@@ -254,8 +244,6 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ),
         (f"--model=LinearFedRep --data=LinearRepresentation {DP}", 1, "model.init: method_of_moments is not possible "),
         # losses and schedules of rates
-        ("--model.loss=1", 2, "model.loss: 1 is not possible; allowed: "),
-        ("--model.loss=torch.nn.NoLoss", 2, "model.loss: torch.nn.NoLoss is not possible: "),
         ("--model.loss=torch.nn.functional.cross_entropy", 2, "model.loss: torch.nn.functional.cross_entropy is"),
         ("--model.loss=torch.nn.CrossEntropyLoss --model.loss.gamma=1", 2, "model.loss.gamma: CrossEntropyLoss has no"),
         ("--model.loss=torch.nn.CrossEntropyLoss --model.loss.reduction=sum", 1, "model.loss.reduction: sum is not "),
@@ -263,7 +251,6 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model.loss=torch.nn.PReLU", 1, "model.loss: PReLU with parameters (weight) is not possible, nothing would"),
         (f"{WRONG_LOSS}Total", 1, "model.loss: Total returns the shape () for 4 samples; allowed: one finite loss for"),
         (f"{WRONG_LOSS}NoNumber", 1, "model.loss: NoNumber returns nan for outputs of zero; allowed: one finite loss"),
-        ("--model.lr_schedule=x", 2, "model.lr_schedule: x is not possible; allowed: "),
         ("--model.lr_schedule=CosineAnnealingLR", 2, "model.lr_schedule.T_max: a value is missing; see --model.lr_sch"),
         ("--model.lr_schedule=torch.optim.lr_scheduler.ReduceLROnPlateau", 1, "model.lr_schedule: ReduceLROnPlateau "),
         (
@@ -284,21 +271,14 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"{METRICS}={F1} --trainer.callbacks.name=f/1", 1, "trainer.callbacks.name: 'f/1' is not possible; allowed: "),
         # the trainer
         ("--trainer.val_check_interval=0", 1, "trainer.val_check_interval: 0 is not possible"),
-        ("--trainer.val_check_interval=x", 1, "trainer.val_check_interval: x is not possible"),
         ("--trainer.accelerator=warp", 1, "trainer: "),
-        ("--trainer.strategy=fsdp", 1, "trainer.strategy: fsdp is not possible; allowed: auto, ddp, DDPStrategy"),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
         ("--trainer.num_nodes=2", 1, "trainer.num_nodes: 2 is not possible in a program; allowed: 1, or pfl fit"),
-        ("--trainer.max_time=soon", 1, "trainer: "),
         ("--trainer.precision=8", 2, "trainer.precision: 8 is not possible; allowed: "),
         ("--trainer.logger=Loger", 2, "trainer.logger: Loger is not possible; allowed: "),
         ("--trainer.callbacks=Logger", 2, "trainer.callbacks: Logger is not possible; allowed: ClientMetrics, "),
-        ("--trainer.fast_dev_run=-1", 1, "trainer: "),
-        ("--trainer.barebones=true", 1, "trainer: "),
-        ("--trainer.num_sanity_val_steps=2", 1, "trainer.num_sanity_val_steps: 2 is not possible; allowed: 0"),
         # of another kind
         ("--trainer=3", 2, "trainer: 3 is not possible; allowed: the options below this key"),
-        ("--model=3", 2, "model: 3 is not possible; allowed: DPSGD, "),
         ("--model.decay_biases=7", 2, "model.decay_biases: 7 is not possible; allowed: true or false"),
         ("--model.network=LeNet5 --model.network.channels=[1]", 2, "model.network.channels: [1] is not possible"),
         ("--data=EMNIST --data.classes=[1,x]", 2, "data.classes: x is not possible; allowed: a whole number "),
@@ -330,6 +310,7 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, capsys, monkeypa
         ("model: {class_path: FedAvg, init_args: {epochs: .inf}}", "model.epochs: inf is not possible; allowed: a"),
         ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number"),
         ("- 1", "Unexpected config: "),
+        (f"model: {{class_path: FedAvg, init_args: {{lr: {'9' * 400}}}}}", "Problems parsing config: int too large"),
         ("\x00", "Problems parsing config: "),
         (b"\xff\xfe\xfa", "Problems parsing config: "),
     ],

@@ -1,5 +1,5 @@
 from pfl_lightning import methods
-from pfl_lightning.cli.parser import CHOICES
+from pfl_lightning.registry import choices
 from pfl_lightning.report.style import LOOKS, looks_of
 
 
@@ -8,7 +8,7 @@ def drawn(*labels):
 
 
 def test_every_method_has_a_look_of_its_own():
-    names = {getattr(methods, name).display_name for name in CHOICES["model"]} | {"FedAvg-FT"}
+    names = {getattr(methods, name).display_name for name in choices()["model"]} | {"FedAvg-FT"}
     assert names <= LOOKS.keys()
     assert len(set(LOOKS.values())) == len(LOOKS)
 

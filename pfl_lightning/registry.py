@@ -1,17 +1,16 @@
 """The classes that settings can name: the package's, and those of the working folder.
 
-Names and docstrings are read from the source, and nothing is imported: that would run a stranger's file, and take
-seconds for the package.
+Names and docstrings are read from the source: an import would run a stranger's file, and take seconds for the package.
 """
 
 import ast
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import import_module
-from inspect import isabstract
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parent
 
 
 class Kind(NamedTuple):
@@ -82,19 +81,13 @@ def meant(word: str, option: str) -> list[str]:
     return [each.name for kind in kinds for each in theirs(kind, Path()) if words & {*each.name.split(".")}]
 
 
-def choices() -> dict[str, dict[str, type]]:
+@cache
+def choices() -> dict[str, dict[str, Any]]:
     """The package's classes of each kind by name; the kinds by the last part of their option, such as ``network``."""
-    return {kind.option_name: _imported(kind) for kind in KINDS.values()}
-
-
-def _imported(kind: Kind) -> dict[str, type]:
-    package = vars(import_module(f"pfl_lightning.{kind.room}"))
-    base = package.get(kind.base) or import_module("lightning.pytorch").Callback
-    exported = {name: package[name] for name in package["__all__"] if isinstance(package[name], type)}
+    rooms = {kind.room: import_module(f"pfl_lightning.{kind.room}") for kind in KINDS.values()}
     return {
-        name: found
-        for name, found in exported.items()
-        if issubclass(found, base) and found is not base and not isabstract(found) and name not in IN_EVERY_RUN
+        kind.option_name: {found.name: getattr(rooms[kind.room], found.name) for found in ours(kind)}
+        for kind in KINDS.values()
     }
 
 

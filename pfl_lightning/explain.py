@@ -1,4 +1,4 @@
-"""Turns what the parser raises, or a user's own file, into one line: the key, the value and what is allowed.
+"""Turns what the parser raises into one line: the key, the value and what is allowed.
 
 The parser explains itself in a tree: a line ``Parser key "lr":`` opens an option, what is wrong with it follows with a
 larger indent, and where an option takes several types, each of them says why it does not fit. What is shown is the
@@ -7,21 +7,14 @@ innermost key with the lines about it.
 
 import difflib
 import re
-import sysconfig
-import traceback
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 
 from jsonargparse import ArgumentParser
 
 from pfl_lightning import bounds
-from pfl_lightning.cli.registry import meant
-from pfl_lightning.errors import one_line
+from pfl_lightning.registry import choices, meant
 from pfl_lightning.settings import class_name
 
-Choices = Mapping[str, Mapping[str, type]]
-
-MORE = "(PFL_DEBUG=1 shows the traceback)"
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _OWNER = re.compile(r"class_path[ =]'([\w.]+)'")
 _NO_OPTION = re.compile(r"Option '([\w.]+)' is not accepted|[uU]nrecognized arguments: --([\w.]+)")
@@ -34,6 +27,7 @@ _VALUES = (
     re.compile(r"^Not of type \w+: (\S+) "),
     re.compile(r"^Unable to load config '(.+)'"),
     re.compile(r"[Ii]mport path(?: string:)? (\S+)"),
+    re.compile(r"^Problem with given class_path '(.+)':"),
 )
 _EXPECTED = re.compile(
     r"^(?:Expected a|Not of type) (?!path|dot)(?:<class ')?(?:[a-z]\w*\.)*(\w+(?:\[.+?\]| with \d+)?)"
@@ -55,16 +49,14 @@ _WORDS = {
     **dict.fromkeys(("dict", "Mapping"), "options below this key"),
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
-_FOREIGN = [Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 
 
-def explain(message: str, options: Iterable[str], choices: Choices) -> str:
+def explain(message: str, options: Iterable[str] = ()) -> str:
     """Reword a message of the parser.
 
     Args:
         message: What the parser says, possibly a tree of many lines.
         options: The options that it knows, such as ``--trainer.max_steps``.
-        choices: For the last part of a key, the classes that it takes, by name.
 
     Returns:
         One line that names the key, the value and what is allowed.
@@ -79,7 +71,7 @@ def explain(message: str, options: Iterable[str], choices: Choices) -> str:
     if not (found := list(_problems(message))):
         return " ".join(re.sub(r"Call to compute_fn of link .* failed: ", "", message).split())
     key = max((key for key, _ in found), key=lambda key: key.count("."))
-    return _problem(key, [text for other, text in found if other == key], choices)
+    return _problem(key, [text for other, text in found if other == key])
 
 
 def _problems(message: str) -> Iterator[tuple[str, str]]:
@@ -98,10 +90,10 @@ def _problems(message: str) -> Iterator[tuple[str, str]]:
             yield ".".join(key for _, key in opened), text
 
 
-def _problem(key: str, texts: list[str], choices: Choices) -> str:
+def _problem(key: str, texts: list[str]) -> str:
     """What is wrong with an option, given the lines about it."""
     name = key.rpartition(".")[2]
-    known = choices.get(name, {})
+    known = choices().get(name, {})
     owner = class_name(next(_found(_OWNER, texts), ""))
     see = f"see --{key}.help {owner}".rstrip()
     if option := next(_found(_NO_OPTION, texts), ""):
@@ -151,34 +143,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _nearest_key(key: str, keys: list[str]) -> str:
     section, sections = key.partition(".")[0], {known.partition(".")[0] for known in keys}
     return nearest(key, keys) if section in sections else nearest(section, sections)
-
-
-def blame(error: BaseException | None) -> str:
-    """Where a file of the user's own has raised an error, or what it was caused by, or called what has.
-
-    Returns:
-        File, line and error, such as ``my_method.py, line 12, in local: KeyError: 'x'``; empty if no such file did.
-    """
-    while error is not None:
-        places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
-        if isinstance(error, SyntaxError):
-            places.append((error.filename or "", error.lineno, "<module>"))
-        if own := [place for place in places if _is_own(Path(place[0]))]:
-            file, line, name = own[-1]
-            where = "" if name == "<module>" else f", in {name}"
-            kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-            said = error.msg if isinstance(error, SyntaxError) else one_line(error)
-            return f"{_shown(Path(file).resolve())}, line {line}{where}: {kind}{said}"
-        error = error.__cause__ or error.__context__
-    return ""
-
-
-def _is_own(file: Path) -> bool:
-    """Whether a file is neither ours nor one of Python or an installed package."""
-    installed = {"site-packages", "dist-packages"} & {*file.parts}
-    return file.is_file() and not (installed or any(map(file.is_relative_to, _FOREIGN)))
-
-
-def _shown(file: Path) -> Path:
-    """A file by its path from the working folder, if it is there."""
-    return file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
