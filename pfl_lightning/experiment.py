@@ -91,6 +91,8 @@ class Experiment:
         for kind in (type(method), type(data)):
             if "<locals>" in kind.__qualname__:
                 raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
+        if twice := {"max_steps", "default_root_dir"} & trainer.keys():
+            raise PflError(f"trainer.{min(twice)}: not possible here; allowed: Experiment(rounds=..., folder=...)")
         self.method, self.data, self.callbacks = method, data, list(callbacks)
         self.checkpoint, self.percentile_errors = (
             checkpoint or RoundCheckpoint(),

@@ -35,6 +35,7 @@ _EXPECTED = re.compile(
 _BASE = re.compile(r"subclass of (\w+)|\.([A-Z]\w*)\] expects a function or a callable class")
 _NO_CLASS = re.compile(
     "import path|subclass|instantiatable class|No module named '|has no attribute '|content in sub-config file"
+    "|to be a function that returns"
 )
 _REASON = re.compile(r"(?:.* callable class: )?(No module named.*?|module '.*?|Import path .*?)(?:\. Got value: .*)?$")
 _WORDS = {
@@ -49,6 +50,7 @@ _WORDS = {
     **dict.fromkeys(("dict", "Mapping"), "options below this key"),
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
+_OWN = {"network": ["the import path of a torch module, or of a function annotated to return one"]}
 
 
 def explain(message: str, options: Iterable[str] = ()) -> str:
@@ -110,7 +112,7 @@ def _problem(key: str, texts: list[str]) -> str:
         kinds = ", ".join(sorted(known)) or f"the import path of a {f'subclass of {base}' if base else 'class'}"
         near = nearest(given, {*meant(given, name), *(() if reason else known)} - {given})
         said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
-        return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed])}"
+        return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
     if any(text.startswith("Unable to load config") for text in texts):
         allowed = ["the options below this key"]
     if allowed and given:

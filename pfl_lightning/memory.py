@@ -1,16 +1,10 @@
-"""Size of the machine's memory, and allocator settings that keep freed memory in the process between rounds."""
+"""Allocator settings that keep freed memory in the process between rounds."""
 
 import ctypes
-import os
 import platform
 
 LARGEST = 32 << 20  # glibc's maximum threshold: larger blocks always come from the OS and go back to it
 _OPTIONS = {"M_TRIM_THRESHOLD": (-1, (1 << 31) - 1), "M_TOP_PAD": (-2, 64 << 20), "M_MMAP_THRESHOLD": (-3, LARGEST)}
-
-
-def machine_bytes() -> int:
-    """Memory of the machine in bytes, used or not."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def is_exhausted(error: BaseException) -> bool:

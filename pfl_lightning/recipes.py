@@ -88,9 +88,9 @@ def arguments(made: Any) -> dict[str, Any] | None:
 
 
 def being_made(kind: type) -> dict[str, Any]:
-    """The arguments of the constructors that run now, of a class and its subclasses; to be called in the innermost.
+    """The arguments of the constructors that run now, of a class and its subclasses, as they are.
 
-    ``save_hyperparameters`` would copy them, and warn of those that cannot be copied or pickled.
+    To be called in the constructor of the class.
     """
     frame = cast(FrameType, inspect.currentframe()).f_back
     levels = collect_init_args(cast(FrameType, frame), [], classes=(kind,))

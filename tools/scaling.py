@@ -1,8 +1,8 @@
 """What several processes on the cores of one machine gain, and what each of them holds and sends.
 
 ``python tools/scaling.py rounds`` measures rounds of the benchmark's workloads with one process that uses all cores as
-threads, and with as many processes of fewer threads; ``python tools/scaling.py bank`` the memory and the messages of a
-bank of models that is spread over processes. Both print a table for docs/scale.md.
+threads, and with as many processes of fewer threads; ``python tools/scaling.py states`` the memory and the messages
+of a client states that are spread over processes. Both print a table for docs/scale.md.
 """
 
 import os
@@ -61,22 +61,22 @@ def seconds_of_a_round(name: str, repeats: int) -> float:
     return statistics.median(_timed(ours.turn) for _ in range(repeats))
 
 
-def bank(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Sequence[PositiveInt] = (1, 2, 4)) -> None:
-    """Measure a bank of classical LeNets that have all changed: memory, and lending the rows of a cohort.
+def states(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Sequence[PositiveInt] = (1, 2, 4)) -> None:
+    """Measure the states of classical LeNets that have all changed: memory, and moving the rows of a cohort.
 
     Args:
         clients: Number of clients.
         cohort: Clients of a round.
         counts: Numbers of processes.
     """
-    print("| processes | memory of a process | lending and taking back | sent by all |\n|---|---|---|---|")
+    print("| processes | memory of a process | there and back | sent by all |\n|---|---|---|---|")
     for count in counts:
-        memory, seconds, sent = together(count, partial(use_of_a_bank, clients, cohort))
+        memory, seconds, sent = together(count, partial(use_of_states, clients, cohort))
         print(f"| {count} | {memory / 1e9:.2f} GB | {seconds:.3g} s | {sent / 1e6:.1f} MB |", flush=True)
 
 
-def use_of_a_bank(clients: int, cohort: int) -> tuple[float, float, float]:
-    """Bytes that a process needs for a bank, seconds to lend the rows of a cohort and take them back, bytes sent."""
+def use_of_states(clients: int, cohort: int) -> tuple[float, float, float]:
+    """Bytes that a process needs for them, seconds to move the rows of a cohort there and back, bytes sent."""
     network, before = LeNet5(CIFAR_LIKE, 10, channels=(6, 16), hidden=(120, 84)), _resident()
     held = ClientStates({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
     held.stacks(held.names)
@@ -138,4 +138,4 @@ def _sent() -> float:
 if __name__ == "__main__":
     if sys.platform != "linux":
         sys.exit("scaling.py: memory and messages are read from /proc; allowed: Linux")
-    auto_cli([rounds, bank])
+    auto_cli([rounds, states])

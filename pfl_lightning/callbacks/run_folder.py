@@ -123,7 +123,7 @@ def save_table(table: RoundCsv, checkpoint: dict[str, Any]) -> None:
 
 
 def last_round(name: str, checkpoint: Mapping[str, Any]) -> int | None:
-    """The last round of a table when a checkpoint was saved; older checkpoints do not know."""
+    """The last round of a table when a checkpoint was saved; None if the run had no such table."""
     last: int | None = checkpoint.get("tables", {}).get(name)
     return last
 
@@ -134,7 +134,7 @@ def continue_table(trainer: pl.Trainer, table: RoundCsv, last: int | None) -> No
     Args:
         trainer: The trainer of a run that continues.
         table: The table.
-        last: The last round that it had when the checkpoint was saved; unknown of older checkpoints.
+        last: The last round that it had when the checkpoint was saved; None if it had none.
     """
     table.cut(trainer.global_step)
     if last is not None and (table.round is None or table.round < last):

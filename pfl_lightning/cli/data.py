@@ -114,9 +114,12 @@ class DescribeCLI(PflCLI):
         if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
             figures[path.with_stem(f"{path.stem}_topology")] = graph
         CONSOLE.print(partition_table(counts), soft_wrap=False)
-        path.parent.mkdir(parents=True, exist_ok=True)
         for place, figure in figures.items():
-            save_figure(figure, place, dpi=150)
+            try:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                save_figure(figure, place, dpi=150)
+            except OSError as error:
+                raise PflError(f"figure: {place} is not possible ({error.strerror}); allowed: a file") from error
             CONSOLE.print(f"Figure: {place}")
 
 

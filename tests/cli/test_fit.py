@@ -172,23 +172,6 @@ def test_changes_at_a_resume_are_honoured_or_refused(capsys):
     assert not torch.equal(before["clients.fc3.weight"], after["clients.fc3.weight"])
 
 
-def test_a_checkpoint_of_another_version_resumes_with_the_same_settings_alone(capsys):
-    fit("--trainer.max_steps=1")
-    last = Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt")
-    content = torch.load(last, weights_only=True)
-    options = content["config"]["model"]["init_args"]
-    del options["head_epochs"], content["config"]["data"]["init_args"]["num_clients"]
-    options["gone"] = "an option that FedRep has no longer"
-    torch.save(content, last)
-    for change in ("model.head_epochs=3", "data.num_clients=10"):
-        with pytest.raises(SystemExit):
-            fit("--trainer.max_steps=2", "--ckpt_path=last", f"--{change}")
-        assert capsys.readouterr().err.startswith(f"pfl: error: {change.partition('=')[0]}: ")
-    fit("--trainer.max_steps=2", "--ckpt_path=last")
-    assert capsys.readouterr().err == ""
-    assert [row["round"] for row in metrics()] == ["0", "1", "2"]
-
-
 def test_test_and_validate_evaluate_a_checkpoint_and_add_a_table_to_the_run(capsys):
     fit("--trainer.max_steps", "2")
     before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}

@@ -12,7 +12,7 @@ from pfl_lightning.cli import main
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
 QUICK = ["--trainer.enable_progress_bar=false", "--trainer.max_steps=2", "--trainer.val_check_interval=2"]
-OURS = {"checkpoints", "clients.csv", "config.yaml", "metrics.csv"}
+OURS = {"checkpoints", "clients.csv", "config.yaml", "label.yaml", "metrics.csv"}
 MINE = '''
 from pathlib import Path
 from lightning.pytorch.loggers import Logger
@@ -151,7 +151,7 @@ def test_the_settings_arrive_under_the_names_of_the_command_line(capsys):
 
 def test_without_loggers_there_are_only_settings_and_checkpoints(capsys):
     fit("--trainer.logger=false")
-    assert names(RUN) == {"checkpoints", "config.yaml"}
+    assert names(RUN) == {"checkpoints", "config.yaml", "label.yaml"}
     assert_the_files_of_the_user_are_theirs()
 
 

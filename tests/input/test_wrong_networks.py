@@ -48,10 +48,10 @@ def refused(capsys, *words):
             "model.network: Mapped returns a dict with logits, features; allowed: a tensor of numbers [batch, 10]",
         ),
         ("Broken", "model.network: Broken cannot be made: no luck today"),
-        ("NoModule", f"model.network: {OWN}.NoModule is not possible: it is a class of another kind, not a network; "),
+        ("NoModule", f"model.network: {OWN}.NoModule is not possible; allowed: "),
         (
             "unannotated",
-            f"model.network: {OWN}.unannotated is not possible: it is a function, not a network; allowed: ",
+            f"model.network: {OWN}.unannotated is not possible; allowed: ",
         ),
         ("absent", f"model.network: {OWN}.absent is not possible: "),
         (

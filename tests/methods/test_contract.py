@@ -200,6 +200,10 @@ def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data,
 KINDS = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
 
 
+def test_the_contract_is_for_every_method_but_the_one_that_has_no_minibatches():
+    assert {type(make()) for make in METHODS.values()} == {*KINDS} - {Method, methods.LinearFedRep}
+
+
 @pytest.mark.parametrize("method", KINDS)
 def test_a_method_does_not_change_a_default_of_the_base(method):
     base = inspect.signature(Method).parameters
