@@ -4,7 +4,7 @@ BIN = .venv/bin
 LOWEST = .venv-lowest/bin
 OTHERS = pfl_lightning tests/callbacks tests/cli tests/client tests/data tests/metrics tests/models tests/report tests/test_dependencies.py tests/test_experiment.py tests/test_files.py
 
-SINGLE = --ignore tests/data/test_sharing.py --ignore tests/cli/test_processes.py  # of several processes: not tried
+SINGLE = --ignore tests/cli/test_processes.py  # several processes are not tried
 
 .PHONY: quickstart test test-lowest docs install lint clean
 
