@@ -78,7 +78,9 @@ class Evaluator(nn.Module):
                 own += [stack.nbytes // len(train) for stack in params.own.values()]
                 for split, examples in splits.items():
                     found += self._scored(f"{split}/{model}", examples, params, engine)
-                watching = [cast(Any, metric) for name, metric in self.measures.items() if name.startswith(f"{model}/")]
+                watching = [
+                    cast(Measure, metric) for name, metric in self.measures.items() if name.startswith(f"{model}/")
+                ]
                 found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
             if not self._differing:
                 self._differing += [*own, input_bytes * batch.train.longest]
