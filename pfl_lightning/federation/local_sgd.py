@@ -11,6 +11,7 @@ from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 
 from pfl_lightning.client import Penalty, Phase
+from pfl_lightning.client.phase import visited
 from pfl_lightning.errors import PflError, one_line
 
 LRSchedule = Callable[[Optimizer], LRScheduler]
@@ -111,4 +112,4 @@ class LocalSGD:
 
     def visited(self, counts: Tensor) -> Tensor:
         """Samples that an epoch visits of clients with so many of them, ``[clients]``."""
-        return counts if self.epoch_steps is None else counts.clamp(max=self.epoch_steps * self.batch_size)
+        return visited(counts, self.epoch_steps, self.batch_size)
