@@ -51,8 +51,8 @@ class Mirror(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": len(body), **dict(headers)}.items():
             self.send_header(name, value)
         self.end_headers()
+        self.server.log.append(Request(self.path, self.headers["Range"], len(body[:sent])))  # before the client goes on
         self.wfile.write(body[:sent])
-        self.server.log.append(Request(self.path, self.headers["Range"], len(body[:sent])))
 
     def log_message(self, *args):
         pass
