@@ -76,9 +76,18 @@ NETWORKS = {
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
 MAY_STAY = ("mask.",)  # a client may regrow what it has pruned
-NEED_A_BODY = [METHODS[name] for name in METHODS if name.startswith(("DePRL", "FedBABU", "FedRep", "LGFedAvg"))]
+NEED_A_BODY = ("DePRL", "FedBABU", "FedRep", "LGFedAvg")
 
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
+
+
+def pairs():
+    """Each method with one of the networks that it can train, in turn; with the others, too, among the slow tests."""
+    for index, (name, make) in enumerate(METHODS.items()):
+        fitting = [network for network in NETWORKS if network != "logistic" or not name.startswith(NEED_A_BODY)]
+        for network in fitting:
+            marks = [] if network == fitting[index % len(fitting)] else [pytest.mark.slow]
+            yield pytest.param(make, NETWORKS[network], id=f"{name}-{network}", marks=marks)
 
 
 def numbers(tree: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -114,11 +123,8 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(make, ragged_
     assert distance(first, other) > 1e-3
 
 
-@every_method
-@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
+@pytest.mark.parametrize(("make", "network"), [*pairs()])
 def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_data, fit):
-    if network is LogisticRegression and make in NEED_A_BODY:
-        pytest.skip("these methods need a body")
     torch.set_default_dtype(torch.float64)
 
     def run(backend, chunk_size=None, **changes):
