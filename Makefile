@@ -2,7 +2,8 @@ PYTHON ?= python3
 LOWEST_PYTHON ?= $(PYTHON)
 BIN = .venv/bin
 LOWEST = .venv-lowest/bin
-PIP = -m pip install --quiet --disable-pip-version-check
+# bytecode is compiled when it is needed: all of it would take half a minute
+PIP = -m pip install --quiet --disable-pip-version-check --no-compile
 EXTRA = $(if $(CI),dev,test)
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 BELOW_METHODS = client data federation metrics models report server system theory
