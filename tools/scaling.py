@@ -79,7 +79,7 @@ def use_of_states(clients: int, cohort: int) -> tuple[float, float, float]:
     """Bytes that a process needs for them, seconds to move the rows of a cohort there and back, bytes sent."""
     network, before = LeNet5(CIFAR_LIKE, 10, channels=(6, 16), hidden=(120, 84)), _resident()
     held = ClientStates({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
-    held.stacks(held.names)
+    held.shard.fill()
     memory, ids = _resident() - before, torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
     shares = [ids[places] for places in processes.shares(torch.ones(cohort))]
 

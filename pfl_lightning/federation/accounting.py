@@ -27,23 +27,17 @@ class Traffic:
         self.parameters, self.pruned = parameters, pruned
         self.bits = self.paper = 0
 
-    def add(self, models: Tree, links: Mapping[int, int]) -> None:
-        """Count models that are sent.
+    def add(self, model: Tree, links: int) -> None:
+        """Count a model that is sent, or several of the same size.
 
         Args:
-            models: What is sent, ``[models, ...]`` each, under the network's names, with or without a prefix.
-            links: Over how many links each model is sent, by row; models that are not sent may be missing.
+            model: What is sent, ``[...]`` each, under the network's names, with or without a prefix.
+            links: Over how many links it is sent.
         """
-        if not self.pruned and links:  # all models are of one size
-            links = {next(iter(links)): sum(links.values())}
-        for row, times in links.items():
-            model = {name: stack[row : row + 1] for name, stack in models.items()}
-            self.bits += times * (int(packed_bits(model)) if self.pruned else 8 * nbytes(model))
-            self.paper += times * model_bits(self._counted(model), self.pruned)
-
-    def _counted(self, model: Tree) -> Tree:
-        """The parameters of a model, without BatchNorm's statistics."""
-        return {name: t for name, t in model.items() if {name, name.partition(".")[2]} & self.parameters}
+        counted = {name: t for name, t in model.items() if {name, name.partition(".")[2]} & self.parameters}
+        packed = {name: tensor[None] for name, tensor in model.items()}
+        self.bits += links * (int(packed_bits(packed)) if self.pruned else 8 * nbytes(model))
+        self.paper += links * model_bits(counted, self.pruned)
 
 
 class Accounting:

@@ -36,9 +36,9 @@ class ClientStates(nn.Module):
         """The rows of all clients of this process, ``[own clients, ...]``; not a copy."""
         return self.shard.fill()[name]
 
-    def stacks(self, names: Iterable[str]) -> Tree:
-        """Several of these, in the order of their names."""
-        return {name: self.stack(name) for name in sorted(names)}
+    def first(self, names: Iterable[str]) -> Tree:
+        """Copies of the first client's tensors, ``[...]``; between rounds the first process has them, and it alone."""
+        return {name: self.shard.read(name, torch.zeros(1, dtype=torch.int64))[0] for name in names}
 
     @property
     def nbytes(self) -> int:
@@ -98,7 +98,9 @@ class ClientStates(nn.Module):
             self.shard.write(changed, torch.cat(here))
 
     @torch.no_grad()
-    def mix(self, matrix: Tensor, names: Iterable[str], into: str | None = None, ids: Tensor | None = None) -> None:
+    def mix(
+        self, matrix: Tensor, names: Iterable[str], into: str = "", ids: Tensor | None = None, masks: str = ""
+    ) -> None:
         """Replace clients' rows by weighted combinations of their rows, as in gossip or attention.
 
         Call it between rounds, for example in ``server_update``. Within a round, clients that have not trained yet
@@ -111,38 +113,21 @@ class ClientStates(nn.Module):
             into: Prefix of the tensors that receive the result, such as ``cloud``. By default the rows are
                 overwritten, block by block, so that no second copy is needed.
             ids: The clients that mix, rising, on the CPU, ``[clients]``; by default all of them.
+            masks: Prefix of boolean masks outside of which the tensors are zero, such as ``mask``. Then each entry is
+                mixed among the clients that hold it: ``mask_i (sum_j matrix_ij row_j) / (sum_j matrix_ij mask_j)``.
         """
         senders = Exchange(matrix, ids)
         for name in sorted(names):
-            source, target = self._matrix(name), self._matrix(name if into is None else f"{into}.{name}")
+            source, target = self._matrix(name), self._matrix(f"{into}.{name}" if into else name)
+            weights = senders.weights.to(source, non_blocking=True)
             for block in self._blocks(source) if source.is_floating_point() else ():
                 with torch.autocast(source.device.type, enabled=False):  # mixed precision must not apply to mixes
-                    target[senders.receivers, block] = senders.weights.to(source, non_blocking=True) @ senders.rows(
-                        source[:, block]
-                    )
-
-    @torch.no_grad()
-    def mix_held(self, matrix: Tensor, names: Iterable[str], masks: str, ids: Tensor | None = None) -> None:
-        """Mix as in ``mix``, but each entry among those clients only that hold it; others keep a zero.
-
-        Block by block a row becomes ``mask_i * (sum_j matrix_ij row_j) / (sum_j matrix_ij mask_j)``.
-
-        Args:
-            matrix: Weights, ``[receivers, senders]``; both axes are the clients ``ids``.
-            names: Tensors of real numbers, with zeros outside of their masks.
-            masks: Prefix of the masks, booleans, such as ``mask``.
-            ids: The clients that mix, rising, on the CPU, ``[clients]``; by default all of them.
-        """
-        senders = Exchange(matrix, ids)
-        for name in sorted(names):
-            stack, mask = self._matrix(name), self._matrix(f"{masks}.{name}")
-            weights = senders.weights.to(stack, non_blocking=True)
-            for block in self._blocks(stack):
-                rows, held = senders.rows(stack[:, block]), senders.rows(mask[:, block])
-                with torch.autocast(stack.device.type, enabled=False):
-                    share = weights @ held.to(stack)
-                    mixed = weights @ rows / share.where(share != 0, 1)
-                stack[senders.receivers, block] = mixed.where(mask[senders.receivers, block], 0)
+                    mixed = weights @ senders.rows(source[:, block])
+                    if masks:
+                        mask = self._matrix(f"{masks}.{name}")[:, block]
+                        share = weights @ senders.rows(mask).to(source)
+                        mixed = (mixed / share.where(share != 0, 1)).where(mask[senders.receivers], 0)
+                target[senders.receivers, block] = mixed
 
     @torch.no_grad()
     def inner_products(self, names: Iterable[str]) -> Tensor:
@@ -193,15 +178,6 @@ class ClientStates(nn.Module):
             parts = [matrix[:, block][places].sum(0, dtype=dtype) for block in self._blocks(matrix)]
             sums[name] = torch.cat(parts).view(stack.shape[1:])
         return {name: total / clients for name, total in processes.total(sums).items()}
-
-    @torch.no_grad()
-    def mean_held(self, names: Iterable[str], masks: str, ids: Tensor | None = None) -> Tree:
-        """Mean of each entry over those of the clients that hold it, 0 if none does; arguments as for ``mix_held``."""
-        means = self.mean(names, ids)
-        for name, mean in means.items():
-            (share,) = self.mean([f"{masks}.{name}"], ids).values()
-            mean /= share.where(share > 0, 1)
-        return means
 
     def _matrix(self, name: str) -> Tensor:
         """A view of the rows of this process as a matrix, ``[own clients, entries]``."""

@@ -83,17 +83,21 @@ class DisPFL(Gossip):
     def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:
         """Mix each weight among those that hold it."""
         weights = self.mixed & self.engine.trainable
-        self.clients.mix_held(matrix, weights, MASK, ids)
+        self.clients.mix(matrix, weights, ids=ids, masks=MASK)
         self.clients.mix(matrix, self.mixed - weights, ids=ids)
 
     def mean_model(self, ids: Tensor | None) -> Tree:
         """The mean of each weight over those that hold it; 0 if nobody does."""
-        statistics = self.parts["all"] - self.engine.trainable
-        return {**self.clients.mean(statistics, ids), **self.clients.mean_held(self.engine.trainable, MASK, ids)}
+        weights = self.engine.trainable
+        mean = self.clients.mean(self.parts["all"] | {f"{MASK}.{name}" for name in weights}, ids)
+        for name in weights:
+            share = mean.pop(f"{MASK}.{name}")
+            mean[name] /= share.where(share > 0, 1)
+        return mean
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it holds to its neighbours; all clients' models have the same size."""
-        model = {name: stack[:1] for name, stack in self.clients.stacks(self.mixed).items()}
-        for name in model.keys() & self.engine.trainable:  # ones: a weight that is held may be 0
-            model[name] = self.clients.stack(f"{MASK}.{name}")[:1].to(model[name])
-        up.add(model, {0: int(self.mixing_matrix(batch).degrees.sum())})
+        model, weights = self.clients.first(self.mixed), self.mixed & self.engine.trainable
+        masks = self.clients.first(f"{MASK}.{name}" for name in weights)
+        ones = {name: masks[f"{MASK}.{name}"].to(model[name]) for name in weights}  # a weight that is held may be 0
+        up.add({**model, **ones}, int(self.mixing_matrix(batch).degrees.sum()))

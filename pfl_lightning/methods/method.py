@@ -287,8 +287,7 @@ class Method(pl.LightningModule):
             up: Counts what clients send, to the server or to each other.
             down: Counts what the server sends.
         """
-        shared = select(self.network.state_dict(), self.shared)
-        down.add({name: tensor[None] for name, tensor in shared.items()}, {0: len(batch.participants)})
+        down.add(select(self.network.state_dict(), self.shared), len(batch.participants))
 
     def advance_clock(self, batch: Round) -> None:
         """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""

@@ -9,8 +9,9 @@ import torch
 from fakes.methods import built, distance, tensors
 
 from pfl_lightning import load_method
+from pfl_lightning.federation import client_states
 from pfl_lightning.federation.accounting import Accounting, Traffic
-from pfl_lightning.methods import FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity
+from pfl_lightning.methods import DPSGD, DisPFL, FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity
 from pfl_lightning.models import MLP, ResNet18
 from pfl_lightning.server import Aggregator, SecureAggregator, restored
 from pfl_lightning.system import Participation
@@ -32,7 +33,7 @@ class Ring(Method):
     keeps = "all"
 
     def count_traffic(self, batch, up, down):
-        up.add(self.clients.stacks(self.parts["all"]), dict.fromkeys(batch.participants.tolist(), 2))
+        up.add(self.clients.first(self.parts["all"]), 2 * len(batch.participants))
 
 
 class LinearPull(Method):
@@ -90,23 +91,36 @@ def test_a_masked_upload_is_a_word_for_each_number_even_if_it_is_pruned(train):
     assert method.accounting.ledger.paper == dense_bits(size) + sparse_bits(size, size)
 
 
+@pytest.mark.parametrize("make", [DPSGD, DisPFL, HeurFedAMP])
+def test_counting_what_is_sent_changes_no_row_of_a_client(make, ragged_data, fit, monkeypatch):
+    monkeypatch.setattr(client_states, "LARGEST_AT_ONCE", 0)
+    method = built(make, data := ragged_data(participation=Participation(dropout=1.0)))
+    fit(method, data, 1, bare=True)  # it is skipped
+    assert not method.clients.shard.own
+    assert (
+        method.accounting.ledger.total
+        == method.accounting.ledger.down
+        == 6 * WIDTH * parameters(method) * (make is HeurFedAMP)
+    )
+
+
 def test_statistics_are_sent_but_the_formula_does_not_know_them():
     network = ResNet18((3, 32, 32), 10)
     names = {name for name, _ in network.named_parameters()}
     traffic = Traffic(names, pruned=False)
-    traffic.add({name: tensor[None] for name, tensor in network.state_dict().items()}, {0: 3})
+    traffic.add(network.state_dict(), 3)
     numbers = sum(parameter.numel() for parameter in network.parameters())
     assert traffic.paper == 3 * dense_bits(numbers)
     assert traffic.bits == 3 * 8 * sum(tensor.nbytes for tensor in network.state_dict().values())
 
 
 def test_no_number_is_read_unless_models_are_pruned():
-    models = {"fc.weight": torch.empty(3, 5, device="meta")}
+    model = {"fc.weight": torch.empty(5, device="meta")}
     static = Traffic({"fc.weight"}, pruned=False)
-    static.add(models, {0: 1, 2: 4})
+    static.add(model, 5)
     assert (static.bits, static.paper) == (5 * 5 * WIDTH, 5 * dense_bits(5))
     with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
-        Traffic({"fc.weight"}, pruned=True).add(models, {0: 1})
+        Traffic({"fc.weight"}, pruned=True).add(model, 1)
 
 
 def packed_bits(tree):

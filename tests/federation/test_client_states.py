@@ -127,17 +127,15 @@ def held(rows, masks):
 def test_entries_are_mixed_among_those_that_hold_them(width, monkeypatch):
     monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 3 * 4 * width)
     clients = held([[1, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]], [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])
-    clients.mix_held(torch.full((3, 3), 1 / 3), ["w"], "mask")
+    clients.mix(torch.full((3, 3), 1 / 3), ["w"], masks="mask")
     # (1 + 3 + 5) / 3, (2 + 4) / 2, 5 and 0, and of these what a client holds
     torch.testing.assert_close(clients.stack("w"), torch.tensor([[3.0, 3, 0, 0], [3.0, 0, 5, 0], [3.0, 3, 0, 0]]))
-    mean = clients.mean_held(["w"], "mask")["w"]
-    torch.testing.assert_close(mean, torch.tensor([3.0, 3, 5, 0]))
 
 
 def test_weights_of_those_that_do_not_hold_an_entry_go_to_the_others():
     clients = held([[8, 1, 1, 0], [0, 7, 0, 0], [2, 0, 1, 6]], [[1, 1, 1, 0], [0, 1, 0, 1], [1, 0, 1, 1]])
     matrix = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.0, 0.5], [0.25, 0.5, 0.25]])
-    clients.mix_held(matrix, ["w"], "mask")
+    clients.mix(matrix, ["w"], masks="mask")
     # (0.5 * 8 + 0.25 * 2) / 0.75, (0.5 * 1 + 0.25 * 7) / 0.75; client 1 gives itself no weight
     expected = torch.tensor([[6.0, 3, 1, 0], [0.0, 1, 0, 6], [5.0, 0, 1, 2]])
     torch.testing.assert_close(clients.stack("w"), expected)
@@ -145,15 +143,14 @@ def test_weights_of_those_that_do_not_hold_an_entry_go_to_the_others():
 
 def test_an_entry_that_only_its_owner_holds_is_0_if_the_owner_has_no_weight():
     clients = held([[4, 0, 0, 0], [0, 3, 0, 0]], [[1, 0, 0, 0], [0, 1, 0, 0]])
-    clients.mix_held(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), ["w"], "mask")
+    clients.mix(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), ["w"], masks="mask")
     assert not clients.stack("w").any()
 
 
 def test_clients_that_are_away_neither_mix_nor_count():
     clients = held([[4, 0, 0, 0], [2, 2, 0, 0], [6, 8, 0, 0]], [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
     ids = torch.tensor([0, 2])
-    assert clients.mean_held(["w"], "mask", ids)["w"].tolist() == [5, 8, 0, 0]
-    clients.mix_held(torch.full((2, 2), 0.5), ["w"], "mask", ids)
+    clients.mix(torch.full((2, 2), 0.5), ["w"], ids=ids, masks="mask")
     assert clients.stack("w").tolist() == [[5, 0, 0, 0], [2, 2, 0, 0], [5, 8, 0, 0]]
 
 

@@ -78,8 +78,7 @@ class Gossip(Method):
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours."""
-        links = int(self.mixing_matrix(batch).degrees.sum())
-        up.add(self.clients.stacks(self.mixed), {0: links})  # all models are of one size
+        up.add(self.clients.first(self.mixed), int(self.mixing_matrix(batch).degrees.sum()))
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""

@@ -86,8 +86,9 @@ class MessagePassing(Method):
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant receives its mix, and sends its model unless that is dropped."""
-        up.add(self.clients.stacks(self.parts["all"]), {0: len(batch.examples)})  # all models are of one size
-        down.add(self.clients.stacks(f"cloud.{name}" for name in self.parts["all"]), {0: len(batch.participants)})
+        model = self.clients.first(self.parts["all"])  # a mix is of the same size
+        up.add(model, len(batch.examples))
+        down.add(model, len(batch.participants))
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """Each client's own model."""
