@@ -9,13 +9,8 @@ Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TM
 and what we reconstructed, are in docs/derivations.md, Linear case.
 """
 
-from collections.abc import Sequence
-from math import ceil, log, sqrt
-
 import torch
 from torch import Tensor
-
-from pfl_lightning.errors import PflError
 
 
 def orthonormal(matrix: Tensor) -> Tensor:
@@ -76,93 +71,3 @@ def contraction(lr: float, distance: float, diversity: float) -> float:
         0.25
     """
     return lr * (1 - distance**2) * diversity**2 / 2
-
-
-def next_distance(distance: float, stage: int, contraction: float) -> float:
-    """The bound on the distance after a round in a stage, eq. (11).
-
-    Args:
-        distance: Distance before the round.
-        stage: Number of the stage, r; 0 is the first.
-        contraction: The theorem's a.
-    """
-    return sqrt(1 - contraction) * distance + contraction / sqrt(2**stage * (1 - contraction))
-
-
-def stage_floor(stage: int, contraction: float) -> float:
-    """The distance at which a stage makes no progress any more, the fixed point f_r of eq. (11).
-
-    Formula: f_r = a / (sqrt(2^r (1 - a)) (1 - sqrt(1 - a))).
-
-    Args:
-        stage: Number of the stage, r; 0 is the first.
-        contraction: The theorem's a.
-    """
-    factor = sqrt(1 - contraction)
-    return contraction / (sqrt(2**stage) * factor * (1 - factor))
-
-
-def switching_distance(
-    stage: int, contraction: float, times: Sequence[float], communication_time: float = 0.0
-) -> float:
-    """The distance below which the next stage makes more progress per second, X_{r+1} = f_r (1 + g_r).
-
-    Formula: g_r = (E_r + C) (1 - 1 / sqrt(2)) / (E_{r+1} - E_r).
-
-    Args:
-        stage: Number of the stage that ends, r.
-        contraction: The theorem's a.
-        times: Expected computation time of a round in each stage, E_0, E_1, ..., in simulated seconds.
-        communication_time: Simulated seconds that the communication of a round takes, C.
-
-    Raises:
-        PflError: If no stage follows.
-    """
-    return stage_floor(stage, contraction) * (1 + _slack(stage, times, communication_time))
-
-
-def stage_length(stage: int, contraction: float, times: Sequence[float], communication_time: float = 0.0) -> int:
-    """Rounds in a stage between the first and the last, from one switching distance to the next by eq. (11).
-
-    Formula: t_r = ceil(2 log((sqrt(2) (1 + g_{r-1}) - 1) / g_r) / log(1 / (1 - a))).
-
-    Args:
-        stage: Number of the stage, r.
-        contraction: The theorem's a.
-        times: Expected computation time of a round in each stage, E_0, E_1, ..., in simulated seconds.
-        communication_time: Simulated seconds that the communication of a round takes, C.
-
-    Raises:
-        PflError: If the stage is the first, the last or none.
-    """
-    before, after = (_slack(each, times, communication_time) for each in (stage - 1, stage))
-    return ceil(2 * log((sqrt(2) * (1 + before) - 1) / after) / -log(1 - contraction))
-
-
-def stage_length_bound(stage: int, contraction: float, times: Sequence[float]) -> float:
-    """The paper's upper bound on ``stage_length``, whatever the communication takes.
-
-    Formula: t_r <= 2 log(2 (E_{r+1} - E_r) / (E_r - E_{r-1})) / log(1 / (1 - a)).
-
-    Args:
-        stage: Number of the stage, r.
-        contraction: The theorem's a.
-        times: Expected computation time of a round in each stage, E_0, E_1, ..., in simulated seconds.
-
-    Raises:
-        PflError: If the stage is the first, the last or none.
-    """
-    before, after = (_increase(each, times) for each in (stage - 1, stage))
-    return 2 * log(2 * after / before) / -log(1 - contraction)
-
-
-def _slack(stage: int, times: Sequence[float], communication_time: float) -> float:
-    """g_r: by which share the switching distance exceeds the floor of the stage that ends."""
-    return (times[stage] + communication_time) * (1 - 1 / sqrt(2)) / _increase(stage, times)
-
-
-def _increase(stage: int, times: Sequence[float]) -> float:
-    """How many seconds longer a round of the next stage takes."""
-    if not 0 <= stage < len(times) - 1:
-        raise PflError(f"stage: {stage} has no successor; allowed: 0 to {len(times) - 2}")
-    return times[stage + 1] - times[stage]

@@ -5,7 +5,6 @@ docs/derivations.md, Expected times.
 """
 
 from collections.abc import Iterable
-from math import log, sqrt
 
 from pfl_lightning.errors import PflError
 
@@ -88,23 +87,3 @@ def equal_stages_ratio(n0: int, pool_size: int, communication_time: float = 0.0)
     sizes = stage_sizes(n0, pool_size)
     everyone = [pool_size] * len(sizes)
     return expected_time(sizes, pool_size, communication_time) / expected_time(everyone, pool_size, communication_time)
-
-
-def speedup_bound(pool_size: int, target: float, communication_time: float = 0.0) -> float:
-    """Bound on the expected time of SRPFL over that of FedRep (SRPFL, Theorem 4.9), with explicit constants.
-
-    Formula: (6 (c + 1) + 4 L) / (log N + 2 L), with L = log(1 / (target - 1)); the constants are reconstructed
-    (docs/derivations.md, Linear case: the theorem as we reconstructed it).
-
-    Args:
-        pool_size: Clients in the pool, N.
-        target: Distance to reach, as a multiple of the last stage's floor; sqrt(2) is the floor of the stage before.
-        communication_time: Communication of a round as a multiple of the mean computation time, c.
-
-    Raises:
-        PflError: If the target needs no last stage, or cannot be reached.
-    """
-    if not 1 < target < sqrt(2):
-        raise PflError(f"target: {target} is not possible; allowed: more than 1, less than sqrt(2)")
-    digits = log(1 / (target - 1))
-    return (6 * (communication_time + 1) + 4 * digits) / (log(pool_size) + 2 * digits)

@@ -1,4 +1,4 @@
-from math import exp, log, sqrt
+from math import log
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from pfl_lightning.theory.times import (
     equal_stages_ratio,
     expected_order_statistic,
     expected_time,
-    speedup_bound,
     stage_sizes,
 )
 
@@ -69,16 +68,3 @@ def test_costly_communication_leaves_no_speedup():
     assert ratios == sorted(ratios)
     assert ratios[2] > 0.9
     assert ratios[3] == pytest.approx(1, abs=1e-5)
-
-
-def test_speedup_bound_is_the_formula():
-    # target = 1 + 1/e makes L = 1, and N = e^4 makes log N = 4: (6 (c + 1) + 4) / (4 + 2)
-    assert speedup_bound(exp(4), 1 + exp(-1)) == pytest.approx(10 / 6)
-    assert speedup_bound(exp(4), 1 + exp(-1), communication_time=2.0) == pytest.approx(22 / 6)
-    assert speedup_bound(10**9, 1.2) < speedup_bound(10**3, 1.2)
-
-
-@pytest.mark.parametrize("target", [1.0, sqrt(2), 2.0])
-def test_targets_that_need_no_last_stage_are_refused(target):
-    with pytest.raises(PflError, match=r"^target: [\d.]+ is not possible; allowed: more than 1, less than sqrt\(2\)$"):
-        speedup_bound(100, target)
