@@ -164,8 +164,7 @@ def test_distance_contracts_and_heads_become_those_of_the_data(fit):
 def test_first_representation_is_random_or_from_moments(fit):
     starts = {}
     for init, seed in product(("random", "method_of_moments"), (1, 2)):
-        method = make(init=init, lr=1e-9)
-        fit(method, problem(seed=seed), 1, bare=True)
+        fit(method := make(init=init, lr=1e-9), problem(seed=seed), 1, bare=True)
         starts[init, seed] = method.representation
         torch.testing.assert_close(method.representation.T @ method.representation, torch.eye(2))
     assert principal_angle_distance(starts["random", 1], starts["random", 2]) > 0.1
@@ -196,19 +195,12 @@ def two_rounds(fit, seed=0, **options):
     return method
 
 
-def test_the_same_seed_gives_the_same_run_and_another_seed_another(fit):
-    first, again, other = (two_rounds(fit, seed) for seed in (1, 1, 2))
-    assert distance(first, again) == 0
-    assert distance(first, other) > 1e-6
-
-
-def test_the_rate_falls_over_rounds(fit):
-    assert distance(*(two_rounds(fit, lr_decay=decay) for decay in (1.0, 0.01))) > 1e-3
-
-
-def test_backends_and_chunks_agree(fit):
+def test_seeds_and_the_schedule_matter_and_backends_and_chunks_do_not(fit):
     reference = two_rounds(fit, backend="sequential")
-    for backend, chunk_size in (("batched", None), ("batched", 5), ("auto", 4), ("sequential", 3)):
+    assert distance(reference, two_rounds(fit, backend="sequential")) == 0
+    assert distance(reference, two_rounds(fit, seed=1)) > 1e-6
+    assert distance(reference, two_rounds(fit, lr_decay=0.01)) > 1e-3
+    for backend, chunk_size in (("batched", 5), ("auto", None), ("sequential", 3)):
         assert distance(reference, two_rounds(fit, backend=backend, chunk_size=chunk_size)) < 1e-12
 
 
@@ -250,9 +242,9 @@ def command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pfl"])
 
-    def run(name: str, *options: str, folder: str = "runs") -> list[dict[str, str]]:
+    def run(name: str, *options: str) -> list[dict[str, str]]:
         main(["fit", f"--config={CONFIGS}/{name}.yaml", "--trainer.enable_progress_bar=false", *options])
-        (table,) = Path(folder).glob("*-LinearRepresentation/version_0/metrics.csv")
+        (table,) = Path("runs").glob("*-LinearRepresentation/version_0/metrics.csv")
         with table.open(newline="") as file:
             return list(csv.DictReader(file))
 
@@ -260,13 +252,13 @@ def command(tmp_path, monkeypatch):
 
 
 def test_the_command_line_reaches_what_float64_can_tell(command, capsys):
-    rows = command("linear_contraction", "--trainer.val_check_interval=80")
+    rows = command("linear_contraction", "--trainer.max_steps=60", "--trainer.val_check_interval=60")
     assert 0.05 < float(rows[0]["train/distance"]) < 0.5
     assert float(rows[-1]["train/distance"]) < 1e-13
 
 
 def test_noise_of_the_configuration_ends_at_its_floor(command, capsys):
-    rows = command("linear_floor", "--trainer.val_check_interval=80")
+    rows = command("linear_floor", "--trainer.max_steps=50", "--trainer.val_check_interval=50")
     # our simulations (docs/derivations.md): 0.0156 for 8 participants, a mean over 30 rounds
     assert np.mean([float(row["train/distance"]) for row in rows[-30:]]) == pytest.approx(0.0156, rel=0.15)
 
@@ -278,5 +270,3 @@ def test_the_oracle_of_the_configuration_stops_the_run_also_when_it_is_resumed(c
     assert float(rows[-1]["train/distance"]) <= 1.25 * 0.133 / sqrt(64)
     assert len(rows) < 50
     assert f"after round {len(rows) - 1}" in capsys.readouterr().out
-    straight = command("linear_speedup", "--trainer.default_root_dir=straight", folder="straight")
-    assert [row["train/distance"] for row in rows] == [row["train/distance"] for row in straight]

@@ -47,43 +47,6 @@ def test_who_trains_can_be_chosen_by_losses(ragged_data, fit):
     assert method.trainer.callback_metrics["system/cohort"] == len(batch.examples)
 
 
-class Gossip(Method):
-    """Every client has a model of its own, and mixes it with those of the others behind each round."""
-
-    keeps = "all"
-    finetunes = "nothing"
-
-    def mixing(self, clients):
-        return torch.full((clients, clients), 1 / clients)
-
-    def server_update(self, mean, batch):
-        names = self.parts["all"]
-        self.clients.mix(self.mixing(self.built_for["num_clients"]), names)
-        super().server_update(self.clients.mean(names), batch)
-
-
-class Ring(Gossip):
-    """On a ring."""
-
-    def mixing(self, clients):
-        eye = torch.eye(clients)
-        return (eye + eye.roll(1, 0) + eye.roll(-1, 0)) / 3
-
-
-@pytest.mark.parametrize("chunk_size", [None, 2])
-def test_gossip_on_the_complete_graph_is_the_uniform_mean_of_a_server(chunk_size, train):
-    server, gossip = train(FedAvg, 3, weighting="uniform"), train(Gossip, 3, chunk_size=chunk_size)
-    assert distance(server.network, gossip.network) < 1e-12
-    assert distance(server.network, gossip.clients) < 1e-12, "every row"
-
-
-def test_gossip_on_a_ring_keeps_models_apart_and_does_not_depend_on_the_chunk(train):
-    whole, chunked = (train(Ring, 2, chunk_size=chunk_size) for chunk_size in (None, 2))
-    assert distance(whole, chunked) < 1e-12
-    stack = whole.clients.stack("fc1.weight")
-    assert (stack[0] - stack[3]).abs().max() > 1e-4
-
-
 class OwnHeads(FedRep):
     """Every client begins with a head of its own."""
 
@@ -155,15 +118,14 @@ def test_cohorts_train_largest_first(ragged_data):
 def test_the_clock_waits_for_lost_uploads_and_at_most_until_the_deadline(make, ragged_data, train):
     def clock(**options):
         data = ragged_data(participation=Participation(**options), communication_time=2.0)
-        return train(make, 3, data).accounting.clock
+        return train(make, 2, data).accounting.clock
 
     usual, slowest = clock(), ragged_data().speeds.times(0, 6).max()
-    assert clock(dropout=0.5) == usual
-    assert clock(deadline=slowest) == usual
+    assert clock(dropout=0.5, deadline=slowest) == usual
     for deadline in (slowest / 2, slowest / 1000):
         capped = clock(deadline=deadline)
-        assert capped.compute == pytest.approx(3 * deadline)
-        assert capped.total == pytest.approx(3 * (deadline + 2))
+        assert capped.compute == pytest.approx(2 * deadline)
+        assert capped.total == pytest.approx(2 * (deadline + 2))
 
 
 def test_a_lost_upload_costs_the_download_alone(ragged_data, train):

@@ -36,15 +36,23 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def reported(method):
+    return float(method.trainer.callback_metrics["train/loss"])
+
+
 @pytest.mark.parametrize("make", METHODS.values(), ids=METHODS)
-def test_the_standard_loss_given_as_ones_own_is_the_standard_loss(make, backend, train):
-    standard, same, other = (train(make, 2, backend=backend, loss=loss) for loss in (None, sample_losses, focal))
-    scores = [float(method.trainer.callback_metrics["train/loss"]) for method in (standard, same, other)]
+def test_the_standard_loss_given_as_ones_own_is_the_standard_loss(make, train):
+    standard, same = (train(make, 2, loss=loss) for loss in (None, sample_losses))
     assert distance(standard, same) < 1e-12
-    assert scores[0] == pytest.approx(scores[1], rel=1e-12)
+    assert reported(standard) == pytest.approx(reported(same), rel=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+def test_another_loss_trains_another_model(backend, train):
+    standard, same, other = (train(FedAvg, 1, backend=backend, loss=loss) for loss in (None, sample_losses, focal))
+    assert distance(standard, same) < 1e-12
     assert distance(standard, other) > 1e-3
-    assert abs(scores[0] - scores[2]) > 1e-2
+    assert abs(reported(standard) - reported(other)) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -109,8 +117,8 @@ def test_weights_of_classes_travel_with_the_checkpoint_but_the_loss_must_be_give
     assert loss.reduction == "mean", "the user's object is the user's"
 
 
-@pytest.mark.parametrize("loss", [nn.HuberLoss(), nn.L1Loss(), nn.MSELoss()])
-def test_a_loss_of_numbers_takes_a_regression(loss, fit):
+def test_a_loss_of_numbers_takes_a_regression(fit):
+    loss = nn.HuberLoss()
     method = FedAvg(network=partial(LinearNetwork, rank=2), loss=loss, lr=0.05)
     fit(method, LinearRepresentation(num_clients=4, samples=8), 1, bare=True)
     outputs, targets = torch.randn(5, 1), torch.randn(5)
@@ -153,10 +161,9 @@ def test_what_is_no_loss_of_samples_is_refused_in_a_line(loss, line):
     assert str(refused.value).startswith("model.loss")
 
 
-def test_a_loss_may_choose_by_its_values_on_every_backend(train):
+def test_a_loss_may_choose_by_its_values(train):
     def branching(outputs, targets):
         losses = sample_losses(outputs, targets)
-        return losses * 2 if bool((losses >= 0).all()) else losses
+        return losses if bool((losses >= 0).all()) else 2 * losses
 
-    methods = [train(FedAvg, 1, loss=branching, backend=backend) for backend in ("sequential", "batched")]
-    assert distance(*methods) < 1e-12
+    assert distance(train(FedAvg, 1, loss=branching, backend="batched"), train(FedAvg, 1)) < 1e-12

@@ -4,8 +4,10 @@ import csv
 
 import pytest
 import torch
-from fakes.process import run_together
+from fakes.process import main, run_together
 from methods.test_contract import METHODS
+
+from pfl_lightning.federation import client_states
 
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
@@ -58,9 +60,11 @@ def assert_equal_runs(one, other, name, dtype):
     ],
     ids=["quick", "every method", "float32", "three", "fewer clients than processes"],
 )
-def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp_path):
-    for folder, number in {"one": 1, "several": count}.items():
-        run_together(number, tmp_path / folder, 3, clients, dtype, "", *names)
+def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setattr(client_states, "DEVICE_BLOCK_BYTES", client_states.DEVICE_BLOCK_BYTES)
+    main(str(tmp_path / "one"), "3", str(clients), dtype, "", *names)
+    run_together(count, tmp_path / "several", 3, clients, dtype, "", *names)
     for name in names:
         assert_equal_runs(tmp_path / "one", tmp_path / "several", name, dtype)
 

@@ -1,6 +1,7 @@
 """pFedMe and FedMac: personal models beside a copy of the global model that follows them."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -66,16 +67,18 @@ def test_the_copy_follows_the_schedule_of_the_rates():
     assert step(lr=0.02, copy_lr=0.01, lr_decay=0.5) == pytest.approx(1.00138, abs=1e-12)  # that of the rates halved
 
 
-def test_many_inner_steps_find_the_proximal_point_and_the_gradient_of_the_envelope():
-    theta, w = trained(PFedMe, lr=0.01, inner_steps=300)
-    assert theta == pytest.approx(17 / 16, abs=1e-12)  # (2 + 15 * 1) / 16
-    assert (1 - w) / 0.005 == pytest.approx(-0.9375, abs=1e-10)  # 15 (1 - 17 / 16)
-
-
-def test_many_inner_steps_of_fedmac_find_the_centre_plus_correlation_times_w():
-    theta, w = trained(FedMac, correlation=0.5, copy_lr=0.1, lr=0.2, inner_steps=200)
-    assert theta == pytest.approx(2.5, abs=1e-12)
-    assert (1 - w) / 0.1 == pytest.approx(-0.75, abs=1e-10)  # .5 (1 - 2.5)
+# the proximal point (2 + 15 * 1) / 16, and the gradient of the envelope, 15 (1 - 17 / 16); the centre plus .5 w
+@pytest.mark.parametrize(
+    ("make", "rates", "theta", "gradient"),
+    [
+        (PFedMe, {"copy_lr": 0.005, "lr": 0.01}, 17 / 16, -0.9375),
+        (partial(FedMac, correlation=0.5), {"copy_lr": 0.1, "lr": 0.2}, 2.5, -0.75),
+    ],
+)
+def test_many_inner_steps_find_the_optimum_and_the_copy_follows_its_gradient(make, rates, theta, gradient):
+    found, w = trained(make, inner_steps=200, **rates)
+    assert found == pytest.approx(theta, abs=1e-12)
+    assert (1 - w) / rates["copy_lr"] == pytest.approx(gradient, abs=1e-10)
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
@@ -90,8 +93,6 @@ def test_the_tolerance_is_for_the_whole_objective_and_then_nothing_moves():
     """With a ridge of 1 and no pull the gradient is 2 theta - 2, zero at the start: not even momentum moves it."""
     ridge = {"weight_decay": 1.0, "inner_tolerance": 1e-6, "inner_steps": 50, "momentum": 0.9, "lr": 0.01}
     assert trained(PFedMe, proximity=0.0, **ridge)[0] == 1.0
-    theta, _ = trained(PFedMe, proximity=1.0, **ridge | {"decay_biases": True, "momentum": 0.0, "inner_steps": 3000})
-    assert (3 * theta - 3) ** 2 <= 1e-6
 
 
 # by hand, after two steps of each client: w_1 = (1.1572, -.9476), w_2 = (.9476, -1.262)
@@ -110,9 +111,9 @@ def test_the_server_steps_towards_the_mean_of_the_copies(beta, after, fit):
 def test_fedmac_ends_at_the_mean_of_the_centres_inflated_by_the_correlation(fit):
     """w = mean(centre) + correlation w at a stationary point."""
     data = Quadratics([[2.0], [1.0]])
-    options = {"correlation": 0.5, "copy_lr": 1.0, "lr": 0.5, "inner_steps": 60, "batch_size": 1}
+    options = {"correlation": 0.5, "copy_lr": 1.0, "lr": 0.5, "inner_steps": 30, "batch_size": 1}
     method = FedMac(network=network, **options)
-    fit(built_at(method, data, [0.0]), data, 120, bare=True)
+    fit(built_at(method, data, [0.0]), data, 75, bare=True)  # the error shrinks by a quarter in each round
     assert point(method) == pytest.approx([3.0], abs=1e-8)
 
 
@@ -214,12 +215,13 @@ def test_a_diverged_run_names_round_method_and_rule_and_leaves_the_last_good_che
         ({"correlation": 0.5, "weight_decay": 0.6}, True),  # the biases have no bound
         ({"correlation": 0.3, "server_optimizer": partial(SGD, lr=2.0)}, True),
         ({"correlation": 0.3, "epoch_steps": 99}, False),
-        ({"correlation": 0.5, "weight_decay": 0.5}, True),
     ],
     ids=str,
 )
-def test_a_run_that_may_diverge_is_warned_of_before_it_starts(options, warned, ragged_data, fit, recwarn):
-    method = FedMac(copy_lr=0.1, lr=0.1, epochs=3, batch_size=4, network=partial(MLP, hidden=(8,)), **options)
-    fit(method, ragged_data(val_fraction=0.0), 10, bare=True)
-    lines = [str(warning.message) for warning in recwarn if "FedMac may diverge" in str(warning.message)]
-    assert len(lines) == warned
+def test_a_run_that_may_diverge_is_warned_of_before_it_starts(options, warned, ragged_data, recwarn):
+    data = ragged_data(val_fraction=0.0)
+    data.setup()
+    method = built(partial(FedMac, copy_lr=0.1, epochs=3), data, **options)
+    method.trainer = SimpleNamespace(datamodule=data, max_steps=10)
+    method.on_fit_start()
+    assert bool(recwarn) == warned
