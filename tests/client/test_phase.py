@@ -21,7 +21,7 @@ NETWORKS = {
     "mlp": partial(MLP, hidden=(12, 5)),
     "lenet": partial(LeNet5, channels=(2, 3), hidden=(6, 5)),
 }
-every_backend = pytest.mark.parametrize("backend", ["sequential", "batched", "auto"])
+every_backend = pytest.mark.parametrize("backend", ["sequential", "batched"])
 
 
 def params_of(network, own=False):
@@ -65,12 +65,17 @@ RULES = {
 }
 
 
+RICH = ("all three with momentum", "clipping with a penalty", "two steps an epoch")
+
+
 @every_backend
-@pytest.mark.parametrize(("rules", "value"), RULES.values(), ids=RULES)
-@pytest.mark.parametrize(("part", "own"), [("all", False), ("all", True), ("head", True)])
+@pytest.mark.parametrize(
+    ("rule", "part", "own"),
+    [*((rule, "all", False) for rule in RULES), *((rule, part, True) for rule in RICH for part in ("all", "head"))],
+)
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
-def test_a_phase_with_rules_is_sgd_on_the_loss_with_the_penalty(backend, rules, value, part, own, make):
-    network, examples = make((1, 16, 16), 3), examples_of()
+def test_a_phase_with_rules_is_sgd_on_the_loss_with_the_penalty(backend, rule, part, own, make):
+    network, examples, (rules, value) = make((1, 16, 16), 3), examples_of(), RULES[rule]
     params = params_of(network, own).beside("anchor", params_of(network, own))
     phase = Phase(network.parts(1)[part], **{"epochs": 2, "batch_size": 4, "lr": 0.1, **rules})
     trained, losses = Engine(network, backend).train(examples, params, phase, KEY)
@@ -130,54 +135,34 @@ def number_phase(steps, lr, trainable=("fc.weight",), **rules):
     return Phase(frozenset(trainable), epochs=steps, batch_size=1, lr=lr, **rules)
 
 
+# by hand, after 1 and 2 steps on (w - 2)^2 / 2 with a pull of .5 to 1: FedProx's from w = 1, Ditto's from v = 0
 @every_backend
-@pytest.mark.parametrize(
-    ("start", "anchor", "after"),
-    [
-        (1.0, 1.0, (1.1, 1.185)),  # FedProx: w + .1 ((2 - w) + .5 (1 - w)) from w = 1
-        (0.0, 1.0, (0.25, 0.4625)),  # Ditto: the same from v = 0
-    ],
-)
-def test_proximity_has_its_closed_form(backend, start, anchor, after):
+@pytest.mark.parametrize(("start", "after"), [(1.0, (1.1, 1.185)), (0.0, (0.25, 0.4625))])
+def test_proximity_has_its_closed_form(backend, start, after):
     for steps, expected in enumerate(after, start=1):
         phase = number_phase(steps, 0.1, penalty=Proximity(0.5, "anchor"))
-        found = numbers(backend, [2.0], start, {"anchor": anchor}, phase)
+        found = numbers(backend, [2.0], start, {"anchor": 1.0}, phase)
         assert found[""] == pytest.approx([expected], abs=1e-12)
-        assert found["anchor"] == [anchor], "what does not move stays"
+        assert found["anchor"] == [1.0], "what does not move stays"
 
 
 def follow(rate):
-    """The anchor moves towards the model behind each step."""
+    """The anchor moves towards the model behind each step, by a rule that is none of ours."""
     return lambda tensors, beside: {
         f"anchor.{name}": torch.lerp(beside[f"anchor.{name}"], tensor, rate) for name, tensor in tensors.items()
     }
 
 
 @every_backend
-def test_an_anchor_can_move_behind_each_step_as_in_pfedme(backend):
-    # theta' = theta - .01 ((theta - 2) + 15 (theta - w)), then w' = w - .005 * 15 (w - theta'), from theta = w = 1
-    theta = w = 1.0
-    for steps in (1, 2, 3):
-        theta -= 0.01 * ((theta - 2) + 15 * (theta - w))
-        w -= 0.005 * 15 * (w - theta)
-        rules = {"penalty": Proximity(15, "anchor"), "after_step": follow(0.005 * 15)}
-        phase = number_phase(steps, 0.01, ("fc.weight", "anchor.fc.weight"), **rules)
-        found = numbers(backend, [2.0, 2.0], 1.0, {"anchor": 1.0}, phase)
-        assert found[""] == pytest.approx([theta] * 2, abs=1e-12)
-        assert found["anchor"] == pytest.approx([w] * 2, abs=1e-12)
-
-
-@every_backend
-def test_correlation_smooth_l1_and_a_moving_anchor_make_fedmacs_client(backend):
+def test_a_penalty_and_a_moving_anchor_make_fedmacs_client(backend):
     # theta' = theta - .2 ((theta - 2) + .1 tanh(theta / .1) - .5 w), w' = w - .4 * .5 (w - theta'), from theta = w = 1
     expected = [(1.2800000001, 1.0560000000), (1.5096000001, 1.1467200000), (1.7023520001, 1.2578464000)]
-    penalty = Total((Correlation(0.5, "anchor"), SmoothL1(0.1, 0.1)))
+    rules = {"penalty": Total((Correlation(0.5, "anchor"), SmoothL1(0.1, 0.1))), "after_step": follow(0.4 * 0.5)}
     for steps, (theta, w) in enumerate(expected, start=1):
-        moves = ("fc.weight", "anchor.fc.weight")
-        phase = number_phase(steps, 0.2, moves, penalty=penalty, after_step=follow(0.4 * 0.5))
-        found = numbers(backend, [2.0], 1.0, {"anchor": 1.0}, phase)
-        assert found[""] == pytest.approx([theta], abs=1e-9)
-        assert found["anchor"] == pytest.approx([w], abs=1e-9)
+        phase = number_phase(steps, 0.2, ("fc.weight", "anchor.fc.weight"), **rules)
+        found = numbers(backend, [2.0, 2.0], 1.0, {"anchor": 1.0}, phase)
+        assert found[""] == pytest.approx([theta] * 2, abs=1e-9)
+        assert found["anchor"] == pytest.approx([w] * 2, abs=1e-9)
 
 
 @every_backend
@@ -187,14 +172,7 @@ def test_masks_hold_behind_each_step(backend, make):
     masks = {name: torch.rand(len(COUNTS), *t.shape) < 0.5 for name, t in network.state_dict().items()}
     start = {name: tensor * masks[name] for name, tensor in network.state_dict().items()}
     params = Params({}, {**start, **prefixed("mask", masks)})
-    phase = Phase(
-        frozenset(network.state_dict()),
-        epochs=2,
-        batch_size=4,
-        lr=0.1,
-        momentum=0.5,
-        after_step=Masked("mask"),
-    )
+    phase = Phase(frozenset(masks), epochs=2, batch_size=4, lr=0.1, momentum=0.5, after_step=Masked("mask"))
     trained, _ = Engine(network, backend).train(examples, params, phase, KEY)
     for name, mask in masks.items():
         assert not trained.own[name][mask == 0].any()
@@ -240,11 +218,8 @@ def test_a_phase_without_a_step_is_refused(key):
 @pytest.mark.parametrize(
     ("smoothing", "at", "value", "slope"),
     [
-        (1.0, 0.5, 0.1201145070, 0.4621171573),
         (1.0, -2.0, 1.3250027474, -0.9640275801),
         (0.1, 0.05, 0.0120114507, 0.4621171573),
-        (0.1, 0.5, 0.4306898218, 0.9999092043),
-        (0.01, 0.5, 0.4930685282, 1.0),
         (0.01, 0.0, 0.0, 0.0),
         (1.0, 1000.0, 999.3068528194, 1.0),
     ],

@@ -26,25 +26,30 @@ def dual_steps(monkeypatch):
     return steps
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["shared start", "own start"])
+TIES = [
+    {},
+    {"momentum": 0.9, "epochs": 2, "steps": 2},
+    {"momentum": 0.9, "batch_size": 50, "epochs": 3},
+    {"momentum": 1.0, "batch_size": 1, "epochs": 2},
+    {"proximity": 0.5},
+    {"correlation": 0.5},
+    {"correlation": 0.5, "follow": 0.3, "momentum": 0.9, "epochs": 6, "steps": 1},
+]
+RICH = [
+    {"momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+    {"momentum": 0.9, "epochs": 6, "steps": 1},
+    {"proximity": 0.5, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+    {"proximity": 0.5, "follow": 0.3, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+    {"correlation": 0.5, "follow": 0.3, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
+]
+NETWORKS = [partial(LinearNetwork, rank=16), partial(MLP, hidden=())]
+
+
 @pytest.mark.parametrize(
-    "make", [partial(MLP, hidden=(16, 5)), partial(LinearNetwork, rank=16), partial(MLP, hidden=())]
-)
-@pytest.mark.parametrize(
-    "settings",
+    ("make", "settings", "own"),
     [
-        {},
-        {"momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
-        {"momentum": 0.9, "epochs": 2, "steps": 2},
-        {"momentum": 0.9, "batch_size": 50, "epochs": 3},
-        {"momentum": 1.0, "batch_size": 1, "epochs": 2},
-        {"momentum": 0.9, "epochs": 6, "steps": 1},
-        {"proximity": 0.5},
-        {"proximity": 0.5, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
-        {"proximity": 0.5, "follow": 0.3, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
-        {"correlation": 0.5},
-        {"correlation": 0.5, "follow": 0.3, "momentum": 0.9, "weight_decay": 0.3, "epochs": 3},
-        {"correlation": 0.5, "follow": 0.3, "momentum": 0.9, "epochs": 6, "steps": 1},
+        *((partial(MLP, hidden=(16, 5)), settings, False) for settings in [*TIES, *RICH]),
+        *((make, settings, True) for make in [partial(MLP, hidden=(16, 5)), *NETWORKS] for settings in RICH),
     ],
     ids=str,
 )
