@@ -6,7 +6,8 @@ from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import CONSOLE
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.experiment import Run
-from pfl_lightning.models.export import check_file, example_inputs, export
+from pfl_lightning.models.checks import two_inputs
+from pfl_lightning.models.export import check_file, export
 
 
 def export_command(args: list[str]) -> None:
@@ -24,7 +25,7 @@ def export_command(args: list[str]) -> None:
     run, moved = Run(given.run), {} if given.root is None else {"root": given.root}
     method = run.method()
     module = run.client(given.client, given.model, **moved)
-    export(module, example_inputs(method.network.takes, method.built_for["input_shape"]), path)
+    export(module, two_inputs(method.built_for["input_shape"], method.network.takes), path)
     CONSOLE.print(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
 
 

@@ -33,7 +33,6 @@ class Backend(ABC):
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
         """Map a pure function of one client's tensors over the clients; see ``Engine.each``."""
 
-    @abstractmethod
     def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
         """Outputs of a network for every client.
 
@@ -45,6 +44,15 @@ class Backend(ABC):
         Returns:
             Outputs, ``[clients, batch, ...]``.
         """
+
+        def client(tensors: Tree, batch: Tensor) -> Tree:
+            return {"": functional_call(network, tensors, self.layout(batch))}
+
+        return self.each(client, params, inputs)[""]
+
+    def layout(self, inputs: Tensor) -> Tensor:
+        """One client's inputs in the memory layout in which the backend is fastest, ``[batch, ...]``."""
+        return inputs
 
     @abstractmethod
     def tile_size(self, moving: list[Tensor]) -> int:
@@ -78,10 +86,9 @@ class Sequential(Backend):
         results = [function(params.client(row), *(argument[row] for argument in arguments)) for row in range(clients)]
         return {name: torch.stack([result[name] for result in results]) for name in results[0]}
 
-    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
-        """One call per client."""
-        outputs = [functional_call(network, params.client(row), layout(batch)) for row, batch in enumerate(inputs)]
-        return torch.stack(outputs)
+    def layout(self, inputs: Tensor) -> Tensor:
+        """Channels last for images."""
+        return layout(inputs)
 
     def tile_size(self, moving: list[Tensor]) -> int:
         """One client."""
@@ -110,11 +117,6 @@ class Batched(Backend):
             return function({**params.shared, **own}, *rows)
 
         return vmap(client, in_dims=(0,) * (1 + len(arguments)), randomness="different")(params.own, *arguments)
-
-    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
-        """One vectorised call for all clients."""
-        outputs = self.each(lambda tensors, batch: {"": functional_call(network, tensors, batch)}, params, inputs)
-        return outputs[""]
 
     def tile_size(self, moving: list[Tensor]) -> int:
         """On a CPU as many clients as fit in its cache; on an accelerator all of them."""

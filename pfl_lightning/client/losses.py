@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,29 +21,56 @@ from pfl_lightning.strict import origin
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
-class Loss(Protocol):
-    """A loss as the engine takes it, for several clients at once."""
+def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The standard loss of each sample.
+
+    Args:
+        outputs: ``[..., outputs]``.
+        targets: Class labels, or floating-point targets of a regression, ``[...]``.
+
+    Returns:
+        Losses, ``[...]``.
+    """
+    if targets.is_floating_point():
+        return (outputs.squeeze(-1) - targets).square() / 2
+    if outputs.shape[-1] == 1:
+        return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), targets.to(outputs.dtype), reduction="none")
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of samples as the engine takes it, for several clients at once; its gradients are autograd's.
+
+    Attributes:
+        function: Losses ``[samples]`` of outputs ``[samples, outputs]`` and targets ``[samples]``; it knows nothing of
+            clients.
+    """
+
+    function: LossFunction
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Losses ``[clients, batch]`` for outputs ``[clients, batch, outputs]`` and targets ``[clients, batch]``."""
+        return self.function(outputs.flatten(0, 1), targets.flatten()).view_as(targets)
 
     def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The losses, and their gradients with respect to the outputs, ``[clients, batch, outputs]``."""
+        with torch.enable_grad():
+            leaf = outputs.detach().requires_grad_()
+            losses = self(leaf, targets)
+            (gradients,) = torch.autograd.grad(losses.sum(), leaf)
+        return losses.detach(), gradients
 
 
-class StandardLoss:
+class StandardLoss(Loss):
     """The standard loss, with its gradients by formula."""
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See ``sample_losses``."""
-        return sample_losses(outputs, targets)
 
     def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """See ``Loss``."""
         if targets.is_floating_point():
-            return sample_losses(outputs, targets), outputs - targets[..., None]
+            return self(outputs, targets), outputs - targets[..., None]
         if outputs.shape[-1] == 1:
-            return sample_losses(outputs, targets), outputs.sigmoid() - targets[..., None]
+            return self(outputs, targets), outputs.sigmoid() - targets[..., None]
         log_likelihood = outputs.log_softmax(-1)
         losses = -log_likelihood.gather(-1, targets[..., None])[..., 0]
         gradients = log_likelihood.exp_()
@@ -51,30 +78,7 @@ class StandardLoss:
         return losses, gradients.scatter_add_(-1, targets[..., None], minus_one)
 
 
-STANDARD = StandardLoss()
-
-
-@dataclass(frozen=True)
-class OwnLoss:
-    """A loss of samples that knows nothing of clients, with its gradients by autograd.
-
-    Attributes:
-        function: Losses ``[samples]`` of outputs ``[samples, outputs]`` and targets ``[samples]``.
-    """
-
-    function: LossFunction
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See ``Loss``."""
-        return self.function(outputs.flatten(0, 1), targets.flatten()).view_as(targets)
-
-    def with_gradients(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """See ``Loss``."""
-        with torch.enable_grad():
-            leaf = outputs.detach().requires_grad_()
-            losses = self(leaf, targets)
-            (gradients,) = torch.autograd.grad(losses.sum(), leaf)
-        return losses.detach(), gradients
+STANDARD = StandardLoss(sample_losses)
 
 
 class PerSample(nn.Module):
@@ -156,23 +160,6 @@ def _problem(losses: object, targets: Tensor) -> str:
     if not torch.isfinite(losses).all():
         return f"{losses[~torch.isfinite(losses)][0].item()} for outputs of zero"
     return "" if losses.requires_grad else "losses without a gradient"
-
-
-def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The standard loss of each sample.
-
-    Args:
-        outputs: ``[..., outputs]``.
-        targets: Class labels, or floating-point targets of a regression, ``[...]``.
-
-    Returns:
-        Losses, ``[...]``.
-    """
-    if targets.is_floating_point():
-        return (outputs.squeeze(-1) - targets).square() / 2
-    if outputs.shape[-1] == 1:
-        return F.binary_cross_entropy_with_logits(outputs.squeeze(-1), targets.to(outputs.dtype), reduction="none")
-    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
 
 
 def hits(outputs: Tensor, targets: Tensor) -> Tensor:

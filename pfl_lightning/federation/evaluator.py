@@ -1,7 +1,7 @@
 """Scores every client with each of its models, on each split."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -16,22 +16,13 @@ Models = Callable[[Examples], Iterator[tuple[str, Params]]]  # names and tensors
 Found = tuple[Any, tuple[Tensor, ...]]  # a metric, and what it takes
 
 
-class Measure(Protocol):
-    """A metric of the clients' models themselves, such as their density."""
-
-    def measure(self, params: Params) -> Tensor:
-        """A pure function of some clients' models, ``[cohort, ...]``."""
-
-    def update(self, ids: Tensor, measured: Tensor) -> None:
-        """Take what was measured for these clients."""
-
-
 class Evaluator(nn.Module):
     """The metrics of an evaluation: models x splits x metrics, one entry per client in each.
 
     Attributes:
-        measures: Metrics of the models themselves, by ``model/metric``; callbacks add theirs before an evaluation, and
-            remove them after it.
+        measures: Metrics of the models themselves, such as their density, by ``model/metric``; callbacks add theirs
+            before an evaluation, and remove them after it. ``update`` takes the clients' ids, ``[cohort]``, and what
+            ``measure``, a pure function of the cohort's models, has returned for them.
         others: Other metrics of the clients' predictions, by ``split/model/metric``; callbacks add theirs before an
             evaluation, and they are logged as the scores are.
     """
@@ -78,9 +69,7 @@ class Evaluator(nn.Module):
                 own += [stack.nbytes // len(train) for stack in params.own.values()]
                 for split, examples in splits.items():
                     found += self._scored(f"{split}/{model}", examples, params, engine)
-                watching = [
-                    cast(Measure, metric) for name, metric in self.measures.items() if name.startswith(f"{model}/")
-                ]
+                watching: list[Any] = [each for name, each in self.measures.items() if name.startswith(f"{model}/")]
                 found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
             if not self._differing:
                 self._differing += [*own, input_bytes * batch.train.longest]

@@ -24,7 +24,6 @@ from pfl_lightning.client import (
     Examples,
     Loss,
     LossFunction,
-    OwnLoss,
     Penalty,
     Phase,
     loss_of_samples,
@@ -334,10 +333,9 @@ class Method(pl.LightningModule):
         if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
             self.skip_round(batch)
             return
-        uploaded = self.aggregator.bytes
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
-        self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
+        self.record(batch, result.paper_bits, result.samples)
         self.server_update(result.mean, batch)
         self.prune_shared(result.mean)
         self.advance_clock(batch)
@@ -348,16 +346,16 @@ class Method(pl.LightningModule):
         batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
         self.optimizer.zero_grad()
         self.optimizer.step()  # counts the round; no parameter has a gradient
-        self.record(batch, 0)
+        self.record(batch)
         self.advance_clock(batch)
         self.log_round(batch, None)
 
-    def record(self, batch: Round, uploaded: int, paper_bits: float = 0.0, samples: int = 0) -> None:
+    def record(self, batch: Round, paper_bits: float = 0.0, samples: int = 0) -> None:
         """Record what a round has cost; the arguments are those of ``Accounting.record``."""
         up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
         if processes.rank() == 0:  # it has the rows of the first client
             self.count_traffic(batch, up, down)
-        self.accounting.record(batch, up, down, uploaded, paper_bits, samples)
+        self.accounting.record(batch, up, down, paper_bits, samples)
 
     def log_round(self, batch: Round, loss: Tensor | None) -> None:
         """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
@@ -538,11 +536,11 @@ class Method(pl.LightningModule):
     def _loss(self) -> Loss:
         """The loss for the engine: the standard one, unless a method or a user says otherwise."""
         is_standard = self.own_loss is None and type(self).sample_losses is Method.sample_losses
-        return STANDARD if is_standard else OwnLoss(self.sample_losses)
+        return STANDARD if is_standard else Loss(self.sample_losses)
 
     def _try_loss(self, data: FederatedDataModule) -> None:
         """Try a user's loss on a few samples, so that it fails before the first round if it is wrong."""
-        if isinstance(self.engine.loss, OwnLoss):
+        if self.engine.loss is not STANDARD:
             largest = data.make_eval_batch(data.evaluation_order[:1]).train
             few = next(largest.windows(4))[1]
             _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))

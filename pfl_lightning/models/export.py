@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from pfl_lightning import files
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.network import InputKind
 
 
 def export(network: nn.Module, example: Tensor, path: Path) -> None:
@@ -45,11 +44,6 @@ def check_file(path: Path) -> None:
         raise PflError(f"file: '{path}' is not possible; allowed endings: {', '.join(FORMATS)}")
     if path.exists():
         raise PflError(f"file: '{path}' exists; allowed: a new file")
-
-
-def example_inputs(kind: InputKind, shape: tuple[int, ...]) -> Tensor:
-    """Two blank inputs: zeros ``[2, *shape]``, or for tokens, whose shape is (length, vocabulary), ``[2, length]``."""
-    return torch.zeros(2, *shape) if kind == "numbers" else torch.zeros(2, shape[0], dtype=torch.int64)
 
 
 def write_tensors(network: nn.Module, example: Tensor, path: Path) -> None:

@@ -95,13 +95,8 @@ class PrivateWeightedSum(WeightedSum):
         self.heard = 0
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
-        """Clip the updates of some clients; see ``WeightedSum.encode``.
-
-        Raises:
-            PflError: If the weights are not equal, since one client could then move the sum more than another.
-        """
-        if not torch.equal(weights, weights[:1].expand_as(weights)):
-            raise PflError("model.weighting: samples is not possible with DPAggregator; allowed: uniform")
+        """Clip the updates of some clients; see ``WeightedSum.encode``."""
+        assert torch.equal(weights, weights[:1].expand_as(weights)), "or one could move the sum more than another"
         return self.inner.encode(ids, weights, {**tree, **clipped(tree, self.received, self.private.clip_norm)})
 
     def add(self, ids: Tensor, upload: Upload) -> None:

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from pfl_lightning import load_method
-from pfl_lightning.client import Engine, OwnLoss, Phase, loss_of_samples, sample_losses, try_loss
+from pfl_lightning.client import Engine, Loss, Phase, loss_of_samples, sample_losses, try_loss
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, DisPFL, FedAvg, FedMac, FedRep, FedRoD, Method, PerFedAvg
@@ -65,7 +65,7 @@ def test_label_smoothing_is_that_of_a_plain_loop(network):
     phase = Phase(frozenset(model.state_dict()), epochs=3, batch_size=12, lr=0.1, momentum=0.5)
     trained = {}
     for backend in ("sequential", "batched"):
-        engine = Engine(model, backend, loss=OwnLoss(loss_of_samples(loss)))
+        engine = Engine(model, backend, loss=Loss(loss_of_samples(loss)))
         trained[backend], losses = engine.train(examples, params, phase, (1, "train", 0, "all"))
     inputs, targets = examples.gather(examples.positions), examples.targets(examples.positions)
     for client in range(2):
@@ -83,7 +83,7 @@ def test_label_smoothing_is_that_of_a_plain_loop(network):
 def test_the_loss_in_scores_is_ones_own_without_the_padding():
     examples, model = examples_of(), MLP((1, 16, 16), 3, hidden=(4,))
     params = Params(model.state_dict(), {})
-    _, found = Engine(model, loss=OwnLoss(focal)).score(examples, params)
+    _, found = Engine(model, loss=Loss(focal)).score(examples, params)
     for client, count in enumerate(examples.counts.tolist()):
         one = examples.rows(client, client + 1)
         outputs, targets = model(one.gather(one.positions)[0, :count]), one.targets(one.positions)[0, :count]

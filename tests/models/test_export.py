@@ -8,7 +8,8 @@ from torch import nn
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5
-from pfl_lightning.models.export import example_inputs, export
+from pfl_lightning.models.checks import two_inputs
+from pfl_lightning.models.export import export
 
 
 def outputs_of(path, make, inputs: torch.Tensor) -> torch.Tensor:
@@ -43,7 +44,7 @@ ONNX = [
 )
 def test_a_file_gives_what_the_network_gives(kind, shape, suffix, tmp_path):
     network, path = kind(shape, 10).eval(), tmp_path / f"model{suffix}"
-    export(network, example_inputs(network.takes, shape), path)
+    export(network, two_inputs(shape, network.takes), path)
     for batch in (1, 5):
         inputs = torch.randn(batch, *shape)
         found = outputs_of(path, lambda: kind(shape, 10), inputs)
