@@ -56,15 +56,6 @@ def test_a_mix_can_go_into_other_tensors():
     torch.testing.assert_close(clients.stack("cloud.fc.weight"), torch.einsum("rs,sij->rij", matrix, before))
 
 
-def test_a_ring_of_five_smooths_its_numbers():
-    # thirds of oneself and both neighbours: (5 + 1 + 2) / 3, 2, 3, 4, (4 + 5 + 1) / 3
-    clients, eye = ClientStates({"x": torch.zeros(5)}), torch.eye(5)
-    clients.stack("x").copy_(torch.tensor([1.0, 2, 3, 4, 5]))
-    clients.mix((eye + eye.roll(1, 0) + eye.roll(-1, 0)) / 3, ["x"])
-    torch.testing.assert_close(clients.stack("x"), torch.tensor([8 / 3, 2, 3, 4, 10 / 3]))
-    assert clients.mean(["x"])["x"].item() == 3
-
-
 @pytest.mark.parametrize("ids", [None, [3, 0, 1]])
 def test_the_spread_is_the_mean_squared_distance_to_the_mean(ids, two_columns):
     clients, rows = filled(), slice(None) if ids is None else ids
@@ -116,42 +107,34 @@ def test_rows_are_stored_one_behind_another():
     assert stack.sum() == 9
 
 
-def held(rows, masks):
-    clients = ClientStates({"w": torch.zeros(len(rows), 4), "mask.w": torch.zeros(len(rows), 4, dtype=torch.bool)})
-    for name, values in (("w", rows), ("mask.w", masks)):
-        clients.stack(name).copy_(torch.tensor(values))
-    return clients
+THIRDS, HALVES = [[1 / 3] * 3] * 3, [[0.5] * 2] * 2
 
 
 @pytest.mark.parametrize("width", [1, 3, 4])
-def test_entries_are_mixed_among_those_that_hold_them(width, monkeypatch):
+@pytest.mark.parametrize(
+    ("matrix", "ids", "before", "after"),
+    [
+        # (1 + 3 + 5) / 3, (2 + 4) / 2, 5 and 0, and of these what a client holds
+        (THIRDS, None, [[1, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]], [[3, 3, 0, 0], [3, 0, 5, 0], [3, 3, 0, 0]]),
+        # the weights of those that do not hold an entry go to the others: (.5 * 8 + .25 * 2) / .75 and so on
+        (
+            [[0.5, 0.25, 0.25], [0.5, 0.0, 0.5], [0.25, 0.5, 0.25]],
+            None,
+            [[8, 1, 1, 0], [0, 7, 0, 4], [2, 0, 1, 6]],
+            [[6, 3, 1, 0], [0, 1, 0, 6], [5, 0, 1, 4 + 2 / 3]],
+        ),
+        # entries that only their owners hold, who have no weight
+        ([[0.0, 1.0], [1.0, 0.0]], None, [[4, 0, 0, 0], [0, 3, 0, 0]], [[0, 0, 0, 0], [0, 0, 0, 0]]),
+        # one is away
+        (HALVES, [0, 2], [[4, 0, 0, 0], [2, 2, 0, 0], [6, 8, 0, 0]], [[5, 0, 0, 0], [2, 2, 0, 0], [5, 8, 0, 0]]),
+    ],
+)
+def test_entries_are_mixed_among_those_that_hold_them(matrix, ids, before, after, width, monkeypatch):
     monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 3 * 4 * width)
-    clients = held([[1, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]], [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]])
-    clients.mix(torch.full((3, 3), 1 / 3), ["w"], masks="mask")
-    # (1 + 3 + 5) / 3, (2 + 4) / 2, 5 and 0, and of these what a client holds
-    torch.testing.assert_close(clients.stack("w"), torch.tensor([[3.0, 3, 0, 0], [3.0, 0, 5, 0], [3.0, 3, 0, 0]]))
-
-
-def test_weights_of_those_that_do_not_hold_an_entry_go_to_the_others():
-    clients = held([[8, 1, 1, 0], [0, 7, 0, 0], [2, 0, 1, 6]], [[1, 1, 1, 0], [0, 1, 0, 1], [1, 0, 1, 1]])
-    matrix = torch.tensor([[0.5, 0.25, 0.25], [0.5, 0.0, 0.5], [0.25, 0.5, 0.25]])
-    clients.mix(matrix, ["w"], masks="mask")
-    # (0.5 * 8 + 0.25 * 2) / 0.75, (0.5 * 1 + 0.25 * 7) / 0.75; client 1 gives itself no weight
-    expected = torch.tensor([[6.0, 3, 1, 0], [0.0, 1, 0, 6], [5.0, 0, 1, 2]])
-    torch.testing.assert_close(clients.stack("w"), expected)
-
-
-def test_an_entry_that_only_its_owner_holds_is_0_if_the_owner_has_no_weight():
-    clients = held([[4, 0, 0, 0], [0, 3, 0, 0]], [[1, 0, 0, 0], [0, 1, 0, 0]])
-    clients.mix(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), ["w"], masks="mask")
-    assert not clients.stack("w").any()
-
-
-def test_clients_that_are_away_neither_mix_nor_count():
-    clients = held([[4, 0, 0, 0], [2, 2, 0, 0], [6, 8, 0, 0]], [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0]])
-    ids = torch.tensor([0, 2])
-    clients.mix(torch.full((2, 2), 0.5), ["w"], ids=ids, masks="mask")
-    assert clients.stack("w").tolist() == [[5, 0, 0, 0], [2, 2, 0, 0], [5, 8, 0, 0]]
+    rows = torch.tensor(before, dtype=torch.float32)
+    clients = ClientStates({"w": rows, "mask.w": rows != 0})
+    clients.mix(torch.tensor(matrix), ["w"], ids=None if ids is None else torch.tensor(ids), masks="mask")
+    torch.testing.assert_close(clients.stack("w"), torch.tensor(after, dtype=torch.float32))
 
 
 # Rows that take their memory one by one

@@ -78,11 +78,6 @@ def test_a_dual_tail_counts_the_client_at_the_border_as_far_as_it_is_needed(ragg
     assert distance(method.network, mean_by_fedavg(batch._replace(weights=weights), data)) < 1e-12
 
 
-def test_chunks_do_not_change_who_is_in_the_tail(train):
-    methods = [train(DeltaFL, 3, chunk_size=chunk_size) for chunk_size in (None, 1, 3)]
-    assert all(distance(methods[0], other) < 1e-12 for other in methods[1:])
-
-
 def test_all_participants_report_before_the_tail_trains(ragged_data, fit):
     data = ragged_data(num_clients=7, val_fraction=0.0)
     data.setup()

@@ -1,7 +1,6 @@
 """The seams of the base, each proved by a method of a few lines."""
 
 import warnings
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -66,16 +65,6 @@ def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(ragged_
     new = method.initial_state(method.network.state_dict(), 4, seed_of(3, "new clients"))
     assert distance(new, method.clients) == 0
     assert not torch.equal(new["fc3.weight"][0], expected[0])
-
-
-def test_a_decaying_rate_is_the_rate_of_a_run_that_changes_it(ragged_data, fit, tmp_path):
-    decaying = built(FedAvg, ragged_data(), lr_decay=0.25, lr_decay_every=2)
-    fit(decaying, ragged_data(), 4, bare=True)
-    fit(built(FedAvg, ragged_data()), ragged_data(), 2)
-    changed = built(FedAvg, ragged_data())
-    changed.local_sgd = replace(changed.local_sgd, lr=0.025)
-    fit(changed, ragged_data(), 4, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
-    assert distance(decaying.network, changed.network) == 0
 
 
 def test_every_local_setting_reaches_the_phase(ragged_data):
@@ -163,12 +152,5 @@ def test_helpers_and_overridden_hooks_are_nothing_to_talk_about():
             def helper(self, trained):
                 return trained
 
-            def _hidden(self):
-                pass
-
             def on_fit_end(self):
                 pass
-
-        class Further(Helped):
-            def helper(self, trained):
-                return trained

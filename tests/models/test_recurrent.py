@@ -38,10 +38,10 @@ def close(result, expected):
 
 
 @both
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["full", "ragged"])
+@pytest.mark.parametrize(
+    ("layers", "bidirectional", "bias", "lengths"),
+    [(1, False, True, None), (1, True, False, LENGTHS), (2, False, False, LENGTHS), (2, True, True, LENGTHS)],
+)
 def test_parameters_outputs_and_gradients_are_those_of_torch(ours, theirs, layers, bidirectional, bias, lengths):
     layer = seeded(ours, FEATURES, HIDDEN, layers, bias, bidirectional=bidirectional)
     reference = seeded(theirs, FEATURES, HIDDEN, layers, bias, batch_first=True, bidirectional=bidirectional)

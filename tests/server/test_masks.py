@@ -5,7 +5,7 @@ import torch
 
 from pfl_lightning.server.masks import Masks
 
-SIZES = [2, 3, 4, 5, 9, 33, 100]
+SIZES = [2, 3, 9, 33]
 
 
 def mask(masks, ids, columns=64):

@@ -56,14 +56,6 @@ def test_chunks_order_and_masks_do_not_change_a_bit(order, cuts, masks):
     assert same(summed(SecureAggregator(masks=masks), tree_of(), chunks), summed(SecureAggregator(), tree_of()))
 
 
-def test_sums_are_linear_in_the_values():
-    one, other = tree_of(1), tree_of(2)
-    both = summed(SecureAggregator(), {name: 3 * one[name] - other[name] for name in one})
-    parts = [summed(SecureAggregator(), tree) for tree in (one, other)]
-    for name, tensor in both.items():
-        torch.testing.assert_close(tensor, 3 * parts[0][name] - parts[1][name], atol=5 * SIZE * RESOLUTION, rtol=0)
-
-
 def test_encoding_can_be_repeated():
     total = SecureAggregator().start(IDS, (1,))
     first, again = (total.encode(IDS, WEIGHTS, tree_of()) for _ in range(2))
@@ -94,15 +86,6 @@ def test_the_server_sees_uniform_words_whatever_the_value(value):
     def p_value(sums):
         digits = torch.bincount(uploads(sums, value, range(500)).view(torch.uint8).int(), minlength=256)
         return stats.chisquare(digits.numpy()).pvalue
-
-    assert p_value(SecureAggregator()) > 0.01
-    assert p_value(SecureAggregator(masks=False)) < 1e-100, "the test must be able to fail"
-
-
-def test_two_values_cannot_be_told_apart():
-    def p_value(sums):
-        one, other = uploads(sums, 5.0, range(500)), uploads(sums, -5.0, range(500, 1000))
-        return stats.ks_2samp(one.numpy(), other.numpy()).pvalue
 
     assert p_value(SecureAggregator()) > 0.01
     assert p_value(SecureAggregator(masks=False)) < 1e-100, "the test must be able to fail"
