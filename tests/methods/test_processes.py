@@ -9,6 +9,7 @@ from methods.test_contract import METHODS
 
 from pfl_lightning.federation import client_states
 
+pytestmark = pytest.mark.slow
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
 TOLERANCE = {"float64": 1e-12, "float32": 1e-6}  # of what the last round has changed; in float32 also of the number
@@ -52,13 +53,12 @@ def assert_equal_runs(one, other, name, dtype):
 @pytest.mark.parametrize(
     ("count", "clients", "dtype", "names"),
     [
-        (2, 6, "float64", QUICK),
-        pytest.param(2, 6, "float64", METHODS, marks=pytest.mark.slow),
-        pytest.param(2, 6, "float32", QUICK, marks=pytest.mark.slow),
-        pytest.param(3, 7, "float64", QUICK, marks=pytest.mark.slow),
-        pytest.param(3, 2, "float64", SOME, marks=pytest.mark.slow),
+        (2, 6, "float64", METHODS),
+        (2, 6, "float32", QUICK),
+        (3, 7, "float64", QUICK),
+        (3, 2, "float64", SOME),
     ],
-    ids=["quick", "every method", "float32", "three", "fewer clients than processes"],
+    ids=["every method", "float32", "three", "fewer clients than processes"],
 )
 def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -69,7 +69,6 @@ def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp
         assert_equal_runs(tmp_path / "one", tmp_path / "several", name, dtype)
 
 
-@pytest.mark.slow
 def test_a_run_continues_on_another_number_of_processes(tmp_path):
     run_together(1, tmp_path / "straight", 4, 6, "float64", "", *QUICK)
     for rounds, count in enumerate((1, 3, 2), start=2):
