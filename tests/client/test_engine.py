@@ -154,29 +154,6 @@ def test_each_maps_a_function_of_one_client(backend):
             torch.testing.assert_close(result[name][client], tensor)
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
-def test_each_takes_no_argument_but_the_tensors(backend):
-    network = MLP((4,), 3, hidden=(5,))
-    params = params_of(network, ["fc2.bias"])
-    norms = Engine(network, backend).each(lambda tree: {"norm": tree["fc2.bias"].norm()}, params)["norm"]
-    torch.testing.assert_close(norms, params.own["fc2.bias"].norm(dim=1))
-
-
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
-def test_dropout_is_repeatable_and_active(backend):
-    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
-    phase = Phase(names(network, "head"), 1, 4, lr=0.1)
-
-    def heads(key):
-        return Engine(network, backend).train(examples, params_of(network), phase, key)[0].own["fc3.weight"]
-
-    assert torch.equal(heads(KEY), heads(KEY))
-    network.dropout.p = 0.0
-    without = heads(KEY)
-    network.dropout.p = 0.5
-    assert not torch.allclose(heads(KEY), without)
-
-
 @pytest.mark.parametrize(("backend", "chunk_size"), [("sequential", None), ("batched", None), ("batched", 1)])
 def test_dropout_has_other_masks_in_each_epoch_of_each_client(backend, chunk_size):
     # with inputs of 1 and weights of 0 a step moves the weights that the mask lets through, all by the same

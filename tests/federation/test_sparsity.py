@@ -11,11 +11,11 @@ from methods.test_contract import KINDS
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning import load_method, methods
+from pfl_lightning import methods
 from pfl_lightning.client import SmoothL1
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedBABU, FedMac, FedRep, LinearFedRep, Local, Method, Sparsity
-from pfl_lightning.models import MLP, VGG
+from pfl_lightning.methods import FedAvg, FedBABU, FedRep, LinearFedRep, Local, Method, Sparsity
+from pfl_lightning.models import VGG
 
 EVERY = [kind for kind in KINDS if kind not in (Method, LinearFedRep)]
 STEPS = {"epochs": 3, "epoch_steps": 1}
@@ -134,13 +134,6 @@ def test_what_no_client_trains_is_not_pruned(ragged_data, train):
     head = {name: method[name] for name in ("fc3.weight", "fc3.bias")}
     assert all((tensor.abs() < 0.1).any() for tensor in head.values())
     assert distance(head, start) == 0
-
-
-def test_a_method_that_was_saved_without_a_config_is_loaded_with_its_sparsity(ragged_data, fit, tmp_path):
-    sparsity = Sparsity(weight=0.05, threshold=0.02, prune=True)
-    fit(built(FedMac, ragged_data(), sparsity=sparsity), ragged_data(), 1)
-    checkpoint = tmp_path / "run/checkpoints/last.ckpt"
-    assert load_method(checkpoint, network=partial(MLP, hidden=(8, 5))).sparsity == sparsity
 
 
 @pytest.mark.parametrize("floor", ["gate", "topk"])

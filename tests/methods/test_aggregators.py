@@ -3,11 +3,10 @@
 from functools import partial
 
 import pytest
-import torch
 from fakes.methods import distance
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, FedRep, Local, Method
+from pfl_lightning.methods import FedAvg, FedRep
 from pfl_lightning.server import Aggregator, SecureAggregator
 from pfl_lightning.system import Participation
 
@@ -37,27 +36,6 @@ def test_a_round_is_one_sum_of_uploads_and_losses(sums, ragged_data, train):
     others = 1 + (sums is SecureAggregator)  # the loss, the weight
     numbers, logged = sum(p.numel() for p in method.parameters()) + others, method.trainer.callback_metrics
     assert (logged["sums/calls"], logged["sums/bytes"]) == (3, 3 * 4 * numbers * 8)
-
-
-class LargestTwo(Method):
-    """Only the two largest clients train."""
-
-    def select_clients(self, batch):
-        return batch.take(torch.arange(len(batch.examples)) < 2)
-
-
-def test_clients_that_are_not_chosen_upload_masked_zeros(train):
-    plain, secure = (train(LargestTwo, 1, aggregator=sums()) for sums in (Aggregator, SecureAggregator))
-    assert distance(plain.network, secure.network) < 1e-10
-    numbers = sum(p.numel() for p in plain.network.parameters()) + 2
-    assert (plain.aggregator.bytes, secure.aggregator.bytes) == (2 * (numbers - 1) * 8, 6 * numbers * 8)
-    assert secure.trainer.callback_metrics["system/cohort"] == 2
-
-
-def test_a_method_that_shares_nothing_needs_no_sum(train):
-    method = train(Local, 2)
-    assert method.aggregator.scalars() == {"sums/calls": 0.0, "sums/bytes": 0.0}
-    assert method.trainer.callback_metrics["train/loss"] > 0
 
 
 def test_two_methods_do_not_share_their_counts():

@@ -189,6 +189,10 @@ def test_resume_is_exact_bit_for_bit(double, fit, tmp_path):
     assert recipe(straight) == recipe(loaded)
 
 
+def of_rank(rank):
+    return partial(LinearNetwork, rank=rank)
+
+
 def two_rounds(fit, seed=0, **options):
     method = make(**options)
     fit(method, problem(noise=0.3, seed=seed), 2, bare=True)
@@ -214,25 +218,17 @@ def test_clients_that_do_not_take_part_keep_their_heads(fit):
 
 
 @pytest.mark.parametrize(
-    ("method", "data", "line"),
+    ("network", "data", "line"),
     [
-        (partial(make, network=MLP), problem, "model.network: MLP is not possible with LinearFedRep; allowed: Linear"),
-        (make, Digits, "data: 10 classes are not possible with LinearFedRep; allowed: a regression"),
-        (
-            partial(make, network=partial(LinearNetwork, rank=21)),
-            problem,
-            "model.network.rank: 21 is not possible; allowed: 1 to 20, the dimension",
-        ),
-        (
-            partial(make, network=partial(LinearNetwork, rank=3)),
-            partial(problem, samples=3),
-            "data: 2 training samples on a client; allowed: 3 (model.network.rank) or more",
-        ),
+        (MLP, problem, "model.network: MLP is not possible with LinearFedRep; allowed: Linear"),
+        (LinearNetwork, Digits, "data: 10 classes are not possible with LinearFedRep; allowed: a regression"),
+        (of_rank(21), problem, "model.network.rank: 21 is not possible; allowed: 1 to 20, the dimension"),
+        (of_rank(3), partial(problem, samples=3), "data: 2 training samples on a client; allowed: 3 (model.network"),
     ],
 )
-def test_what_is_not_linear_or_too_little_is_refused_in_one_line(method, data, line, fit):
+def test_what_is_not_linear_or_too_little_is_refused_in_one_line(network, data, line, fit):
     with pytest.raises(PflError) as refusal:
-        fit(method(), data(), 1, bare=True)
+        fit(make(network=network), data(), 1, bare=True)
     assert str(refusal.value).startswith(line)
 
 

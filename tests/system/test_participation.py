@@ -2,31 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.errors import PflError
 from pfl_lightning.system import DynamicExponential, FixedExponential, Participation, UniformTime
 
 SPEEDS = FixedExponential(seed=1)
-
-
-@pytest.mark.parametrize(
-    ("pool", "n0", "sizes"),
-    [
-        (100, 5, [5, 10, 20, 40, 80, 100]),
-        (100, 10, [10, 20, 40, 80, 100]),
-        (20, 10, [10, 20]),
-        (20, 50, [20]),
-    ],
-)
-def test_stages_double_up_to_the_pool(pool, n0, sizes):
-    # n0, 2 n0, 4 n0 and so on up to the pool, also in a pool of 20 of 100 clients
-    participation, schedule = Participation(pool_size=pool), StageDoubling(n0, 3)
-    lengths = []
-    for index in range(24):
-        participation.resize(schedule.n0 << schedule.stage_of(index))
-        lengths.append(len(participation.cohort(0, index, np.ones(200), SPEEDS.times(index, 200))[0]))
-    assert lengths[: 3 * len(sizes)] == list(np.repeat(sizes, 3))
-    assert set(lengths[3 * len(sizes) :]) <= {sizes[-1]}
 
 
 @pytest.mark.parametrize(("pool", "cohort"), [(None, None), (None, 7), (12, None), (12, 7), (12, 40), (30, 1)])
