@@ -13,14 +13,6 @@ GradientTransform = Callable[[Tree, Tree, Gradient], Tree]
 Count = TypeVar("Count", int, Tensor)
 
 
-def visited(samples: Count, steps: int | None, batch_size: int) -> Count:
-    """Number of samples visited in an epoch of at most ``steps`` mini-batches; see ``Phase.visited``."""
-    if steps is None:
-        return samples
-    most = steps * batch_size
-    return samples.clamp(max=most) if isinstance(samples, Tensor) else min(samples, most)
-
-
 @dataclass(frozen=True)
 class Phase:
     """One local phase of mini-batch SGD; tensors that are not in ``trainable`` do not change.
@@ -84,7 +76,10 @@ class Phase:
 
     def visited(self, samples: Count) -> Count:
         """Number of samples visited in an epoch by a client that has ``samples`` of them, or by several clients."""
-        return visited(samples, self.steps, self.batch_size)
+        if self.steps is None:
+            return samples
+        most = self.steps * self.batch_size
+        return samples.clamp(max=most) if isinstance(samples, Tensor) else min(samples, most)
 
     def decay_of(self, dimensions: int) -> float:
         """Weight decay of a parameter with ``dimensions`` dimensions; a single dimension means a bias."""

@@ -47,8 +47,8 @@ class FedMac(MovingCopy):
         """Warn before a run in which the models may grow without bound."""
         sgd = self.local_sgd
         batches = ceil(federated(self.trainer).training_counts.mean() / sgd.batch_size)  # of the mean client
-        steps = self.inner_steps * self.epochs * min(sgd.epoch_steps or batches, batches)
-        rates = sum(sgd.lr * sgd.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
+        steps = self.inner_steps * self.epochs * min(sgd.steps or batches, batches)
+        rates = sum(sgd.lr * self.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
         growth = self.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
         if growth > WARN_ABOVE and not (sgd.decay_biases and sgd.weight_decay > self.strength):
             warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}, and best below {STABLE}", stacklevel=2)

@@ -40,8 +40,8 @@ from pfl_lightning.federation.client_models import NeedsSamplesError, examples_o
 from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.federation.cohort import Cohort, Progress
 from pfl_lightning.federation.evaluator import Evaluator
-from pfl_lightning.federation.local_sgd import LocalSGD, LRSchedule, Schedule
 from pfl_lightning.federation.pretrained import read_weights, take_weights
+from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.models import MLP, Head, InputKind, Network, NetworkFactory, Part, start_network
 from pfl_lightning.recipes import being_made, recipe
@@ -121,7 +121,8 @@ class Method(pl.LightningModule):
         shared: Names of the tensors that clients receive from the server.
         clients: What each client keeps.
         cohort: Runs the clients of a round in chunks and processes.
-        local_sgd: The numbers of local training.
+        local_sgd: What all local phases have in common: mini-batch SGD with the method's numbers.
+        schedule: Factor of the local learning rates in each round.
         evaluator: The clients' scores and other metrics.
         accounting: Simulated time, bits and samples so far.
         progress: How far the current round or evaluation is.
@@ -198,16 +199,11 @@ class Method(pl.LightningModule):
         self.aggregator = aggregator or Aggregator()
         self.own_loss = loss_of_samples(loss)
         self.given = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
-        self.local_sgd = LocalSGD(
-            batch_size,
-            lr,
-            epoch_steps,
-            self.usual_momentum if momentum is None else momentum,
-            self.usual_weight_decay if weight_decay is None else weight_decay,
-            decay_biases,
-            clip_norm,
-            Schedule(lr_schedule, lr_decay, lr_decay_every),
-        )
+        momentum = self.usual_momentum if momentum is None else momentum
+        weight_decay = self.usual_weight_decay if weight_decay is None else weight_decay
+        numbers = (batch_size, lr, momentum, weight_decay, decay_biases, epoch_steps)
+        self.local_sgd = Phase(frozenset({self.trains}), epochs, *numbers, clip_norm=clip_norm)
+        self.schedule = Schedule(lr_schedule, lr_decay, lr_decay_every)
         self.progress, self.evaluator, self.accounting = Progress(), Evaluator(), Accounting(self.aggregator)
         self.built_for: dict[str, Any] = {}
         self.test_only, self.new_head_epochs, self.taken = False, 0, ""
@@ -366,9 +362,8 @@ class Method(pl.LightningModule):
         self.log("system/cohort", float(len(batch.examples)), prog_bar=True)
         if federated(self.trainer).participation.can_drop:
             self.log("system/dropped", float(len(batch.dropped)))
-        schedule = self.local_sgd.schedule
-        if not schedule.is_constant:
-            self.log("train/lr", self.local_sgd.lr * schedule.factor(self.accounting.clock.rounds - 1))
+        if not self.schedule.is_constant:
+            self.log("train/lr", self.local_sgd.lr * self.schedule.factor(self.accounting.clock.rounds - 1))
 
     def log_clock(self) -> None:
         """Log simulated seconds; the step of all logs is the number of rounds completed."""
@@ -386,12 +381,12 @@ class Method(pl.LightningModule):
             lr: Learning rate; the method's by default.
             penalty: The method's own penalty; that of ``sparsity`` is added.
         """
-        both = total(penalty, self.sparsity.penalty(self.shared_parameters))
-        return self.local_sgd.phase(self.parts[part], epochs, self.rate(lr or self.local_sgd.lr), both)
+        rate, both = self.rate(lr or self.local_sgd.lr), total(penalty, self.sparsity.penalty(self.shared_parameters))
+        return replace(self.local_sgd, trainable=self.parts[part], epochs=epochs, lr=rate, penalty=both)
 
     def rate(self, lr: float) -> float:
         """A local learning rate in the current round."""
-        return lr * self.local_sgd.schedule.factor(self.accounting.clock.rounds)
+        return lr * self.schedule.factor(self.accounting.clock.rounds)
 
     def received(self, ids: Tensor) -> Params:
         """Tensors that clients start a round with: the shared ones, and their own, ``[cohort, ...]``."""
@@ -450,7 +445,7 @@ class Method(pl.LightningModule):
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, data.regression)
         if stage == "fit":
-            self.local_sgd.schedule.factor(max(self.trainer.max_steps, 0))
+            self.schedule.factor(max(self.trainer.max_steps, 0))
 
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, unless it is built, and check that the two are compatible.
@@ -476,7 +471,7 @@ class Method(pl.LightningModule):
                 "with its global model alone, such as FedAvg"
             )
         check_network(self.network, data, has_body=bool(self.parts["body"]))
-        self.local_sgd.schedule.factor(0)
+        self.schedule.factor(0)
         self._try_loss(data)
 
     def build(

@@ -18,9 +18,8 @@ from torch.optim.lr_scheduler import (
 )
 
 from pfl_lightning import load_method
-from pfl_lightning.client import Phase
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.local_sgd import LocalSGD, Schedule
+from pfl_lightning.federation.schedule import Schedule
 from pfl_lightning.methods import FedAvg, FedRep, PFedMe
 
 
@@ -90,20 +89,13 @@ def test_a_schedule_is_that_of_the_checkpoint_unless_it_is_refused(ragged_data, 
     fit(method, ragged_data(), 1)
     path = tmp_path / "run/checkpoints/last.ckpt"
     loaded = load_method(path, network=method.make_network)
-    assert loaded.local_sgd.schedule.factor(3) == method.local_sgd.schedule.factor(3)
+    assert loaded.schedule.factor(3) == method.schedule.factor(3)
     with pytest.raises(PflError, match=r"lr_schedule: torch\.\S*CosineAnnealingLR in the checkpoint, none now"):
         load_method(path, network=method.make_network, lr_schedule=None)
 
 
 def test_a_constant_rate_is_not_logged(train):
     assert "train/lr" not in train(FedAvg, 1).trainer.callback_metrics
-
-
-def test_a_phase_has_the_numbers_of_local_training_at_the_rate_that_is_given():
-    sgd = LocalSGD(4, 0.1, 3, 0.5, 0.2, True, 7.0, Schedule(decay=0.5))
-    phase = sgd.phase(frozenset({"w"}), 2, 0.4)
-    assert phase == Phase(frozenset({"w"}), 2, 4, 0.4, 0.5, 0.2, True, 3, clip_norm=7.0)
-    assert sgd.visited(torch.tensor([5, 12, 40])).tolist() == [5, 12, 12]
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,13 @@
-"""The hyperparameters of local training, and the phases that are made of them."""
+"""The factor of the local learning rates in each round, by a scheduler of torch."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau, StepLR
 
-from pfl_lightning.client import Penalty, Phase
-from pfl_lightning.client.phase import visited
 from pfl_lightning.errors import PflError, one_line
 
 LRSchedule = Callable[[Optimizer], LRScheduler]
@@ -69,47 +65,3 @@ class Schedule:
             place, factor = wrong[0]
             raise PflError(f"model.lr_schedule: a factor of {factor:g} in round {place} is not possible; allowed: 0 on")
         return factors
-
-
-@dataclass(frozen=True)
-class LocalSGD:
-    """How clients train: mini-batch SGD with these hyperparameters, in every phase of a method.
-
-    Attributes:
-        batch_size: Mini-batch size.
-        lr: Learning rate of the first round.
-        epoch_steps: Mini-batches per epoch, drawn at random; None for all.
-        momentum: Momentum, reset to zero in every phase.
-        weight_decay: Weight decay (L2 penalty).
-        decay_biases: Whether it applies to biases, too.
-        clip_norm: Maximum norm of a client's gradient; None for no clipping.
-        schedule: Factor of all learning rates in each round.
-    """
-
-    batch_size: int
-    lr: float
-    epoch_steps: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    decay_biases: bool = False
-    clip_norm: float | None = None
-    schedule: Schedule = field(default_factory=Schedule)
-
-    def phase(self, trainable: frozenset[str], epochs: int, lr: float, penalty: Penalty | None = None) -> Phase:
-        """A phase that trains some tensors at a learning rate that already includes the schedule."""
-        return Phase(
-            trainable,
-            epochs,
-            self.batch_size,
-            lr,
-            self.momentum,
-            self.weight_decay,
-            self.decay_biases,
-            self.epoch_steps,
-            clip_norm=self.clip_norm,
-            penalty=penalty,
-        )
-
-    def visited(self, counts: Tensor) -> Tensor:
-        """Samples that an epoch visits of clients with so many of them, ``[clients]``."""
-        return visited(counts, self.epoch_steps, self.batch_size)
