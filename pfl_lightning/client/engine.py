@@ -155,7 +155,7 @@ class Engine:
         batches, draws = epochs.batches, is_random(network)
         for number, epoch in enumerate(epochs):
             if draws:
-                torch.manual_seed(seed_of(*key, "dropout", number, examples.first_id))
+                torch.manual_seed(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
             steps.enter(epoch)
             losses = epoch.present.new_zeros(len(examples))
             for clients, batch, samples in batches:

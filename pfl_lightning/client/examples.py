@@ -80,11 +80,6 @@ class Examples:
         return int(self.counts.max()) if len(self) else 0
 
     @property
-    def first_id(self) -> int:
-        """Id of the first client."""
-        return int(self.host_ids[0])
-
-    @property
     def device_counts(self) -> Tensor:
         """The counts on the device of the samples, ``[clients]``."""
         return self.counts.to(self.ids.device, non_blocking=True)

@@ -33,7 +33,10 @@ class Steps(ABC):
         params: The tensors of this network, for the clients of the current step.
         moving: The trained parameters among them.
         beside: The extra tensors that do not belong to the network.
+        kind: How the steps are computed, for the log.
     """
+
+    kind: str
 
     def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss) -> None:
         self.network, self.phase, self.rows, self.loss = network, phase, rows, loss
@@ -42,11 +45,6 @@ class Steps(ABC):
         self._params, self._beside = before.select(names), before.without(names)
         self._moving = Moving.start({name: rows[name] for name in sorted(rows) if name in parameters}, phase)
         self.clients = 0
-
-    @property
-    @abstractmethod
-    def kind(self) -> str:
-        """How the steps are computed, for the log."""
 
     @abstractmethod
     def enter(self, epoch: Epoch) -> None:
@@ -111,14 +109,11 @@ class AutogradSteps(Steps):
         arguments: See ``Steps``.
     """
 
+    kind = "by autograd"
+
     def __init__(self, forward: Forward, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.forward = forward
-
-    @property
-    def kind(self) -> str:
-        """How the steps are computed."""
-        return "by autograd"
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""

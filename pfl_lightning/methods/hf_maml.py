@@ -1,8 +1,7 @@
-from dataclasses import replace
 from typing import Any
 
 from pfl_lightning.bounds import PositiveFloat
-from pfl_lightning.client import Gradient, Phase
+from pfl_lightning.client import Gradient
 from pfl_lightning.methods.per_fedavg import PerFedAvg
 from pfl_lightning.tree import Tree
 
@@ -34,14 +33,11 @@ class HFMAML(PerFedAvg):
 
     display_name = "HF-MAML"
 
+    independent_batch = False
+
     def __init__(self, inner_lr: PositiveFloat = 0.01, difference: PositiveFloat = 1e-3, **kwargs: Any) -> None:
         super().__init__(inner_lr=inner_lr, **kwargs)
         self.difference = difference
-
-    @property
-    def meta_phase(self) -> Phase:
-        """The local phase of a round."""
-        return replace(super().meta_phase, independent_batch=False)
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
         """The direction ``v - inner_lr * h`` for all clients at once.

@@ -1,10 +1,10 @@
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from pfl_lightning.bounds import PositiveFloat
-from pfl_lightning.client import Examples, Gradient, Phase
+from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree
@@ -37,19 +37,17 @@ class PerFedAvg(Method):
 
     usual_weight_decay = 0.0
     eval_models = ("adapted", "global")
+    independent_batch: ClassVar[bool] = True  # for the gradient behind the adaptation step
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.inner_lr = inner_lr
 
-    @property
-    def meta_phase(self) -> Phase:
-        """The local phase of a round."""
-        return replace(self.phase("all", self.epochs), gradient_transform=self.meta_gradient, independent_batch=True)
-
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train by steps along the meta-gradient."""
-        return self.engine.train(cohort, received, self.meta_phase, (*key, "all"))
+        phase = replace(self.phase("all", self.epochs), gradient_transform=self.meta_gradient)
+        phase = replace(phase, independent_batch=self.independent_batch)
+        return self.engine.train(cohort, received, phase, (*key, "all"))
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
         """The gradient behind an adaptation step, for all clients at once.

@@ -10,6 +10,7 @@ Paper: Laguel, Pillutla, Malick, Harchaoui, "Device Heterogeneity in Federated L
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pfl_lightning.errors import PflError
 
@@ -115,7 +116,7 @@ def superquantile_minimizer(triangle: Tensor, conformity: float) -> Tensor:
         tensor([2., 0.])
     """
     centre = circumcentre(triangle)
-    shares = torch.linalg.solve(torch.cat([triangle.T, torch.ones(1, 3).to(triangle)]), _with_one(centre))
+    shares = torch.linalg.solve(torch.cat([triangle.T, torch.ones(1, 3).to(triangle)]), pad(centre, (0, 1), value=1.0))
     if shares.min() >= 0 and shares.max() <= 1 / (3 * conformity):  # a test device has its mean there
         return centre
     corners = extreme_mixtures(conformity).to(triangle) @ triangle
@@ -156,10 +157,6 @@ def narrowed(mixtures: Tensor, conformity: float) -> Tensor:
     if not 1 / 3 <= most <= 1 / 2:
         raise PflError(f"conformity: {conformity} is not possible; allowed: 2/3 to 1")
     return most - (3 * most - 1) * mixtures
-
-
-def _with_one(point: Tensor) -> Tensor:
-    return torch.cat([point, point.new_ones(1)])
 
 
 def _nearest_on_segments(point: Tensor, starts: Tensor, ends: Tensor) -> Tensor:

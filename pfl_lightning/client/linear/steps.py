@@ -28,6 +28,7 @@ class LinearSteps(Steps):
     """
 
     epoch: Epoch
+    kind = "by hand"
 
     def __init__(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int
@@ -42,12 +43,8 @@ class LinearSteps(Steps):
             start_weight = start.tree[weight]
             self.layers[0] = DualLayer(first, phase, relus[first], start_weight, rows[weight], tie, rows.get(copy))
             rows = {name: row for name, row in rows.items() if name not in (weight, copy)}
+            self.kind = "by hand, the first layer in dual form"
         super().__init__(network, start, rows, phase, loss)
-
-    @property
-    def kind(self) -> str:
-        """How the steps are computed."""
-        return "by hand" + (", the first layer in dual form" if isinstance(self.layers[0], DualLayer) else "")
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""
