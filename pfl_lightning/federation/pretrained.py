@@ -35,26 +35,22 @@ def read_weights(file: str) -> Tree:
     with reading(path, "write it with torch.save(module.state_dict(), file)", key=KEY):
         content = _content(path)
         for key in WITHIN:
-            content = _inside(content, key)
+            content = content[key] if isinstance(content.get(key), Mapping) else content
         return restored({name: held for name, held in content.items() if isinstance(held, Tensor | tuple)})
 
 
-def _content(path: Path) -> Any:
+def _content(path: Path) -> Mapping[str, Any]:
     with path.open("rb"):
         pass
     if zipfile.is_zipfile(path) and not files.is_intact(path):
         raise ValueError("it is damaged")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many kinds for foreign files
         raise ValueError("not what torch.save writes, not complete, or not plain values and tensors") from error
-
-
-def _inside(content: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
         raise ValueError(f"a {type(content).__name__} instead of tensors by name")
-    inner = content.get(key)
-    return inner if isinstance(inner, Mapping) else content
+    return content
 
 
 @torch.no_grad()
