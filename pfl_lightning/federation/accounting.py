@@ -53,23 +53,21 @@ class Accounting:
 
     def __init__(self, aggregator: Aggregator) -> None:
         self.clock, self.ledger, self.aggregator = Clock(), Ledger(), aggregator
-        self._recorded = 0  # of the bytes that the aggregator has counted
 
-    def record(self, batch: Round, up: Traffic, down: Traffic, paper_bits: float, samples: int) -> None:
+    def record(self, batch: Round, up: Traffic, down: Traffic, uploaded: int, paper_bits: float, samples: int) -> None:
         """Record what a round has cost.
 
         Args:
             batch: The round.
-            up: What clients sent beside the uploads for sums, which the aggregator has counted; the first process
-                counts it for all.
+            up: What clients sent beside the uploads for sums; the first process counts it for all.
             down: What they received from the server, counted in the same way.
+            uploaded: Bytes uploaded for the round's sums.
             paper_bits: Bits of an upload by the formula of FedMac's paper, as the mean over the participants.
             samples: Samples that all clients took gradients of.
         """
         sent, received, paper = processes.from_first((up.bits, down.bits, up.paper + down.paper))
         self.ledger.samples += samples
         self.ledger.paper += paper_bits
-        uploaded, self._recorded = self.aggregator.bytes - self._recorded, self.aggregator.bytes
         self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))
 
     def budget(self, data: FederatedDataModule) -> dict[str, float]:
@@ -89,5 +87,4 @@ class Accounting:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a ``state_dict``."""
         self.clock, self.ledger = Clock(**state["clock"]), Ledger(**state["ledger"])
-        self.aggregator.calls = state["sums"]["calls"]
-        self.aggregator.bytes = self._recorded = state["sums"]["bytes"]
+        self.aggregator.calls, self.aggregator.bytes = state["sums"]["calls"], state["sums"]["bytes"]

@@ -206,6 +206,11 @@ class ClientStates(nn.Module):
         if self.shard.changed is None:
             destination.update({prefix + name: stack for name, stack in self.shard.own.items()})
 
+    def _load_from_state_dict(self, state_dict: Tree, prefix: str, *_: object) -> None:
+        for name in self.names:
+            if prefix + name in state_dict:
+                self.stack(name).copy_(state_dict[prefix + name])
+
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Put the rows of all clients into a checkpoint, as if there were one process; only the first one has them.
 

@@ -329,9 +329,10 @@ class Method(pl.LightningModule):
         if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
             self.skip_round(batch)
             return
+        uploaded = self.aggregator.bytes
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
-        self.record(batch, result.paper_bits, result.samples)
+        self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
         self.server_update(result.mean, batch)
         self.prune_shared(result.mean)
         self.advance_clock(batch)
@@ -342,16 +343,16 @@ class Method(pl.LightningModule):
         batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
         self.optimizer.zero_grad()
         self.optimizer.step()  # counts the round; no parameter has a gradient
-        self.record(batch)
+        self.record(batch, 0)
         self.advance_clock(batch)
         self.log_round(batch, None)
 
-    def record(self, batch: Round, paper_bits: float = 0.0, samples: int = 0) -> None:
+    def record(self, batch: Round, uploaded: int, paper_bits: float = 0.0, samples: int = 0) -> None:
         """Record what a round has cost; the arguments are those of ``Accounting.record``."""
         up, down = (Traffic(self.engine.trainable, self.packs) for _ in range(2))
         if processes.rank() == 0:  # it has the rows of the first client
             self.count_traffic(batch, up, down)
-        self.accounting.record(batch, up, down, paper_bits, samples)
+        self.accounting.record(batch, up, down, uploaded, paper_bits, samples)
 
     def log_round(self, batch: Round, loss: Tensor | None) -> None:
         """Log a round's simulated time and cohort size, its loss if it has one, and what was summed and sent so far."""
