@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -245,7 +243,7 @@ def test_real_vectors_cover_most_tokens(real):
     # the first numbers of "the" in glove.6B.50d.txt
     assert known[module.vocabulary.index("the")][:3].tolist() == pytest.approx([0.418, 0.24968, -0.41242])
     tokens = every.inputs[every.inputs > 0].long()
-    glove = sent140.read_glove(sent140.glove_file(Path(module.glove_root), 50), module.vocabulary, 50)
+    glove = sent140.read_glove(sent140.glove_file(module.glove_folder, 50), module.vocabulary, 50)
     covered = torch.tensor([word in glove for word in module.vocabulary])[tokens]
     # 83 % of the raw tweets' tokens by the readme; lower case and without mentions it is more
     assert covered.float().mean() > 0.83
