@@ -91,16 +91,13 @@ def test_write_that_breaks_costs_one_warning_and_keeps_the_older_file(parser, mo
     assert parser.calls == 2
 
 
-def test_parse_that_fails_leaves_nothing(parser):
+def test_what_fails_leaves_nothing(parser):
     def fail():
         raise ValueError("no such column")
 
     with pytest.raises(ValueError, match="no such column"):
         cached(fail, parser.sources, parser.folder, "texts", 1)
-    assert not parser.kept
-
-
-def test_source_that_cannot_be_read_is_named(parser):
+    assert sorted(parser.folder.iterdir()) == parser.sources
     parser.sources[1].unlink()
     with pytest.raises(FileNotFoundError, match=r"b\.csv"):
         parser()

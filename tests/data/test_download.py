@@ -47,11 +47,11 @@ class Mirror(BaseHTTPRequestHandler):
                 self.answer(206 if wanted else 200, CONTENT[start:])
 
     def answer(self, status, body, headers=(), sent=None):
+        self.server.log.append(Request(self.path, self.headers["Range"], len(body[:sent])))  # before the client goes on
         self.send_response(status)
         for name, value in {"Content-Length": len(body), **dict(headers)}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.server.log.append(Request(self.path, self.headers["Range"], len(body[:sent])))  # before the client goes on
         self.wfile.write(body[:sent])
 
     def log_message(self, *args):
