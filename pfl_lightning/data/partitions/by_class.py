@@ -40,11 +40,13 @@ class ClassPartition(Partition):
         shares = self.shares(np.bincount(splits[0].classes, minlength=num_classes), population, rng)
         parts: list[Parts] = []
         shortages: list[str] = []
+        clients = f"{population.num_clients} {'new ' if population.new else ''}clients"
         for number, (labels, _) in enumerate(splits):
             parts.append(cut(labels, shares, rng))
-            least = self.min_size if number == 0 else 1
+            least, name = (self.min_size, "training") if number == 0 else (1, "test")
             if given := fill(parts[-1], labels, shares, least):
-                shortages.append(_shortage(given, least, "training" if number == 0 else "test", population))
+                few = f"{len(given)} of {clients} had fewer than {least} {name} samples"
+                shortages.append(f"{few} ({sum(given)} missing)")
             if number == 0:
                 shares = _held_shares(shares, labels, parts[0])
         if shortages:
@@ -119,12 +121,6 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> list[int]
             able[:, donor] = left * (left > least) * (held[:, donor] > 0)
     parts[:] = piles[:-1]
     return list(missing.values())
-
-
-def _shortage(missing: Sequence[int], least: int, split: str, population: Population) -> str:
-    clients = f"{len(missing)} of {population.num_clients} {'new ' if population.new else ''}clients"
-    few = f"fewer than {least} {split} samples" if least > 1 else f"no {split} sample"
-    return f"{clients} had {few} ({sum(missing)} missing)"
 
 
 def _count(parts: Parts, labels: Indices, classes: int) -> Indices:

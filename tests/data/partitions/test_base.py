@@ -224,9 +224,3 @@ def test_every_partition_is_among_these():
 def test_more_clients_than_there_are_samples_for_are_refused(partition, sizes, clients, message, share_out):
     with pytest.raises(PflError, match=message):
         share_out(partition, [np.arange(size) % 3 for size in sizes], clients)
-
-
-@pytest.mark.parametrize(("partition", "clients"), [(IID(), 30), (Dirichlet(1.0, 4), 7), (ClassShards(3), 30)])
-def test_most_clients_that_are_allowed_are_possible(partition, clients, share_out):
-    train, _ = share_out(partition, [np.arange(30) % 3] * 2, clients)
-    assert min(map(len, train)) >= partition.min_size
