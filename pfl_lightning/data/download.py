@@ -120,7 +120,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):
-            path.unlink()
+            path.unlink(missing_ok=True)
             for folder in made:
                 folder.rmdir()
         raise
