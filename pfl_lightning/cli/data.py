@@ -88,7 +88,8 @@ def _data_class(name: str, parser: PflParser) -> type[FederatedDataModule]:
         kind, reason = None, f" ({one_line(error)})" * ("." in name)
     if not isinstance(kind, type) or not issubclass(kind, FederatedDataModule) or isabstract(kind):
         allowed = f"{', '.join(known)}, or the import path of a subclass of FederatedDataModule"
-        parser.error(f"data: no such class: {name}{reason}{nearest(name, known)}; allowed: {allowed}")
+        meant = next((each for each in known if each.lower() == name.lower()), name)
+        parser.error(f"data: no such class: {name}{reason}{nearest(meant, known)}; allowed: {allowed}")
     return kind
 
 

@@ -74,6 +74,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
         seed: Seed of client sampling and batch orders; on the command line it follows ``seed_everything``.
 
+    Raises:
+        PflError: If the root is empty.
+
     Attributes:
         init_args: What it was made with, by name.
         tables: The clients' samples, by split; after ``setup``.
@@ -111,6 +114,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         seed: Seed = 1,
     ) -> None:
         super().__init__()
+        if not root:
+            raise PflError("data.root: '' is not possible; allowed: a folder, such as . for this one")
         self.init_args = being_made(FederatedDataModule)
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
         self.partition = partition or self.usual_partition()
@@ -273,14 +278,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     @property
     def eval_splits(self) -> list[Split]:
         """The splits to evaluate: ``test``, and ``val``, ``choice`` and ``train`` if the options ask for them."""
-        held_out = self.held_out
-        asked: list[tuple[Split, float]] = [
-            ("val", held_out.val_fraction + held_out.val_clients),
-            ("test", 1),
-            ("choice", held_out.choice_fraction),
-            ("train", self.eval_train),
-        ]
-        return [split for split, share in asked if share]
+        asked: dict[Split, float] = {
+            "val": self.held_out.val_fraction + self.held_out.val_clients,
+            "test": 1,
+            "choice": self.held_out.choice_fraction,
+            "train": self.eval_train,
+        }
+        return [split for split, share in asked.items() if share]
 
     def fingerprint(self) -> str:
         """Hash of all samples, what transforms them and who holds which; after ``setup``."""

@@ -1,7 +1,7 @@
 import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +26,12 @@ class Remote(NamedTuple):
     Args:
         urls: Where it is, tried in this order.
         name: What it is called in the local folder.
-        digest: Its md5 or sha256 sum in hexadecimal, told apart by their length; None if none is published.
+        digest: Its md5 or sha256 sum in hexadecimal, told apart by their length.
     """
 
     urls: tuple[str, ...]
     name: str
-    digest: str | None = None
+    digest: str
 
 
 def fetch(remote: Remote, folder: Path) -> Path:
@@ -60,7 +60,7 @@ def _fetch(remote: Remote, path: Path) -> Path:
     failures = []
     for url in remote.urls:
         try:
-            _download(url, part, can_continue=remote.digest is not None)
+            _download(url, part)
             if _is_right(part, remote):
                 return part.replace(path)
             part.unlink()
@@ -108,9 +108,9 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     """Let one process in, and have the others wait; all may enter where there can be no lock.
 
     Args:
-        path: The file of the lock; missing folders are made.
+        path: The file of the lock; missing folders are made. What fails leaves neither the file nor an empty folder.
     """
-    lock = FileLock(path)
+    lock, made = FileLock(path), [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -118,13 +118,19 @@ def one_at_a_time(path: Path) -> Iterator[None]:
         pass
     try:
         yield
+    except BaseException:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()
+        raise
     finally:
         lock.release()
 
 
-def _download(url: str, part: Path, can_continue: bool) -> None:
+def _download(url: str, part: Path) -> None:
     """Write what is missing of the part, or all of it if the server cannot send from the middle."""
-    start = part.stat().st_size if can_continue and part.is_file() else 0
+    start = part.stat().st_size if part.is_file() else 0
     # a compressed transfer has no byte positions of the file to go on from
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     with requests.get(url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as response:
@@ -140,8 +146,6 @@ def _download(url: str, part: Path, can_continue: bool) -> None:
 
 
 def _is_right(path: Path, remote: Remote) -> bool:
-    if remote.digest is None:
-        return True
     digest = hashlib.new(ALGORITHMS[len(remote.digest)], usedforsecurity=False)
     with path.open("rb") as file:
         while block := file.read(BLOCK):

@@ -16,7 +16,7 @@ def table(counts):
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.data())
-def test_examples_are_those_of_the_clients_in_their_order(counts, data):
+def test_examples_are_those_of_the_clients_in_their_order_and_padding_can_be_looked_up(counts, data):
     clients, parts = table(counts)
     ids = data.draw(st.lists(st.integers(0, len(counts) - 1), max_size=10))
     examples = clients.examples(torch.tensor(ids, dtype=torch.int64))
@@ -24,16 +24,8 @@ def test_examples_are_those_of_the_clients_in_their_order(counts, data):
     assert examples.ids.tolist() == ids
     assert examples.counts.tolist() == [counts[client] for client in ids]
     assert examples.index.shape == (len(ids), max((counts[client] for client in ids), default=0))
-    for client, row in zip(ids, examples.index.numpy(), strict=True):
-        np.testing.assert_array_equal(row[: counts[client]], parts[client])
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=8))
-def test_padding_can_be_looked_up(counts):
-    clients, parts = table(counts)
-    examples = clients.examples(torch.arange(len(counts)))
-    places = torch.arange(examples.longest).expand(len(counts), -1)
+    places = torch.arange(examples.longest).expand(len(ids), -1)
     inputs, targets = examples.gather(places)[..., 0], examples.targets(places)
-    for part, row, labels in zip(parts, inputs, targets, strict=True):
-        assert row[: len(part)].tolist() == part.tolist()
-        assert labels[: len(part)].tolist() == (part % 3).tolist()
+    for client, row, labels in zip(ids, inputs, targets, strict=True):
+        assert row[: counts[client]].tolist() == parts[client].tolist()
+        assert labels[: counts[client]].tolist() == (parts[client] % 3).tolist()

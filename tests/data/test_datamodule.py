@@ -19,6 +19,7 @@ from pfl_lightning.data import (
     Partition,
     SpeedGroups,
 )
+from pfl_lightning.data.holdout import held_out_size
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.rounds import EvalLoader
 from pfl_lightning.data.transforms import ImageTransform, TokenVectors
@@ -101,12 +102,6 @@ def inputs_of(examples):
     return {client: sorted(numbers(row[:count])) for client, row, count in rows}
 
 
-def is_the_share(held, whole, fraction):
-    """Whether no possible number is nearer to the share; possible is to hold out at least one, and to leave one."""
-    possible = range(min(1, whole - 1), whole) if fraction else [0]
-    return held in possible and abs(held - fraction * whole) == min(abs(size - fraction * whole) for size in possible)
-
-
 def split(module, name):
     return samples(module.tables[name].examples(torch.arange(module.eval_clients)))
 
@@ -115,20 +110,22 @@ def fields(step):
     return step.round_index, step.seed, samples(step.examples), step.times.tolist(), step.communication_time
 
 
-def test_splits_share_out_every_sample_once():
-    module = ready(val_fraction=0.25)
-    train, val, test = (split(module, name) for name in ("train", "val", "test"))
-    assert sorted(chain(*train.values(), *val.values())) == list(range(TRAIN))
-    assert sorted(chain(*test.values())) == list(range(TRAIN, TRAIN + TEST))
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5])
-def test_validation_share_is_taken_from_every_client(fraction):
-    module, whole = ready(val_fraction=fraction), split(ready(val_fraction=0.0), "train")
-    train, val = split(module, "train"), split(module, "val")
-    for client, own in whole.items():
-        assert sorted(train[client] + val[client]) == sorted(own)
-        assert is_the_share(len(val[client]), len(own), fraction)
+@pytest.mark.parametrize("kind", [Numbered, Unsplit])
+@pytest.mark.parametrize(("val", "test_fraction"), [(0.0, None), (0.1, None), (0.5, None), (0.0, 0.1), (0.5, 0.5)])
+def test_every_client_holds_out_its_shares_and_no_sample_is_lost(kind, val, test_fraction):
+    module = kind(partition=Dirichlet(1.0, 5), val_fraction=val, test_fraction=test_fraction)
+    module.setup()
+    parts = {name: split(module, name) for name in ("train", "val", "test")}
+    assert sorted(chain(*(own for part in parts.values() for own in part.values()))) == list(range(TRAIN + TEST))
+    has_own_test = kind is Numbered and test_fraction is None
+    if has_own_test:
+        assert sorted(chain(*parts["test"].values())) == list(range(TRAIN, TRAIN + TEST))
+    elif test_fraction:
+        assert min(chain(*parts["test"].values())) < TRAIN <= max(chain(*parts["train"].values())), "of all samples"
+    for train, validation, test in zip(*(part.values() for part in parts.values()), strict=True):
+        assert len(validation) == held_out_size(len(train + validation), val)
+        whole = len(train + validation + test)
+        assert has_own_test or len(test) == held_out_size(whole, test_fraction or 0.25)
 
 
 def test_max_samples_limits_every_split_and_nothing_else():
@@ -141,48 +138,20 @@ def test_max_samples_limits_every_split_and_nothing_else():
     assert ready(max_samples=TRAIN).fingerprint() == whole.fingerprint()
 
 
-@pytest.mark.parametrize("fraction", [0.1, 0.5])
-def test_test_fraction_cuts_the_test_split_from_all_samples(fraction):
-    module = ready(test_fraction=fraction, val_fraction=0.0)
-    train, test = split(module, "train"), split(module, "test")
-    assert sorted(chain(*train.values(), *test.values())) == list(range(TRAIN + TEST))
-    assert min(chain(*test.values())) < TRAIN <= max(chain(*train.values()))
-    for client in range(CLIENTS):
-        assert is_the_share(len(test[client]), len(train[client]) + len(test[client]), fraction)
-
-
-def test_data_without_a_test_split_gives_a_quarter_of_every_client():
-    module, same = Unsplit(val_fraction=0.0), ready(val_fraction=0.0, test_fraction=0.25)
-    module.setup()
-    assert split(module, "train") == split(same, "train")
-    assert split(module, "test") == split(same, "test")
-
-
-def test_validation_share_is_taken_from_what_the_test_fraction_leaves():
-    module, whole = ready(test_fraction=0.5, val_fraction=0.5), ready(test_fraction=0.5, val_fraction=0.0)
-    assert split(module, "test") == split(whole, "test")
-    for client, own in split(whole, "train").items():
-        assert sorted(split(module, "train")[client] + split(module, "val")[client]) == sorted(own)
-
-
-@pytest.mark.parametrize("val_fraction", [0.0, 0.5])
-def test_test_clients_hold_test_samples_alone_and_the_others_none(val_fraction):
-    module = ready(test_clients=0.25, val_fraction=val_fraction)
-    train, val, test = (split(module, name) for name in ("train", "val", "test"))
-    assert [client for client in range(CLIENTS) if train[client]] == [0, 1, 2, 3, 4, 5]
-    assert [client for client in range(CLIENTS) if test[client]] == [6, 7]
-    assert not val[6] + val[7]
-    assert sorted(chain(*train.values(), *val.values(), *test.values())) == list(range(TRAIN + TEST))
-
-
 @pytest.mark.parametrize("kind", [Numbered, Unsplit])
 @pytest.mark.parametrize(
-    ("test_clients", "holds"),
-    [(0.0, [{"train", "test"}] * 4 + [{"val"}] * 4), (0.25, [{"train"}] * 3 + [{"val"}] * 3 + [{"test"}] * 2)],
+    ("shares", "holds"),
+    [
+        ({"val_clients": 0.5}, [{"train", "test"}] * 4 + [{"val"}] * 4),
+        ({"test_clients": 0.25, "val_fraction": 0.0}, [{"train"}] * 6 + [{"test"}] * 2),
+        ({"test_clients": 0.25, "val_fraction": 0.5}, [{"train", "val"}] * 6 + [{"test"}] * 2),
+        ({"test_clients": 0.25, "val_clients": 0.5}, [{"train"}] * 3 + [{"val"}] * 3 + [{"test"}] * 2),
+    ],
 )
-def test_all_samples_of_validation_clients_are_for_validation_and_none_of_the_others(kind, test_clients, holds):
-    options = {"partition": Dirichlet(1.0, 5), "test_clients": test_clients}
-    module, without = kind(val_clients=0.5, **options), kind(val_fraction=0.0, **options)
+def test_clients_that_are_held_out_hold_samples_of_their_split_alone(kind, shares, holds):
+    options = {"partition": Dirichlet(1.0, 5)}
+    module = kind(**shares, **options)
+    without = kind(val_fraction=0.0, test_clients=shares.get("test_clients", 0.0), **options)
     module.setup()
     without.setup()
     parts, whole = ({name: split(data, name) for name in ("train", "val", "test")} for data in (module, without))
@@ -191,7 +160,7 @@ def test_all_samples_of_validation_clients_are_for_validation_and_none_of_the_ot
         assert set(own) == holds[client]
         assert sorted(chain(*own.values())) == sorted(chain(*(part[client] for part in whole.values())))
     assert len(module.training_counts) == module.training_clients == sum("train" in names for names in holds)
-    assert module.eval_splits == ["val", "test"]
+    assert module.eval_splits == (["test"] if shares.get("val_fraction") == 0 else ["val", "test"])
 
 
 def test_choice_samples_are_a_split_of_their_own():
@@ -200,7 +169,7 @@ def test_choice_samples_are_a_split_of_their_own():
     test, choice, whole = split(module, "test"), split(module, "choice"), split(without, "test")
     for client, own in whole.items():
         assert sorted(test[client] + choice[client]) == sorted(own)
-        assert is_the_share(len(choice[client]), len(own), 0.5) or not own
+        assert len(choice[client]) == held_out_size(len(own), 0.5)
     assert module.class_counts()["choice"].sum() == sum(map(len, choice.values())) > 0
     assert "choice" not in without.class_counts()
     assert module.fingerprint() != without.fingerprint()
@@ -211,10 +180,6 @@ def test_clients_that_are_held_out_never_take_part_in_a_round(options, training)
     module = ready(test_clients=0.25, participation=Participation(training - 1), **options)
     ids = {client for index in range(30) for client in module.make_round(index).examples.ids.tolist()}
     assert ids == set(range(training))
-
-
-@pytest.mark.parametrize(("options", "training"), [({}, 6), ({"val_clients": 0.5}, 3)])
-def test_pool_larger_than_the_training_clients_is_refused(options, training):
     with pytest.raises(PflError, match=rf"data\.participation\.pool_size: 7 .* 1 to {training}, "):
         ready(participation=Participation(7), test_clients=0.25, **options)
 
@@ -234,35 +199,15 @@ def test_usual_partition_is_that_of_the_data_set():
     assert isinstance(Unsplit(partition=None).partition, NaturalUsers)
 
 
-def test_kept_classes_are_counted_from_zero():
-    data = LabelledData(torch.arange(5) * 10, torch.tensor([2, 0, 3, 1, 2]), torch.tensor([7, 8, 9, 7, 8]))
-    kept = data.keep((1, 3))
-    assert kept.inputs.tolist() == [0, 30, 40]
-    assert kept.targets.tolist() == [1, 0, 1]
-    assert kept.users.tolist() == [7, 7, 8]
-    assert LabelledData(data.inputs, data.targets).keep((1, 3)).users is None
-    assert data.keep(None) is data
-
-
-def test_joined_samples_stand_behind_the_first():
-    one, other = (LabelledData(torch.tensor([n]), torch.tensor([n + 1]), torch.tensor([n + 2])) for n in (10, 20))
-    assert [tensor.tolist() for tensor in one.join(other)] == [[10, 20], [11, 21], [12, 22]]
-    assert one.join(None) is one
-    assert one.join(other._replace(users=None)).users is None
-
-
-def test_partitions_see_one_class_of_a_regression():
-    data = LabelledData(torch.zeros(3, 2), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0, 1, 1]))
-    assert data.labels().classes.tolist() == [0, 0, 0]
-    assert data.labels().users.tolist() == [0, 1, 1]
-    assert LabelledData(data.inputs, torch.tensor([2, 0, 1])).labels().classes.tolist() == [2, 0, 1]
-
-
 @pytest.mark.parametrize(
-    ("method", "models"),
-    [(FedRep, "stored"), (HFMAML, "adapted, global"), (Ditto, "personal, global"), (FedBABU, "finetuned, global")],
+    ("method", "models", "option"),
+    [
+        (FedRep, "stored", "test_clients"),
+        (HFMAML, "adapted, global", "val_clients"),
+        (Ditto, "personal, global", "val_clients"),
+        (FedBABU, "finetuned, global", "test_clients"),
+    ],
 )
-@pytest.mark.parametrize("option", ["test_clients", "val_clients"])
 def test_clients_that_never_train_are_not_evaluated_by_what_they_do_not_have(option, method, models, ragged_data, fit):
     line = rf"data\.{option}: 0\.5 is not possible with {method.__name__}, which .* \({models}\); allowed: 0, or"
     with pytest.raises(PflError, match=line):
@@ -273,7 +218,6 @@ def test_clients_that_never_train_are_not_evaluated_by_what_they_do_not_have(opt
     ("options", "training"),
     [
         ({"test_clients": 0.5, "val_fraction": 0.0}, 3),
-        ({"test_clients": 0.5, "val_fraction": 0.25}, 3),
         ({"test_clients": 0.5, "val_clients": 0.5, "choice_fraction": 0.25, "eval_train": True}, 1),
         ({"val_clients": 0.5}, 3),
     ],
@@ -300,13 +244,10 @@ def test_split_follows_the_partition_seed_alone():
     assert first != other
 
 
-def test_data_is_loaded_once():
+def test_data_is_loaded_once_and_modules_do_not_share_their_default_participation():
     module = ready()
     module.setup("fit")
     assert module.loaded == 1
-
-
-def test_modules_do_not_share_their_default_participation():
     modules = [Digits(), Digits()]
     modules[0].participation.resize(3)
     assert modules[1].participation.cohort_size is None
@@ -338,7 +279,7 @@ def test_times_per_sample_grow_with_what_a_client_holds_and_decide_who_is_fastes
     assert sorted(module.make_round(0).examples.counts.tolist()) == counts[:3]
 
 
-def test_round_is_a_pure_function_of_its_index():
+def test_round_is_a_pure_function_of_its_index_and_the_seed():
     def module():
         return ready(participation=Participation(5), speeds=DynamicExponential())
 
@@ -347,11 +288,8 @@ def test_round_is_a_pure_function_of_its_index():
         used.make_round(index)
     assert fields(used.make_round(3)) == fields(module().make_round(3))
     assert fields(used.make_round(3)) != fields(used.make_round(4))
-
-
-def test_seed_changes_who_takes_part():
     steps = [ready(participation=Participation(4), seed=seed).make_round(0) for seed in range(8)]
-    assert len({frozenset(step.examples.ids.tolist()) for step in steps}) > 1
+    assert len({frozenset(step.examples.ids.tolist()) for step in steps}) > 1, "the seed changes who takes part"
 
 
 def test_one_step_is_one_round():
@@ -377,15 +315,16 @@ def test_evaluations_hold_every_client_with_all_its_splits(at_once):
             assert len(val[client]) == 2 * InARow.shares[client]
 
 
-@pytest.mark.parametrize("loader", [Numbered.val_dataloader, Numbered.test_dataloader])
-def test_evaluation_evaluates_all_clients(loader):
-    ids = torch.cat([step.train.ids for step in loader(ready())])
-    assert sorted(ids.tolist()) == list(range(CLIENTS))
+def test_validation_and_test_evaluate_all_clients():
+    module = ready()
+    for loader in (module.val_dataloader(), module.test_dataloader()):
+        assert sorted(client for step in loader for client in step.train.ids.tolist()) == list(range(CLIENTS))
 
 
 @pytest.mark.parametrize("client", [0, 6])
 def test_client_loader_has_the_samples_of_one_client(client):
     module = ready(val_fraction=0.25, partition=InARow())
+    assert list(ready(val_fraction=0.0).client_dataloader(client, "val")) == []
     found = {}
     for name in ("train", "val", "test"):
         batches = list(module.client_dataloader(client, name, batch_size=4))
@@ -396,14 +335,6 @@ def test_client_loader_has_the_samples_of_one_client(client):
     assert sorted(found["train"] + found["val"]) == trained
     assert sorted(found["test"]) == tested
     assert len(found["val"]) == len(trained) / 4
-
-
-def test_client_loader_of_a_client_without_validation_samples_is_empty():
-    with pytest.warns(match="had no training sample"):
-        module = ready(num_clients=40, partition=Dirichlet(0.1, 1), val_fraction=0.1)
-    alone = int(module.tables["val"].counts.argmin())
-    assert module.tables["val"].counts[alone] == 0
-    assert list(module.client_dataloader(alone, "val")) == []
 
 
 def held(module):
@@ -433,12 +364,8 @@ def test_new_clients_train_on_what_the_run_trained_on_and_are_tested_on_its_test
         assert len(set(chain(*after.values()))) == len([*chain(*after.values())]), "no sample is of two clients"
         assert all(after.values())
         assert {frozenset(own) for own in after.values()}.isdisjoint(map(frozenset, before.values()))
-
-
-def test_new_clients_get_every_sample_that_the_run_had():
-    run, new = ready(), ready(new_clients=3)
-    for before, after in zip(held(run), held(new), strict=True):
-        assert sorted(chain(*after.values())) == sorted(chain(*before.values()))
+        if not options:
+            assert sorted(chain(*after.values())) == sorted(chain(*before.values())), "they get every sample"
 
 
 @pytest.mark.parametrize(("kind", "test_fraction"), [(Numbered, None), (Numbered, 0.3), (Unsplit, None)])
@@ -457,30 +384,29 @@ def test_new_clients_of_natural_users_are_users_that_the_run_has_left(kind, test
     assert sorted(chain(*users[0], *users[1])) == list(range(USERS))
 
 
-@pytest.mark.parametrize(("num_clients", "left"), [(6, 4), (10, 0)])
-def test_more_new_clients_than_users_are_left_are_refused(num_clients, left):
-    with pytest.raises(
-        PflError, match=rf"^data\.new_clients: 5 .* allowed: up to {left}, the users that training has "
-    ):
-        Numbered(partition=NaturalUsers(), num_clients=num_clients, new_clients=5).setup("test")
+USERS_LEFT = {"partition": NaturalUsers(), "new_clients": 5}
 
 
-def test_too_few_samples_for_new_clients_are_refused():
-    with pytest.raises(PflError, match=r"^data\.new_clients: 33 is not possible .* 160 training .* allowed: 1 to 32$"):
-        ready(new_clients=33)
+@pytest.mark.parametrize(
+    ("stage", "options", "line"),
+    [
+        ("test", {**USERS_LEFT, "num_clients": 6}, "5 .* allowed: up to 4, the users that training has "),
+        ("test", {**USERS_LEFT, "num_clients": 10}, "5 .* allowed: up to 0, the users that training has "),
+        ("test", {"new_clients": 33}, "33 is not possible .* 160 training .* allowed: 1 to 32$"),
+        ("test", {"new_clients": 5, "test_clients": 0.5}, r"not possible with data\.test_clients: 0\.5; allowed: 0$"),
+        ("test", {"new_clients": 5, "val_clients": 0.5}, r"not possible with data\.val_clients: 0\.5; allowed: 0$"),
+        ("fit", {"new_clients": 5}, "new clients cannot train"),
+        ("validate", {"new_clients": 5}, "new clients cannot train"),
+    ],
+)
+def test_impossible_new_clients_are_refused(stage, options, line):
+    with pytest.raises(PflError, match=rf"^data\.new_clients: {line}"):
+        Numbered(**options).setup(stage)
 
 
-@pytest.mark.parametrize("options", [{"test_clients": 0.5}, {"val_clients": 0.5}])
-def test_new_clients_are_refused_where_some_clients_never_train(options):
-    ((name, share),) = options.items()
-    with pytest.raises(PflError, match=rf"^data\.new_clients: not possible with data\.{name}: {share}; allowed: 0$"):
-        Digits(new_clients=5, **options).setup("test")
-
-
-@pytest.mark.parametrize("stage", ["fit", "validate"])
-def test_new_clients_are_for_testing(stage):
-    with pytest.raises(PflError, match=r"data\.new_clients: new clients cannot train"):
-        Digits(new_clients=5).setup(stage)
+def test_an_empty_root_is_refused():
+    with pytest.raises(PflError, match=r"^data\.root: '' is not possible; allowed: a folder"):
+        Numbered(root="")
 
 
 def test_data_in_which_nobody_can_be_tested_are_refused():
@@ -503,16 +429,16 @@ def test_the_fingerprint_tells_data_and_their_split():
     assert len({fingerprint(), fingerprint(partition_seed=1), fingerprint(val_fraction=0.2)}) == 3
 
 
-@pytest.mark.parametrize("place", [0, 1, 1000, -1])
-def test_the_fingerprint_tells_every_sample(place):
+def test_the_fingerprint_tells_every_sample():
     data = Digits()
     data.setup()
     before, samples = data.fingerprint(), data.tables["train"].samples
-    for tensor in (samples.inputs[place, 0, -1], samples.targets[place : place + 1 or None]):
-        tensor[0] ^= 1
-        assert data.fingerprint() != before
-        tensor[0] ^= 1
-        assert data.fingerprint() == before
+    for place in (0, 1, 1000, -1):
+        for tensor in (samples.inputs[place, 0, -1], samples.targets[place : place + 1 or None]):
+            tensor[0] ^= 1
+            assert data.fingerprint() != before
+            tensor[0] ^= 1
+            assert data.fingerprint() == before
 
 
 def test_the_fingerprint_tells_what_transforms_the_samples(ragged_data):

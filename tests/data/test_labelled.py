@@ -35,16 +35,15 @@ def put(tensor, place, value):
     return changed
 
 
+TOKENS = {"input_kind": "tokens", "input_shape": (2, 9)}
+
+
 @pytest.mark.parametrize(
     ("samples", "kinds", "words"),
     [
         ((INPUTS, LABELS[:3]), {}, "4 inputs with 3 targets"),
         ((INPUTS, LABELS, USERS[:1]), {}, "4 inputs with 1 users"),
-        (
-            (INPUTS, put(LABELS, 2, 3)),
-            {},
-            "the label 3 of sample 2 .*; allowed: whole numbers from 0 to 2",
-        ),
+        ((INPUTS, put(LABELS, 2, 3)), {}, "the label 3 of sample 2 .*; allowed: whole numbers from 0 to 2"),
         ((INPUTS, put(LABELS, 3, -1)), {}, "the label -1 of sample 3"),
         ((INPUTS, LABELS.float()), {}, r"targets of the type torch\.float32; allowed: whole numbers"),
         ((INPUTS, put(LABELS.float(), 1, torch.nan)), {"regression": True}, "the target nan of sample 1"),
@@ -52,20 +51,35 @@ def put(tensor, place, value):
         ((INPUTS, LABELS, put(USERS, 2, -1)), {}, "the user -1 of sample 2"),
         ((torch.zeros(4, 3), LABELS), {}, r"inputs of the shape \[3\] are not possible; allowed: \[2\]"),
         ((torch.zeros(4, 2, 1), LABELS), {}, r"inputs of the shape \[2, 1\]"),
-        (
-            (torch.full((4, 2), 9), LABELS),
-            {"input_kind": "tokens", "input_shape": (2, 9)},
-            "the token 9 of sample 0 is not possible; allowed: 0 to 8",
-        ),
+        ((torch.full((4, 2), 9), LABELS), TOKENS, "the token 9 of sample 0 is not possible; allowed: 0 to 8"),
     ],
 )
-@pytest.mark.parametrize("split", ["training", "test"])
-def test_samples_that_nothing_can_be_learned_from_are_refused(samples, kinds, words, split):
+def test_samples_that_nothing_can_be_learned_from_are_refused(samples, kinds, words):
     tokens = torch.zeros(4, 2, dtype=torch.int64)
     good = tokens if "input_kind" in kinds else INPUTS, LABELS.float() if "regression" in kinds else LABELS
-    splits = [samples, good] if split == "training" else [good, samples]
-    with pytest.raises(PflError, match=rf"^data\.root: Given in 'data': {split} samples: {words}"):
-        Given(*splits, **kinds).setup()
+    for split, splits in {"training": [samples, good], "test": [good, samples]}.items():
+        with pytest.raises(PflError, match=rf"^data\.root: Given in 'data': {split} samples: {words}"):
+            Given(*splits, **kinds).setup()
+
+
+def test_kept_classes_are_counted_from_zero():
+    data = LabelledData(torch.arange(5) * 10, torch.tensor([2, 0, 3, 1, 2]), torch.tensor([7, 8, 9, 7, 8]))
+    assert [tensor.tolist() for tensor in data.keep((1, 3))] == [[0, 30, 40], [1, 0, 1], [7, 7, 8]]
+    assert LabelledData(data.inputs, data.targets).keep((1, 3)).users is None
+    assert data.keep(None) is data
+
+
+def test_joined_samples_stand_behind_the_first():
+    one, other = (LabelledData(torch.tensor([n]), torch.tensor([n + 1]), torch.tensor([n + 2])) for n in (10, 20))
+    assert [tensor.tolist() for tensor in one.join(other)] == [[10, 20], [11, 21], [12, 22]]
+    assert one.join(None) is one
+    assert one.join(other._replace(users=None)).users is None
+
+
+def test_partitions_see_one_class_of_a_regression():
+    data = LabelledData(torch.zeros(3, 2), torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0, 1, 1]))
+    assert [each.tolist() for each in data.labels()] == [[0, 0, 0], [0, 1, 1]]
+    assert data._replace(targets=torch.tensor([2, 0, 1])).labels().classes.tolist() == [2, 0, 1]
 
 
 def test_good_samples_pass():

@@ -1,5 +1,4 @@
 import io
-import time
 
 import pytest
 from rich.console import Console
@@ -8,24 +7,11 @@ from rich.progress import track
 from pfl_lightning.data import progress
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    """What a terminal of 80 columns shows."""
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_bar_for_one_part_of_the_loading_is_below_it_on_a_terminal_alone(is_terminal, monkeypatch):
     shown = io.StringIO()
-    monkeypatch.setattr(progress, "CONSOLE", Console(file=shown, force_terminal=True, width=80))
-    return shown
-
-
-def test_a_bar_for_one_part_of_the_loading_is_below_it(terminal):
+    monkeypatch.setattr(progress, "CONSOLE", Console(file=shown, force_terminal=is_terminal, width=80))
     with progress.loading("CINIC10"):
-        for _ in track(range(3), "Decoding", **progress.on_terminal()):
-            time.sleep(0.1)
-    assert "Loading CINIC10" in terminal.getvalue()
-    assert "Decoding" in terminal.getvalue()
-
-
-def test_without_a_terminal_nothing_is_shown(capsys):
-    with progress.loading("CIFAR10"):
-        time.sleep(0.1)
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("", "")
+        assert list(track(range(3), "Decoding", **progress.on_terminal())) == [0, 1, 2]
+    assert [words in shown.getvalue() for words in ("Loading CINIC10", "Decoding")] == [is_terminal] * 2
+    assert bool(shown.getvalue()) == is_terminal

@@ -11,11 +11,8 @@ from pfl_lightning.data.text import Texts, basic_english, glove_file, read_glove
 from pfl_lightning.errors import PflError
 
 
-def test_basic_english_lowers_and_sets_marks_apart():
+def test_tokens_are_basic_english_or_words_and_marks_with_their_capitals():
     assert basic_english()("It's SO good!  (yes)") == ["it", "'", "s", "so", "good", "!", "(", "yes", ")"]
-
-
-def test_words_and_marks_keep_capitals_and_drop_the_rest():
     assert words_and_marks("It's @me: wow!! :-) 3.5; ok?") == [
         *("It's", "me", "wow", "!", "!", "3", ".", "5", ";", "ok", "?")
     ]
@@ -32,14 +29,11 @@ def texts():
     return Texts.of([["to", "be", "or", "not", "to", "be"], [], ["be", "quick"]])
 
 
-def test_words_are_numbered_as_they_appear(texts):
+def test_words_are_numbered_as_they_appear_and_some_texts_are_kept(texts):
     assert texts.words == ["to", "be", "or", "not", "quick"]
     assert texts.tokens.tolist() == [0, 1, 2, 3, 0, 1, 1, 4]
     assert texts.lengths.tolist() == [6, 0, 2]
     assert texts.counts() == {"to": 2, "be": 3, "or": 1, "not": 1, "quick": 1}
-
-
-def test_some_texts_are_kept(texts):
     kept = texts.keep(torch.tensor([False, True, True]))
     assert (kept.tokens.tolist(), kept.lengths.tolist()) == ([1, 4], [0, 2])
     assert kept.counts()["to"] == 0
@@ -50,9 +44,7 @@ def test_padded_texts_are_cut_or_filled_with_zeros(texts):
     rows = texts.renumber(["<pad>", "<unk>", "be", "to"], unknown=1).padded(4)
     assert rows.tolist() == [[3, 2, 1, 1], [0, 0, 0, 0], [2, 1, 0, 0]]
     assert rows.dtype == torch.int16
-
-
-def test_name_of_a_special_entry_is_no_word_of_the_vocabulary():
+    # the name of a special entry is no word of the vocabulary
     tokens = Texts.of([["<pad>", "a", "<unk>"]]).renumber(["<pad>", "<unk>", "a"], unknown=1).tokens
     assert tokens.tolist() == [1, 2, 1]
 
@@ -75,23 +67,19 @@ def test_vectors_of_the_wanted_words_are_read_exactly(tmp_path):
     np.testing.assert_array_equal(vectors["café"], np.float32([1, 2, 3]))
 
 
-@pytest.mark.parametrize("place", [".", "glove"])
-def test_vectors_are_found_in_the_folder_or_in_its_glove(tmp_path, place):
-    path = tmp_path / place / "glove.6B.50d.txt"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("")
-    assert glove_file(tmp_path, 50) == path
-
-
-def test_vectors_are_unpacked_from_an_archive_that_is_there(tmp_path, monkeypatch):
+def test_vectors_are_found_in_the_folder_in_its_glove_or_in_an_archive(tmp_path, monkeypatch):
     path = tmp_path / "glove.6B.zip"
     with ZipFile(path, "w") as file:
         for dim in (50, 100):
             file.writestr(f"glove.6B.{dim}d.txt", str(dim))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     monkeypatch.setattr(text, "GLOVE", Remote(("http://127.0.0.1:9/none",), path.name, digest))
-    assert glove_file(tmp_path, 50).read_text() == "50"
+    unpacked = glove_file(tmp_path, 50)
+    assert unpacked.read_text() == "50"
     path.unlink()
-    assert glove_file(tmp_path, 50).read_text() == "50"
+    assert glove_file(tmp_path, 50) == unpacked == tmp_path / "glove.6B.50d.txt"
+    (tmp_path / "glove").mkdir()
+    moved = unpacked.rename(tmp_path / "glove" / unpacked.name)
+    assert glove_file(tmp_path, 50) == moved
     with pytest.raises(PflError, match=r"^data\.glove_root: there is no '.*100d\.txt.* cannot download"):
         glove_file(tmp_path, 100)

@@ -76,11 +76,6 @@ def test_normalisation_is_per_channel_in_the_default_float_type(dtype):
     assert torch.equal(raw, before)
 
 
-def test_padding_is_black_before_normalisation():
-    outputs = ImageTransform([0.5], [0.25], PADDING)(images(1, 1), torch.tensor([0]))
-    assert outputs[0, 0, 0].tolist() == [-2.0] * 5
-
-
 def test_nothing_is_random_without_bits_or_padding():
     raw, bits = images(4), torch.tensor([1, 3, 5, 7])
     plain, random = (ImageTransform([0.0] * 3, [1.0] * 3, padding) for padding in (0, PADDING))

@@ -354,7 +354,7 @@ def test_describe_refuses_what_it_cannot_show_before_it_writes(files, capsys, na
         ([], "data: a subcommand is missing; allowed: prepare, describe"),
         (["fetch"], "data: fetch is not possible; allowed: prepare, describe"),
         (["prepare"], "name"),
-        (["prepare", "MNISTT"], "MNISTT"),
+        (["prepare", "mnist"], "no such class: mnist; did you mean MNIST?"),
         (["prepare", "MNIST", "--rot=files"], "--rot: no such option; did you mean --root?"),
         (["prepare", "MNIST", "--size=14"], "size: 14 is not possible; allowed: 28, 32"),
         (["describe", "--data=MNISTT"], "data: MNISTT is not possible; did you mean MNIST?"),

@@ -28,7 +28,7 @@ class CIFAR10(TorchvisionData):
     """
 
     input_shape = (3, 32, 32)
-    source: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
+    source: type[datasets.CIFAR10] = datasets.CIFAR10
     folder = "cifar-10-batches-py"
     pattern = "*_batch*"
     labels = "labels"  # their name in a batch

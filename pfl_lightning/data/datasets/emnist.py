@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -48,14 +49,14 @@ class EMNIST(TorchvisionData):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.split, self.arguments = split, {"split": split}
+        self.source = partial(self.source, split=split)
         self.official_sizes, official_classes, self.first_label = OFFICIAL[split]
         self.classes, self.num_classes = classes, check_classes(classes, official_classes)
 
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, upright: in the files, rows and columns are swapped."""
-        split = self.source(self.root, split=self.split, train=train)
-        return split.data.mT[:, None].contiguous(), split.targets - self.first_label
+        images, labels = super().read(train)
+        return images.mT.contiguous(), labels - self.first_label
 
     def transform(self) -> ImageTransform:
         """Normalise with MNIST's constants, as SRPFL does."""

@@ -22,40 +22,36 @@ Encoded = TypeVar("Encoded")
 Samples = tuple[Tensor, Tensor]  # inputs and targets
 
 
-def leaf_folders(root: Path, recipe: str) -> list[Path]:
-    """The folders with LEAF's files: of the training and of the test samples, or a single one with all samples.
+def leaf_files(root: Path, recipe: str) -> list[list[Path]]:
+    """LEAF's files: those of the training and of the test samples, or all of them if they are not split.
 
     Args:
         root: The folder that holds LEAF's ``data`` folder, or that folder itself.
         recipe: How to make the files by hand; ends the error message.
 
     Returns:
-        ``train`` and ``test``, or one of ``train`` and ``all_data``, of those that hold JSON files.
+        The JSON files in ``train`` and in ``test``, or those in one of ``train`` and ``all_data``, sorted.
 
     Raises:
         PflError: If there are none.
     """
     for folder in (root / "data", root):
-        if leaf_files(folder / "train"):
-            return [folder / "train"] + ([folder / "test"] if leaf_files(folder / "test") else [])
-        if leaf_files(folder / "all_data"):
-            return [folder / "all_data"]
+        train, test, every = (sorted((folder / name).glob("*.json")) for name in ("train", "test", "all_data"))
+        if train or every:
+            return [files for files in (train, test) if files] if train else [every]
     raise PflError(
         f"data.root: no LEAF files in '{root}' (looked for data/train/*.json, data/test/*.json and "
         f"data/all_data/*.json, with and without data/); {recipe}"
     )
 
 
-def leaf_files(folder: Path) -> list[Path]:
-    """The JSON files of a folder, sorted; none if it is missing."""
-    return sorted(folder.glob("*.json"))
-
-
-def read_leaf(folder: Path, encode: Callable[[list[Any], list[Any]], Encoded]) -> Iterator[tuple[str, Encoded]]:
-    """The users in all files of a folder; one file is in memory at a time. Progress is shown on a terminal.
+def read_leaf(
+    files: Sequence[Path], encode: Callable[[list[Any], list[Any]], Encoded]
+) -> Iterator[tuple[str, Encoded]]:
+    """The users in some files; one file is in memory at a time. Progress is shown on a terminal.
 
     Args:
-        folder: The folder.
+        files: The files.
         encode: What to make of a user's ``x`` and ``y``, which have one entry per sample; raises if it cannot.
 
     Yields:
@@ -64,7 +60,7 @@ def read_leaf(folder: Path, encode: Callable[[list[Any], list[Any]], Encoded]) -
     Raises:
         PflError: If a file cannot be read.
     """
-    for path in track(leaf_files(folder), f"reading {folder}", **on_terminal()):
+    for path in track(files, f"reading {files[0].parent}", **on_terminal()):
         with reading(path, REMEDY):
             with path.open(encoding="utf-8") as file:
                 content = json.load(file, parse_float=cache(float))  # equal pixels are one object: half the memory
@@ -79,8 +75,8 @@ def load_leaf(
     """Read LEAF's files the first time, and a cache of them later.
 
     Args:
-        root: See ``leaf_folders``.
-        recipe: See ``leaf_folders``.
+        root: See ``leaf_files``.
+        recipe: See ``leaf_files``.
         encode: Makes inputs and targets of a user's ``x`` and ``y``; raises if it cannot.
         name: Name of the cache.
         version: Version of ``encode``.
@@ -92,10 +88,11 @@ def load_leaf(
     Raises:
         PflError: If the files are missing or cannot be read.
     """
-    folders = leaf_folders(root, recipe)
-    files = [path for folder in folders for path in leaf_files(folder)]
+    splits = leaf_files(root, recipe)
     with reading(root, REMEDY):
-        tensors = cached(lambda: _parse(folders, encode), files, root, name, version)
+        tensors = cached(
+            lambda: _parse(splits, encode), [path for each in splits for path in each], root, name, version
+        )
     sizes = tensors["sizes"].tolist()
     parts = zip(*(tensors[name].split(sizes) for name in LabelledData._fields), strict=True)
     train, *others = (LabelledData(*part) for part in parts)
@@ -105,9 +102,9 @@ def load_leaf(
     return (train, others[0]) if has_common_users else (train.join(others[0]), None)
 
 
-def _parse(folders: Sequence[Path], encode: Callable[[list[Any], list[Any]], Samples]) -> dict[str, Tensor]:
-    """Inputs, targets and users of the folders' samples, one folder after the other, and how many each has."""
-    splits = [list(read_leaf(folder, encode)) for folder in folders]
+def _parse(files: list[list[Path]], encode: Callable[[list[Any], list[Any]], Samples]) -> dict[str, Tensor]:
+    """Inputs, targets and users of the samples, one split after the other, and how many each split has."""
+    splits = [list(read_leaf(each, encode)) for each in files]
     names, inputs, targets = zip(*((name, *samples) for users in splits for name, samples in users), strict=True)
     users = torch.from_numpy(np.unique(names, return_inverse=True)[1])
     return {

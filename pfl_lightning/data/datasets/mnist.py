@@ -42,11 +42,8 @@ class MNIST(TorchvisionData):
 
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, resized bilinearly if ``size`` is not 28."""
-        split = self.source(self.root, train=train)
-        images = split.data[:, None]
-        if self.size != 28:
-            images = resize(images, [self.size, self.size], antialias=True)
-        return images, split.targets
+        images, labels = super().read(train)
+        return images if self.size == 28 else resize(images, [self.size, self.size], antialias=True), labels
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read both splits, and compute the statistics of each pixel if they are needed.

@@ -1,6 +1,6 @@
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.datasets.leaf import leaf_files, leaf_folders, read_leaf
+from pfl_lightning.data.datasets.leaf import leaf_files, read_leaf
 from pfl_lightning.data.download import Remote, find_or_fetch
 from pfl_lightning.data.labelled import LabelledData, whole_numbers
 from pfl_lightning.data.partitions.users import NaturalUsers
@@ -94,7 +94,7 @@ class Sent140(FederatedDataModule):
             raise PflError(f"data.normalize: {normalize} is not possible with data.text {text}; allowed: none")
         self.source, self.text, self.normalize = source, text, normalize
         self.input_kind = "padded tokens" if text == "tokens" else "numbers"
-        self.glove_dim, self.glove_root = glove_dim, glove_root
+        self.glove_dim, self.glove_folder = glove_dim, Path(glove_root or self.root).expanduser()
 
     def prepare_data(self) -> None:
         """Download GloVe's vectors, and the table if that is the source, unless they are there.
@@ -102,8 +102,8 @@ class Sent140(FederatedDataModule):
         Raises:
             PflError: If that fails, or LEAF's files are missing.
         """
-        self._sources()
-        glove_file(self._glove_folder, self.glove_dim)
+        self._tweets()
+        glove_file(self.glove_folder, self.glove_dim)
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:
         """Read the tweets, slowly the first time, and make numbers of them.
@@ -111,7 +111,7 @@ class Sent140(FederatedDataModule):
         Raises:
             PflError: If files are missing or cannot be read, or there are no tweets.
         """
-        glove = glove_file(self._glove_folder, self.glove_dim)
+        glove = glove_file(self.glove_folder, self.glove_dim)
         tensors = self._read()
         texts = Texts(tensors["tokens"], tensors["lengths"], tensors["words"])
         users, training = tensors["users"], tensors["training"]
@@ -136,25 +136,19 @@ class Sent140(FederatedDataModule):
         """GloVe's vectors for an embedding of tokens; always the same random ones for words that it does not know."""
         return {"embedding.weight": self.embedding} if self.text == "tokens" else {}
 
-    @property
-    def _glove_folder(self) -> Path:
-        return Path(self.glove_root or self.root).expanduser()
-
-    def _sources(self) -> list[Path]:
-        """LEAF's folders, or the original table, which is downloaded if it is missing."""
+    def _tweets(self) -> tuple[list[Path], Iterator[Tweet]]:
+        """LEAF's files, or the original table, which is downloaded if it is missing; and their tweets, yet to read."""
         root = Path(self.root)
         if self.source == "leaf":
-            return leaf_folders(root, LEAF)
+            splits = leaf_files(root, LEAF)
+            return [path for each in splits for path in each], _leaf_tweets(splits)
         folders = (root, root / "data" / "raw_data")
-        return [find_or_fetch([folder / name for name in (CSV, "training.csv") for folder in folders], ARCHIVE, CSV)]
+        path = find_or_fetch([folder / name for name in (CSV, "training.csv") for folder in folders], ARCHIVE, CSV)
+        return [path], _csv_tweets(path)
 
     def _read(self) -> dict[str, Any]:
         """The tweets as ``_parse`` gives them."""
-        sources = self._sources()
-        if self.source == "leaf":
-            files, tweets = [path for folder in sources for path in leaf_files(folder)], _leaf_tweets(sources)
-        else:
-            files, tweets = sources, _csv_tweets(sources[0])
+        files, tweets = self._tweets()
         kind, tokenize = ("tokens", _srpfl_tokens()) if self.text == "tokens" else ("words", words_and_marks)
         name = f"sent140-{self.source}-{kind}"
         with reading(Path(self.root), "create its files again"):
@@ -208,12 +202,12 @@ def _srpfl_tokens() -> Callable[[str], list[str]]:
     return lambda text: tokenize(NO_TWEET.sub("", text))
 
 
-def _leaf_tweets(folders: Sequence[Path]) -> Iterator[Tweet]:
-    """Tweets of LEAF's files; those in the first folder are for training."""
-    for folder in folders:
-        for user, (texts, targets) in read_leaf(folder, _texts):
+def _leaf_tweets(splits: list[list[Path]]) -> Iterator[Tweet]:
+    """Tweets of LEAF's files; those of the first split are for training."""
+    for files in splits:
+        for user, (texts, targets) in read_leaf(files, _texts):
             for text, target in zip(texts, targets, strict=True):
-                yield user, text, target, folder == folders[0]
+                yield user, text, target, files is splits[0]
 
 
 def _texts(inputs: list[Any], targets: list[int]) -> tuple[list[str], list[int]]:

@@ -1,11 +1,8 @@
-from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from torch import Tensor
-from torchvision.datasets import VisionDataset
 
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.download import one_at_a_time
@@ -22,28 +19,27 @@ class TorchvisionData(FederatedDataModule):
     Files that are there are used as they are; a warning says if they are not the official data set.
 
     Attributes:
-        source: torchvision's class.
+        source: torchvision's class, which takes a root and ``train``.
         folder: Where it keeps the unpacked files, below its root.
         pattern: What their names match.
-        arguments: Arguments of torchvision's class in addition to root and split.
         official_sizes: Samples in the official files, training and test.
         classes: Which classes are used, from the first to before the second; None for all.
     """
 
-    source: ClassVar[type[VisionDataset]]
+    source: Callable[..., Any]
     folder: ClassVar[str]
     pattern: ClassVar[str]
-    arguments: Mapping[str, Any] = MappingProxyType({})
     official_sizes: tuple[int, int]
     classes: tuple[int, int] | None = None
 
-    @abstractmethod
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
-        """Read the training or the test split.
+        """Read the training or the test split, by default as torchvision reads grey images.
 
         Returns:
             Images, uint8 ``[samples, channels, height, width]``, and labels counted from 0, int64 ``[samples]``.
         """
+        split = self.source(self.root, train=train)
+        return split.data[:, None], split.targets
 
     @property
     def path(self) -> Path:
@@ -56,7 +52,7 @@ class TorchvisionData(FederatedDataModule):
         Raises:
             PflError: If that fails.
         """
-        lock = self.path.with_suffix(".lock")
+        lock = self.path / "download.lock"  # files beside it may be incomplete
         if lock.exists() or not self._is_there():
             with one_at_a_time(lock):
                 if not self._is_there():
@@ -79,7 +75,7 @@ class TorchvisionData(FederatedDataModule):
 
     def _download(self) -> None:
         try:
-            self.source(self.root, download=True, **self.arguments)
+            self.source(self.root, download=True)
         except Exception as error:  # what unpacks archives raises almost everything
             raise PflError(
                 f"data.root: no {type(self).__name__} in '{self.root}' (looked for '{self.path / self.pattern}'), and "

@@ -26,16 +26,12 @@ def _refuse(value: object) -> None:
     raise ValueError(f"{value} is not possible; allowed: an array, from Python")
 
 
-def _said(value: object) -> str:
-    return f"{FROM_PYTHON}{type(value).__name__}"
-
-
-def _is_array(value: object, kind: type) -> bool:
-    """Whether a value may be an array, or several: no word and no number is."""
-    return not isinstance(value, str | int | float)
-
-
-register_type(_FromPython, _said, _refuse, type_check=_is_array)
+register_type(
+    _FromPython,
+    serializer=lambda value: f"{FROM_PYTHON}{type(value).__name__}",
+    deserializer=_refuse,
+    type_check=lambda value, _: not isinstance(value, str | int | float),  # a word or a number is no array
+)
 FromPython: Any = _FromPython
 
 

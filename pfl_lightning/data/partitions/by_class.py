@@ -5,9 +5,7 @@ The same matrix splits the training and the test samples, so a client is tested 
 
 import warnings
 from abc import abstractmethod
-from collections import defaultdict
 from collections.abc import Sequence
-from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
 
 import numpy as np
@@ -42,11 +40,13 @@ class ClassPartition(Partition):
         shares = self.shares(np.bincount(splits[0].classes, minlength=num_classes), population, rng)
         parts: list[Parts] = []
         shortages: list[str] = []
+        clients = f"{population.num_clients} {'new ' if population.new else ''}clients"
         for number, (labels, _) in enumerate(splits):
             parts.append(cut(labels, shares, rng))
-            least = self.min_size if number == 0 else 1
+            least, name = (self.min_size, "training") if number == 0 else (1, "test")
             if given := fill(parts[-1], labels, shares, least):
-                shortages.append(_shortage(given, least, "training" if number == 0 else "test", population))
+                few = f"{len(given)} of {clients} had fewer than {least} {name} samples"
+                shortages.append(f"{few} ({sum(given)} missing)")
             if number == 0:
                 shares = _held_shares(shares, labels, parts[0])
         if shortages:
@@ -106,72 +106,21 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> list[int]
     missing = {client: least - len(part) for client, part in enumerate(parts) if len(part) < least}
     if not missing:
         return []
-    donors = _Donors([*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))], labels, len(shares), least)
+    piles = [*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))]
+    sizes, held = np.array([*map(len, parts), 2 * len(labels)]), _count(piles, labels, len(shares))
+    able = sizes * (sizes > least) * (held > 0)  # size of each pile that can give a sample of a class, [classes, piles]
     for client, number in missing.items():
-        wanted = np.argsort(-shares[:, client], kind="stable").tolist()
-        parts[client] = np.append(parts[client], [donors.take(wanted) for _ in range(number)])
-    donors.leave(parts)
+        wanted = np.argsort(-shares[:, client], kind="stable")
+        for _ in range(number):
+            label, donor = next((label, pile) for label in wanted if able[label, pile := able[label].argmax()])
+            place = (labels[piles[donor]] == label).argmax()
+            piles[client] = np.append(piles[client], piles[donor][place])
+            piles[donor] = np.delete(piles[donor], place)
+            held[label, donor] -= 1
+            left = able[label, donor] - 1
+            able[:, donor] = left * (left > least) * (held[:, donor] > 0)
+    parts[:] = piles[:-1]
     return list(missing.values())
-
-
-def _shortage(missing: Sequence[int], least: int, split: str, population: Population) -> str:
-    clients = f"{len(missing)} of {population.num_clients} {'new ' if population.new else ''}clients"
-    few = f"fewer than {least} {split} samples" if least > 1 else f"no {split} sample"
-    return f"{clients} had {few} ({sum(missing)} missing)"
-
-
-class _Donors:
-    """Piles of samples from which the largest that has a class gives its first sample of it.
-
-    Args:
-        piles: Sample indices of each pile; the last, of unused samples, is taken for the largest.
-        labels: Label of each sample, ``[samples]``.
-        classes: Number of classes.
-        least: Number of samples of a pile that gives none.
-    """
-
-    def __init__(self, piles: Parts, labels: Indices, classes: int, least: int) -> None:
-        self.piles, self.labels, self.least = piles, labels, least
-        self.sizes = [*map(len, piles[:-1]), 2 * len(labels)]
-        self.taken: dict[int, list[int]] = defaultdict(list)  # places in each pile
-        self.left: dict[tuple[int, int], list[int]] = {}  # places of a class in a pile, the first one last
-        # the size of a pile when it was last looked at, negative, and the pile, for each class
-        held = _count(piles, labels, classes)
-        self.heaps = [[(-self.sizes[pile], pile) for pile in np.flatnonzero(row).tolist()] for row in held]
-        for heap in self.heaps:
-            heapify(heap)
-
-    def take(self, wanted: Sequence[int]) -> int:
-        """A sample of the first of these classes that a pile can give."""
-        label, donor = next((label, donor) for label in wanted if (donor := self._largest(label)) is not None)
-        place = self._left(donor, label).pop()
-        self.taken[donor].append(place)
-        self.sizes[donor] -= 1
-        return int(self.piles[donor][place])
-
-    def leave(self, parts: Parts) -> None:
-        """Remove what was taken, in place."""
-        for donor, places in self.taken.items():
-            if donor < len(parts):
-                parts[donor] = np.delete(parts[donor], places)
-
-    def _largest(self, label: int) -> int | None:
-        """The largest pile that can give a sample of a class; the first of several."""
-        heap = self.heaps[label]
-        while heap:
-            size, pile = heap[0]
-            if self.sizes[pile] <= self.least or not self._left(pile, label):
-                heappop(heap)
-            elif -size != self.sizes[pile]:
-                heapreplace(heap, (-self.sizes[pile], pile))  # sizes only fall
-            else:
-                return pile
-        return None
-
-    def _left(self, pile: int, label: int) -> list[int]:
-        if (pile, label) not in self.left:
-            self.left[pile, label] = np.flatnonzero(self.labels[self.piles[pile]] == label)[::-1].tolist()
-        return self.left[pile, label]
 
 
 def _count(parts: Parts, labels: Indices, classes: int) -> Indices:

@@ -42,12 +42,5 @@ def test_black_is_normalised_with_the_papers_constants(source, constants, augmen
     black = transform(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.tensor([0]))
     expected = -np.reshape(constants, (3, 1, 1))
     np.testing.assert_allclose(black, np.broadcast_to(expected, (1, 3, 32, 32)), rtol=1e-6)
-
-
-@pytest.mark.parametrize(("augment", "crops"), [(True, 2 * 9 * 9), (False, 1)])
-def test_training_images_are_cropped_by_up_to_four_pixels_and_mirrored(augment, crops):
-    transform = CIFAR10(augment=augment).transform()
-    image = torch.randint(0, 256, (1, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    outputs = transform(image.expand(400, -1, -1, -1), torch.arange(400))
-    assert transform.random == augment
-    assert len(outputs.flatten(1).unique(dim=0)) == crops
+    # training images are cropped by up to four pixels and mirrored; see the tests of the transform
+    assert (transform.random, transform.padding) == (augment, 4 * augment)

@@ -17,13 +17,10 @@ def test_real_subset_has_its_counts(splits):
         assert split.targets.max() == 99
 
 
-def test_real_labels_are_the_fine_ones_in_official_order(splits):
-    # the first official training images: cattle, dinosaur, apple, boy, aquarium_fish
+def test_real_labels_are_the_fine_ones_in_official_order_and_pixels_in_place(splits):
+    # the first official training images: cattle, dinosaur, apple, boy, aquarium_fish; the red row of the first, cattle
+    # before a white sky, begins 255, 255, 255
     assert splits[0].targets[:5].tolist() == [19, 29, 0, 11, 1]
-
-
-def test_real_pixels_are_in_place(splits):
-    # the first official training image, cattle before a white sky: its red row begins 255, 255, 255
     assert splits[0].inputs[0, 0, 0, :3].tolist() == [255, 255, 255]
 
 

@@ -32,17 +32,12 @@ def test_every_layout_is_read_and_valid_left_out(tmp_path, write, top):
         assert part.targets.tolist() == [label for label in range(10) for _ in range(count)]
 
 
-def test_part_of_the_data_set_gives_one_warning(tmp_path):
-    write_archive(tmp_path, FILES)
-    with pytest.warns(UserWarning, match="30 training and 20 test samples instead of 90,000 and 90,000") as caught:
-        CINIC10(root=str(tmp_path)).load()
-    assert len(caught) == 1
-
-
 @pytest.mark.parametrize("write", [write_archive, write_folders])
-def test_images_are_decoded_once(tmp_path, write, monkeypatch):
+def test_images_are_decoded_once_and_part_of_the_data_set_gives_one_warning(tmp_path, write, monkeypatch):
     write(tmp_path, FILES)
-    first = CINIC10(root=str(tmp_path)).load()
+    with pytest.warns(UserWarning, match="30 training and 20 test samples instead of 90,000 and 90,000") as caught:
+        first = CINIC10(root=str(tmp_path)).load()
+    assert len(caught) == 1
     monkeypatch.setattr(cinic10, "decode", None)
     for part, again in zip(first, CINIC10(root=str(tmp_path)).load(), strict=True):
         assert part.inputs.equal(again.inputs)
@@ -57,14 +52,11 @@ def real(real_data, tmp_path_factory):
     return CINIC10(root=str(root)).load()
 
 
-def test_real_sample_has_its_counts(real):
+def test_real_sample_has_its_counts_and_normalised_about_mean_zero_and_deviation_one(real):
     # the sample's own description: 80 training and 60 test images of each class
     for split, count in zip(real, (80, 60), strict=True):
         assert split.inputs.shape == (10 * count, 3, 32, 32)
         assert split.targets.bincount().tolist() == [count] * 10
-
-
-def test_normalised_real_images_have_about_mean_zero_and_deviation_one(real):
     inputs = CINIC10().transform()(real[0].inputs)
     assert inputs.mean((0, 2, 3)).abs().max() < 0.05
     assert (inputs.std((0, 2, 3)) - 1).abs().max() < 0.05

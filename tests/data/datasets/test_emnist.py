@@ -27,36 +27,21 @@ def write(tmp_path):
 
 
 @pytest.mark.parametrize("split", CLASSES)
-def test_all_classes_of_a_split_are_counted_from_zero(write, split):
-    module = EMNIST(root=write(split), split=split, classes=None)
-    assert module.num_classes == CLASSES[split]
+@pytest.mark.parametrize("options", [{}, {"classes": None}, {"classes": (16, 26)}])
+def test_classes_are_counted_from_zero_and_ten_are_the_default(write, split, options):
+    # 16 to 26 are the last letters; in byclass digits are 0 to 9, capital letters 10 to 35, small letters from 36
+    module = EMNIST(root=write(split), split=split, **options)
+    assert module.num_classes == (CLASSES[split] if options == {"classes": None} else 10)
     for part in module.load():
-        assert part.targets.bincount().tolist() == [2] * CLASSES[split]
+        assert part.targets.bincount().tolist() == [2] * module.num_classes
 
 
-@pytest.mark.parametrize("split", CLASSES)
-def test_ten_classes_are_the_default(write, split):
-    module = EMNIST(root=write(split), split=split)
-    assert module.num_classes == 10
-    assert module.load()[0].targets.bincount().tolist() == [2] * 10
-
-
-def test_small_letters_of_byclass_stand_in_for_femnist(write):
-    # digits 0-9, capital letters 10-35, small letters from 36
-    module = EMNIST(root=write("byclass"), split="byclass", classes=(36, 46))
-    assert module.load()[1].targets.bincount().tolist() == [2] * 10
-
-
-def test_images_are_upright(write):
-    corners = EMNIST(root=write("balanced")).load()[0].inputs[:, 0, [0, 0, -1, -1], [0, -1, 0, -1]]
-    assert corners.unique(dim=0).tolist() == [[0, 255, 0, 0]]
-
-
-def test_splits_lie_in_one_folder(write):
-    for split in CLASSES:
-        root = write(split)
-    for split, classes in CLASSES.items():
-        assert len(EMNIST(root=root, split=split, classes=None).load()[0].targets) == 2 * classes
+def test_images_are_upright_and_splits_lie_in_one_folder(write):
+    roots = [write(split) for split in CLASSES]
+    for (split, classes), root in zip(CLASSES.items(), roots, strict=True):
+        train, _ = EMNIST(root=root, split=split, classes=None).load()
+        assert len(train.targets) == 2 * classes
+        assert train.inputs[:, 0, [0, 0, -1, -1], [0, -1, 0, -1]].unique(dim=0).tolist() == [[0, 255, 0, 0]]
 
 
 # samples of SRPFL's first ten classes: 100 clients with 240 + 40 in balanced, 480 + 80 in letters

@@ -27,18 +27,15 @@ def test_window_is_read_back_time_by_time_without_the_first_column(tmp_path):
     assert train.targets.tolist() == test.targets.tolist() == [3]
 
 
-def test_root_may_be_the_folder_itself(root):
-    for one, other in zip(HARBox(root=str(root)).load(), HARBox(root=str(root / harbox.FOLDER)).load(), strict=True):
-        assert torch.equal(one.inputs, other.inputs)
-        assert torch.equal(one.users, other.users)
-
-
-def test_users_and_classes_follow_the_names_of_folders_and_files(root):
-    train, test = HARBox(root=str(root)).load()
+def test_users_and_classes_follow_the_names_of_folders_and_files_and_the_root_may_be_the_folder_itself(root):
+    (train, test), others = (HARBox(root=str(place)).load() for place in (root, root / harbox.FOLDER))
     every = train.join(test)
     held = (5 * every.users + every.targets).bincount(minlength=60)
     # 12 users, 5 windows of each activity; only the first has not waved
     assert held.view(12, 5).tolist() == [[5, 5, 5, 5, 0]] + [[5] * 5] * 11
+    for one, other in zip((train, test), others, strict=True):
+        assert torch.equal(one.inputs, other.inputs)
+        assert torch.equal(one.users, other.users)
 
 
 def test_users_count_in_the_order_of_their_numbers(tmp_path):
@@ -51,13 +48,13 @@ def test_users_count_in_the_order_of_their_numbers(tmp_path):
     assert pairs == {(0, 1.0), (1, 2.0), (2, 10.0)}
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 0), (2, 1), (4, 1), (5, 2), (9, 2), (10, 3)])
-def test_a_fifth_and_one_more_of_each_users_samples_are_for_testing(tmp_path, count, expected):
+def test_a_fifth_and_one_more_of_each_users_samples_are_for_testing(tmp_path):
     # floor(n / 5) + 1, but never the only one
-    for user in (1, 2):
-        write_windows(tmp_path, user, "Hop", np.zeros((count, 100, 10)))
+    expected = {1: 0, 2: 1, 4: 1, 5: 2, 9: 2, 10: 3}
+    for count in expected:
+        write_windows(tmp_path, count, "Hop", np.zeros((count, 100, 10)))
     _, test = HARBox(root=str(tmp_path)).load()
-    assert test.users.bincount(minlength=2).tolist() == [expected, expected]
+    assert test.users.bincount(minlength=6).tolist() == list(expected.values())
 
 
 def test_test_samples_are_those_of_scikit_learn(tmp_path):
@@ -72,17 +69,13 @@ def test_test_samples_are_those_of_scikit_learn(tmp_path):
     assert sorted(map(tuple, test.inputs.tolist())) == sorted(map(tuple, expected.tolist()))
 
 
-def test_standardized_features_have_mean_zero_and_deviation_one(root):
+def test_standardized_features_have_mean_zero_and_deviation_one_or_are_zero_if_they_never_change(root, tmp_path):
     (plain, _), (train, _) = HARBox(root=str(root)).load(), HARBox(root=str(root), standardize=True).load()
     np.testing.assert_allclose(train.inputs.mean(0), np.zeros(900), atol=1e-5)
     np.testing.assert_allclose(train.inputs.std(0, correction=0), np.ones(900), rtol=1e-4)
     np.testing.assert_array_equal(plain.targets, train.targets)
-
-
-def test_feature_that_never_changes_becomes_zero(tmp_path):
     write_windows(tmp_path, 1, "Hop", np.full((5, 100, 10), 3.0))
-    for split in HARBox(root=str(tmp_path), standardize=True).load():
-        assert not split.inputs.any()
+    assert not any(split.inputs.any() for split in HARBox(root=str(tmp_path), standardize=True).load())
 
 
 def test_activity_that_moves_to_another_user_does_so_in_spite_of_the_cache(tmp_path):

@@ -1,15 +1,11 @@
 """What holds for every data set in LEAF's layout."""
 
-import io
-
 import numpy as np
 import pytest
 import torch
 from fakes.leaf import write_json
-from rich.console import Console
 
-from pfl_lightning.data import progress
-from pfl_lightning.data.datasets.leaf import leaf_folders, load_leaf, read_leaf
+from pfl_lightning.data.datasets.leaf import leaf_files, load_leaf
 from pfl_lightning.errors import PflError
 
 
@@ -48,7 +44,8 @@ def test_all_samples_are_those_of_the_mapped_file(root):
 
 
 def test_data_folder_itself_is_a_root(root):
-    assert leaf_folders(root / "data", "") == leaf_folders(root, "") == [root / "data/train", root / "data/test"]
+    data, found = root / "data", leaf_files(root, "")
+    assert found == [[data / "train/a.json", data / "train/b.json"], [data / "test/a.json"]] == leaf_files(data, "")
 
 
 def test_all_data_is_not_split(root):
@@ -76,12 +73,3 @@ def test_missing_files_are_named_with_the_way_to_make_them(tmp_path):
     with pytest.raises(PflError, match=r"^data\.root: no LEAF files in .*data/train/\*\.json.*; make them$") as caught:
         load(tmp_path)
     assert str(tmp_path) in str(caught.value)
-
-
-def test_progress_is_shown_on_a_terminal_only(root, monkeypatch):
-    for terminal in (True, False):
-        output = io.StringIO()
-        console = Console(file=output, force_terminal=terminal)
-        monkeypatch.setattr(progress, "CONSOLE", console)
-        assert len(list(read_leaf(root / "data/train", encode))) == 3
-        assert ("reading" in output.getvalue()) == terminal

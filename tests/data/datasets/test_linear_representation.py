@@ -44,22 +44,29 @@ def test_noise_and_inputs_have_their_variances():
     assert noise.mean() == pytest.approx(0, abs=5 * 0.3 / np.sqrt(20_000))
 
 
-def test_samples_are_the_same_in_every_run_and_others_for_another_seed():
+def test_samples_are_the_same_in_every_run_and_with_more_clients_and_others_for_another_seed():
     first, again, other = (LinearRepresentation(num_clients=3, generator_seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.load()[0].inputs, again.load()[0].inputs)
     assert torch.equal(first.load()[0].targets, first.load()[0].targets)
     assert not torch.equal(first.load()[0].inputs, other.load()[0].inputs)
     assert not np.allclose(first.representation, other.representation)
+    more = LinearRepresentation(num_clients=9)
+    np.testing.assert_array_equal(first.heads, more.heads[:3])
 
 
-def test_more_clients_do_not_change_the_first_heads():
-    few, many = (LinearRepresentation(num_clients=clients) for clients in (3, 9))
-    np.testing.assert_array_equal(few.heads, many.heads[:3])
-
-
-def test_rank_above_the_dimension_is_refused():
-    with pytest.raises(PflError, match=r"^data\.rank: 3 is not possible; allowed: 1 to 2, the dimension$"):
-        LinearRepresentation(dimension=2, rank=3)
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"dimension": 2, "rank": 3}, "data.rank: 3 is not possible; allowed: 1 to 2, the dimension"),
+        (
+            {"partition": IID(), "fresh": True},
+            "data.partition: IID is not possible with data.fresh; allowed: NaturalUsers",
+        ),
+    ],
+)
+def test_what_is_not_possible_is_refused(options, line):
+    with pytest.raises(PflError, match=f"^{line}$"):
+        LinearRepresentation(**options)
 
 
 def renewed(index: int = 0, **options):
@@ -113,10 +120,3 @@ def test_new_samples_leave_what_is_evaluated_and_cost_as_much_as_the_cohort():
     assert data.make_eval_batch(data.evaluation_order).train.samples is data.tables["train"].samples
     assert len(data.make_round(0).examples.samples.targets) == 2 * 12
     assert len(fixed.make_round(0).examples.samples.targets) == 6 * 16
-
-
-def test_new_samples_need_a_user_for_each_client():
-    with pytest.raises(
-        PflError, match=r"^data\.partition: IID is not possible with data\.fresh; allowed: NaturalUsers$"
-    ):
-        LinearRepresentation(partition=IID(), fresh=True)

@@ -6,6 +6,8 @@ from PIL import Image
 
 from pfl_lightning.data import MNIST, FashionMNIST
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
+
 
 @pytest.fixture(scope="module")
 def mnist(real_data):
@@ -23,9 +25,11 @@ def test_official_mnist_has_its_counts_and_labels(mnist):
 
 
 def test_normalised_mnist_has_mean_zero_and_deviation_one(mnist):
-    inputs = MNIST().transform()(mnist[0].inputs)
-    assert inputs.mean().item() == pytest.approx(0, abs=5e-4)
-    assert inputs.std().item() == pytest.approx(1, abs=5e-4)
+    # an image's mean has a standard deviation of 0.13, so that of 6,000 has one of 0.002
+    some = torch.randperm(60_000, generator=torch.Generator().manual_seed(0))[:6_000]
+    inputs = MNIST().transform()(mnist[0].inputs[some])
+    assert inputs.mean().item() == pytest.approx(0, abs=6e-3)
+    assert inputs.std().item() == pytest.approx(1, abs=6e-3)
 
 
 def test_real_subset_of_fashion_mnist_has_its_counts(real_data):
@@ -56,7 +60,6 @@ def fake(request, tmp_path):
     return request.param, str(tmp_path), images
 
 
-@pytest.mark.filterwarnings("ignore:.*is not the official data set")
 def test_every_pixel_is_normalised_over_training_and_test_images(fake):
     # as in pFedMe's code, on grey values from 0 to 255; a row that is black but for one image has little deviation
     source, root, images = fake
@@ -69,7 +72,6 @@ def test_every_pixel_is_normalised_over_training_and_test_images(fake):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*is not the official data set")
 def test_images_are_resized_as_pillow_does(fake):
     source, root, images = fake
     module = source(root=root, size=32)

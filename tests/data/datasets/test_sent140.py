@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -49,18 +47,9 @@ def test_tokens_are_srpfls(root):
     ]
     # words of the test tweets alone are unknown
     assert words(module, test.inputs) == ["a <unk> day , good", "<unk> <unk> <unk> <unk> <unk>"]
-    assert train.targets.tolist() == [1, 1, 0]
-    assert test.targets.tolist() == [0, 1]
-
-
-def test_users_count_by_their_sorted_names_in_both_splits(root):
-    _, train, test = load(root)
-    # Amy, zoe
+    assert (train.targets.tolist(), test.targets.tolist()) == ([1, 1, 0], [0, 1])
+    # users count by their sorted names: Amy, zoe
     assert (train.users.tolist(), test.users.tolist()) == ([1, 0, 0], [1, 0])
-
-
-def test_vocabulary_is_sorted_by_frequency_and_input_shape_follows_it(root):
-    module, train, _ = load(root)
     # day, good and rain 4 times, a twice, the others once
     assert module.vocabulary == ["<pad>", "<unk>", "day", "good", "rain", "a", "!", ",", "away", "go", "is"]
     assert module.input_shape == (7, 11)
@@ -68,35 +57,26 @@ def test_vocabulary_is_sorted_by_frequency_and_input_shape_follows_it(root):
     assert module.transform()(train.inputs).dtype == torch.int64
 
 
-def test_long_tweets_are_cut_at_48_tokens(root):
+def test_long_tweets_are_cut_at_48_tokens_and_rare_words_unknown(root, monkeypatch):
+    monkeypatch.setattr(sent140, "WORDS", 2)
     write_leaf(root / "data/train/long.json", {"max": [("w " * 60, 1)]})
     module, train, _ = load(root)
-    assert module.input_shape[0] == 48
-    assert (train.inputs != 0).sum(1).max() == 48
+    assert module.vocabulary == ["<pad>", "<unk>", "w", "day"]
+    assert module.input_shape[0] == (train.inputs != 0).sum(1).max() == 48
+    assert words(module, train.inputs)[0] == "<unk> day <unk> <unk> day <unk>"
 
 
-def test_rare_words_are_unknown(root, monkeypatch):
-    monkeypatch.setattr(sent140, "WORDS", 2)
-    module, train, _ = load(root)
-    assert module.vocabulary == ["<pad>", "<unk>", "day", "good"]
-    assert words(module, train.inputs)[0] == "good day <unk> good day <unk>"
-
-
-def test_embedding_starts_with_glove(root):
+def test_embedding_starts_with_glove_and_words_without_a_vector_at_random(root):
+    write_leaf(root / "data/train/more.json", {"max": [(" ".join(f"w{place}" for place in range(400)), 1)]})
     module, _, _ = load(root)
     weight = module.pretrained()["embedding.weight"]
-    assert weight.shape == (11, 50)
+    assert weight.shape == (len(module.vocabulary), 50)
     assert not weight[:2].any()
     for word, vector in WORDS.items():
         if word in module.vocabulary:
             assert weight[module.vocabulary.index(word)].tolist() == vector
     assert torch.equal(weight, load(root)[0].pretrained()["embedding.weight"])
-
-
-def test_words_without_a_vector_start_at_random(root):
-    write_leaf(root / "data/train/more.json", {"max": [(" ".join(f"w{place}" for place in range(400)), 1)]})
-    module, _, _ = load(root)
-    rows = module.pretrained()["embedding.weight"][[w not in WORDS for w in module.vocabulary]][2:]
+    rows = weight[[word not in WORDS for word in module.vocabulary]][2:]
     # N(0, 1): the standard errors of mean and variance are 0.007 and 0.01 with 400 * 50 numbers
     assert rows.mean().item() == pytest.approx(0, abs=0.03)
     assert rows.var().item() == pytest.approx(1, abs=0.05)
@@ -160,11 +140,8 @@ def test_table_is_found_where_it_may_be(tmp_path, folder, name):
     write_table(tmp_path / folder / name, [("zoé", 'a "naïve" day , too', 1)])
     module, every, _ = load(tmp_path, source="csv")
     assert words(module, every.inputs) == ["a naïve day , too"]
-
-
-def test_tweets_of_a_user_are_together_wherever_they_are_in_the_table(tmp_path):
-    write_glove(tmp_path, WORDS)
-    write_table(tmp_path / "training.csv", [(user, "one two three four five", 0) for user in "babca"])
+    # tweets of a user are together wherever they are in the table
+    write_table(tmp_path / folder / name, [(user, "one two three four five", 0) for user in "babca"])
     assert load(tmp_path, source="csv")[1].users.tolist() == [1, 0, 1, 2, 0]
 
 
@@ -199,17 +176,19 @@ def test_nothing_but_short_tweets_is_refused(tmp_path):
         load(tmp_path, source="csv")
 
 
-@pytest.fixture
-def real(real_data):
-    def load_real(**options):
-        return load(real_data / "sent140", glove_root=str(real_data), **options)
-
-    return load_real
+def load_real(folder, **options):
+    return load(folder / "sent140", glove_root=str(folder), **options)
 
 
-def test_real_leaf_files_have_the_counts_of_their_readme(real):
+@pytest.fixture(scope="module")
+def real_means(real_data):
+    """The table's tweets as mean vectors."""
+    return load_real(real_data, source="csv", text="mean")[1]
+
+
+def test_real_leaf_files_have_the_counts_of_their_readme(real_data):
     # 1,577 training and 654 test tweets of 594 users
-    _, train, test = real(text="vectors")
+    _, train, test = load_real(real_data, text="vectors")
     assert (len(train.targets), len(test.targets)) == (1577, 654)
     for split in (train, test):
         assert len(split.users.unique()) == 594
@@ -217,19 +196,18 @@ def test_real_leaf_files_have_the_counts_of_their_readme(real):
     assert train.targets[train.users == 1].tolist() == [1, 0]
 
 
-def test_real_table_has_the_counts_of_its_readme(real):
-    _, every, _ = real(source="csv", text="mean")
-    assert every.inputs.shape == (40_073, 50)
+def test_real_table_has_the_counts_of_its_readme(real_means):
+    assert real_means.inputs.shape == (40_073, 50)
     # first 18,783 negative, then 21,290 positive ones, counted by their first column
-    assert every.targets.bincount().tolist() == [18_783, 21_290]
-    counts = every.users.bincount()
+    assert real_means.targets.bincount().tolist() == [18_783, 21_290]
+    counts = real_means.users.bincount()
     assert [len(counts), *(int((counts >= least).sum()) for least in (3, 5, 8)), int(counts.max())] == [
         *(35_989, 594, 95, 21, 17)
     ]
 
 
-def test_real_tokens_can_be_read(real):
-    module, every, _ = real(source="csv")
+def test_real_tokens_can_be_read_and_vectors_cover_most_of_them(real_data):
+    module, every, _ = load_real(real_data, source="csv")
     assert module.input_shape == (48, 10_002)
     # "is upset that he can't update his Facebook by texting it... and might cry as a result  School today also. Blah!"
     (tweet,) = words(module, every.inputs[1:2])
@@ -237,22 +215,18 @@ def test_real_tokens_can_be_read(real):
     assert tweet.endswith("as a result school today also . blah !")
     # cut tweets are rare, as the docstring says
     assert (every.inputs[:, -1] > 0).float().mean() < 1e-3
-
-
-def test_real_vectors_cover_most_tokens(real):
-    module, every, _ = real(source="csv")
     known = module.pretrained()["embedding.weight"]
     # the first numbers of "the" in glove.6B.50d.txt
     assert known[module.vocabulary.index("the")][:3].tolist() == pytest.approx([0.418, 0.24968, -0.41242])
     tokens = every.inputs[every.inputs > 0].long()
-    glove = sent140.read_glove(sent140.glove_file(Path(module.glove_root), 50), module.vocabulary, 50)
+    glove = sent140.read_glove(sent140.glove_file(module.glove_folder, 50), module.vocabulary, 50)
     covered = torch.tensor([word in glove for word in module.vocabulary])[tokens]
     # 83 % of the raw tweets' tokens by the readme; lower case and without mentions it is more
     assert covered.float().mean() > 0.83
 
 
-def test_a_linear_model_learns_the_real_tweets(real):
-    _, every, _ = real(source="csv", text="mean")
+def test_a_linear_model_learns_the_real_tweets(real_means):
+    every = real_means
     inputs = torch.cat([every.inputs, torch.ones(len(every.targets), 1)], 1)
     train = torch.arange(len(inputs)) % 5 > 0
     weights = torch.linalg.lstsq(inputs[train], 2.0 * every.targets[train, None] - 1).solution

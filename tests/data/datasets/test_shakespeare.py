@@ -1,12 +1,12 @@
+import hashlib
 from zipfile import ZipFile
 
 import pytest
 import torch
 from fakes.leaf import write_shakespeare, write_shakespeare_json
 
-from pfl_lightning.data import NaturalUsers
 from pfl_lightning.data.datasets import shakespeare
-from pfl_lightning.data.datasets.leaf import leaf_folders, read_leaf
+from pfl_lightning.data.datasets.leaf import leaf_files, read_leaf
 from pfl_lightning.data.datasets.shakespeare import LEAF_ALPHABET, LETTERS, Shakespeare, read_roles, windows
 from pfl_lightning.errors import PflError
 
@@ -93,13 +93,12 @@ def test_comedy_of_errors_is_read_without_indentation():
     }
 
 
-def test_poems_have_no_roles():
+def test_poems_have_no_roles_and_an_author_in_the_first_line_opens_no_work():
+    roles = read_roles(HEAD + PLAY)
     assert read_roles(HEAD + POEM) == {}
-    assert list(read_roles(HEAD + PLAY + POEM)) == list(read_roles(HEAD + PLAY))
-
-
-def test_author_in_the_first_line_opens_no_work():
-    assert read_roles("Complete Works, by William Shakespeare\n" + HEAD + PLAY) == read_roles(HEAD + PLAY)
+    assert (
+        read_roles(HEAD + PLAY + POEM) == read_roles("Complete Works, by William Shakespeare\n" + HEAD + PLAY) == roles
+    )
 
 
 def test_windows_of_every_text_predict_its_next_character():
@@ -109,9 +108,7 @@ def test_windows_of_every_text_predict_its_next_character():
     # space, A-Z, a-z: the exclamation mark is a space, Z the 26th capital, a the first behind them
     assert data.targets.tolist() == [0, 26, 27]
     assert data.users.tolist() == [0, 0, 1]
-
-
-def test_all_characters_but_letters_are_spaces():
+    # all characters but letters are spaces
     assert decode(windows(["0123'\"[]é\u2019\tabcdefghijkl"]).inputs[0]) == " " * 11 + "abcdefghi"
 
 
@@ -166,20 +163,15 @@ def test_missing_json_is_explained(tmp_path):
         Shakespeare("leaf", root=str(tmp_path)).load()
 
 
-@pytest.mark.parametrize("member", ["100.txt", "readme.txt"])
-def test_archive_is_unpacked_to_the_place_of_leaf(tmp_path, monkeypatch, member):
-    monkeypatch.setattr(shakespeare, "ARCHIVE", shakespeare.ARCHIVE._replace(digest=None))
+def test_archive_is_unpacked_to_the_place_of_leaf(tmp_path, monkeypatch):
     path = tmp_path / "data/raw_data/raw_data.txt"
     path.parent.mkdir(parents=True)
     with ZipFile(path.with_name("1994-01-100.zip"), "w") as archive:
-        archive.writestr(member, HEAD + PLAY)
-    if member == "100.txt":
-        Shakespeare(root=str(tmp_path)).prepare_data()
-        assert path.read_text() == HEAD + PLAY
-    else:
-        with pytest.raises(PflError, match=r"^data\.root: there is no .*raw_data\.txt.*100\.txt"):
-            Shakespeare(root=str(tmp_path)).prepare_data()
-        assert not path.exists()
+        archive.writestr("100.txt", HEAD + PLAY)
+    digest = hashlib.md5(path.with_name("1994-01-100.zip").read_bytes()).hexdigest()
+    monkeypatch.setattr(shakespeare, "ARCHIVE", shakespeare.ARCHIVE._replace(digest=digest))
+    Shakespeare(root=str(tmp_path)).prepare_data()
+    assert path.read_text() == HEAD + PLAY
 
 
 @pytest.fixture(scope="module")
@@ -188,16 +180,19 @@ def real_roles(real_data):
 
 
 def test_real_text_has_the_roles_that_leaf_finds(real_roles):
-    # LEAF's rules find 987 roles in this edition; Delta-FL, Table 1: the largest device has 66,963 windows
+    # LEAF's rules find 987 roles in this edition; Delta-FL, Table 1: the largest device has 66,963 windows; its
+    # experiments ask for devices of more than 100
     assert len(real_roles) == 987
-    assert max(map(len, real_roles.values())) - 20 == 66_963
+    sizes = [len(text) - 20 for text in real_roles.values()]
+    assert max(sizes) == 66_963
+    assert sum(size > 100 for size in sizes) >= 900
     assert real_roles["THE_TRAGEDY_OF_HAMLET__PRINCE_OF_DENMARK_GHOST"].startswith("Mark me. My hour is almost come,")
 
 
 def test_real_json_holds_the_text_of_the_same_roles(real_data, real_roles):
-    train, test = leaf_folders(real_data / "shakespeare", "")
-    for folder, part in ((train, str.startswith), (test, str.endswith)):
-        users = dict(read_leaf(folder, lambda inputs, targets: inputs[0] + "".join(targets)))
+    train, test = leaf_files(real_data / "shakespeare", "")
+    for files, part in ((train, str.startswith), (test, str.endswith)):
+        users = dict(read_leaf(files, lambda inputs, targets: inputs[0] + "".join(targets)))
         assert len(users) == 100
         for name, text in users.items():
             assert part(real_roles[name], text)
@@ -207,16 +202,3 @@ def test_real_json_has_its_counts(real_data):
     train, test = Shakespeare("leaf", root=str(real_data / "shakespeare")).load()
     assert (len(train.targets), len(test.targets)) == (220_231, 47_206)
     assert len(train.users.unique()) == len(test.users.unique()) == 100
-
-
-def test_real_devices_hold_more_than_100_examples(real_data):
-    module = Shakespeare(
-        root=str(real_data / "shakespeare"),
-        num_clients=900,
-        partition=NaturalUsers(101),
-        test_clients=0.5,
-        val_fraction=0,
-    )
-    module.setup()
-    assert (module.tables["train"].counts > 0).sum() == (module.tables["test"].counts > 0).sum() == 450
-    assert module.tables["train"].counts[:450].min() > 100

@@ -46,7 +46,7 @@ def assert_same(data, other):
         torch.testing.assert_close(inputs, theirs[name][1])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(clients=st.lists(st.integers(0, 6) | st.just(10**12), min_size=14, max_size=40), seed=st.integers(0, 3))
 def test_every_sample_ends_with_its_client(clients, seed):
     clients = [*clients, *np.repeat(sorted(set(clients)), 2)]  # at least two, one of which is for testing
@@ -152,13 +152,9 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
     assert data.class_names == ("no", "yes")
     chosen = Table(str(tmp_path / "ill.csv"), "ill", client="ward", features=["pulse", "age"])
     assert_same(chosen, Arrays(FEATURES[:, 1::-1], TABLE.ill, WARDS))
-
-
-def test_a_target_with_a_decimal_point_is_a_regression(tmp_path):
-    TABLE.to_csv(tmp_path / "ill.csv", index=False)
     data = Table(str(tmp_path / "ill.csv"), "age", client="ward")
     train, _ = data.load()
-    assert (data.regression, data.num_classes, data.class_names) == (True, 1, ())
+    assert (data.regression, data.num_classes, data.class_names) == (True, 1, ())  # a target with a decimal point
     np.testing.assert_allclose(train.targets, TABLE.age, rtol=1e-6)
 
 
@@ -188,12 +184,9 @@ def test_the_datas_own_clients_are_taken_unless_options_say_otherwise():
     dealt = ready(Arrays(IMAGES, LABELS, WARDS, partition=Dirichlet(10.0, min_size=2)))
     assert (dealt.num_clients, dealt.client_names) == (20, ())
     assert isinstance(ready(Arrays(IMAGES, LABELS, num_clients=3)).partition, Dirichlet)
-
-
-def test_clients_without_test_samples_are_left_out():
+    # clients without test samples are left out
     test = IMAGES[:30], LABELS[:30], ["ward 1", "ward 3"] * 15
-    data = ready(Arrays(IMAGES, LABELS, WARDS, test=test))
-    assert sorted(data.client_names) == ["ward 1", "ward 3"]
+    assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test)).client_names) == ["ward 1", "ward 3"]
     assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test, test_clients=0.5)).client_names) == sorted(set(WARDS))
 
 
@@ -207,13 +200,13 @@ def test_the_options_of_every_data_set_hold():
     assert set(new.client_names).isdisjoint(ready(Arrays(IMAGES, LABELS, WARDS, num_clients=3)).client_names)
 
 
-def test_whole_numbers_are_tokens_and_bytes_are_pixels():
-    data = Arrays(IMAGES.reshape(N, -1).astype(np.int16), LABELS)
+@pytest.mark.parametrize(
+    ("dtype", "found"), [(np.int16, ("tokens", (90, int(IMAGES.max()) + 1))), (np.uint8, ("numbers", (90,)))]
+)
+def test_whole_numbers_are_tokens_and_bytes_are_pixels(dtype, found):
+    data = Arrays(IMAGES.reshape(N, -1).astype(dtype), LABELS)
     data.load()
-    assert (data.input_kind, data.input_shape) == ("tokens", (90, int(IMAGES.max()) + 1))
-    data = Arrays(IMAGES.reshape(N, -1), LABELS)
-    data.load()
-    assert (data.input_kind, data.input_shape) == ("numbers", (90,))
+    assert (data.input_kind, data.input_shape) == found
 
 
 class Twice(OwnData):

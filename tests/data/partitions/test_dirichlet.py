@@ -48,25 +48,13 @@ def test_dirichlet_gives_nothing_more_to_a_client_that_has_its_fair_number():
         assert before[counts > 0].max() < sizes.sum() / 8
 
 
-@pytest.mark.parametrize("alpha", [0.1, 0.5, 4.0])
+@pytest.mark.parametrize("alpha", [0.1, 4.0])
 def test_first_class_is_shared_out_by_the_dirichlet_law(alpha, monkeypatch):
     # nobody is full before, so a share has mean 1/8 and variance (1/8)(7/8) / (8 alpha + 1), where no draw is rejected
     monkeypatch.setattr(dirichlet, "TRIES", 1)
     shares = np.stack([draw(Dirichlet(alpha, 1), [1000, 7000], 8, seed)[0] for seed in range(2000)])
     np.testing.assert_allclose(shares.mean(0), 1 / 8, atol=0.025)
     np.testing.assert_allclose(shares.var(), 7 / 64 / (8 * alpha + 1), rtol=0.1)
-
-
-@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.5])
-def test_test_split_differs_from_the_shares_by_at_most_one_sample(alpha, share_out, class_counts):
-    # the sizes of CIFAR-10
-    train, test = np.repeat(np.arange(10), 5000), np.repeat(np.arange(10), 1000)
-    train_parts, test_parts = share_out(Dirichlet(alpha), [train, test], 20)
-    shares = draw(Dirichlet(alpha), [5000] * 10, 20)
-    held = shares * (class_counts(train_parts, train, 10) > 0)  # shares of less than one training sample go to the rest
-    np.testing.assert_allclose(held, shares, atol=1 / 5000)
-    expected = 1000 * held / held.sum(1, keepdims=True)
-    assert np.abs(class_counts(test_parts, test, 10) - expected).max() <= 1 + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -79,13 +67,12 @@ def test_test_split_differs_from_the_shares_by_at_most_one_sample(alpha, share_o
         (CIFAR100, 128, 0.5, 1),
     ],
 )
-@pytest.mark.parametrize("seed", range(3))
-def test_possible_draws_need_no_repair(classes, clients, alpha, tries, seed, monkeypatch):
+def test_possible_draws_need_no_repair(classes, clients, alpha, tries, monkeypatch):
     # after 6, 6, 7, 1 and 1 draws in a simulation of ours (docs/derivations.md, Dirichlet draws)
     monkeypatch.setattr(dirichlet, "TRIES", tries)
     number, size = classes
-    shares = draw(Dirichlet(alpha, 10), [size] * number, clients, seed)
-    assert size * shares.sum(0).min() >= 10
+    for seed in range(2):
+        assert size * draw(Dirichlet(alpha, 10), [size] * number, clients, seed).sum(0).min() >= 10
 
 
 @pytest.mark.parametrize(("classes", "clients", "least"), [(HARBOX, 128, 2), (HARBOX, 64, 10), ((5, 400), 64, 10)])
@@ -100,7 +87,7 @@ def test_impossible_draws_are_repaired(classes, clients, least, share_out):
     assert sorted(np.concatenate(parts)) == list(range(len(labels)))
 
 
-def test_impossible_draws_are_refused_on_request(share_out):
+def test_impossible_draws_are_refused_on_request_and_possible_ones_are_the_same(share_out):
     labels = np.repeat(np.arange(5), 400)
     message = (
         r"data\.partition\.repair: refuse is not possible, since \d+ of 64 clients had fewer than 10 training samples "
@@ -108,11 +95,7 @@ def test_impossible_draws_are_refused_on_request(share_out):
     )
     with pytest.raises(PflError, match=message):
         share_out(Dirichlet(0.1, repair="refuse"), [labels], 64)
-
-
-def test_possible_draws_are_the_same_whatever_would_be_done_with_others(share_out):
-    labels = np.repeat(np.arange(10), 500)
-    parts, same = (share_out(Dirichlet(repair=each), [labels], 20)[0] for each in ("move", "refuse"))
+    parts, same = (share_out(Dirichlet(repair=each), [labels], 8)[0] for each in ("move", "refuse"))
     assert all(map(np.array_equal, parts, same))
 
 
@@ -127,20 +110,18 @@ def test_the_smaller_alpha_the_fewer_classes_a_client_holds(classes, alpha, held
     np.testing.assert_allclose(np.mean([(each > 0).sum(0).mean() for each in counts]), held, rtol=0.15)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_every_group_has_its_part_of_every_class(seed, share_out, class_counts):
+def test_every_group_has_its_part_of_every_class(share_out, class_counts):
     sizes = np.arange(400, 1400, 100)
     labels = np.repeat(np.arange(10), sizes)
-    (parts,) = share_out(GroupedDirichlet(0.5, 10), [labels], 100, seed)
-    shares, counts = draw(GroupedDirichlet(0.5, 10), sizes, 100, seed), class_counts(parts, labels, 10)
-    for group in draw_groups(100, 10, seed):
+    (parts,) = share_out(GroupedDirichlet(0.5, 10), [labels], 100)
+    shares, counts = draw(GroupedDirichlet(0.5, 10), sizes, 100), class_counts(parts, labels, 10)
+    for group in draw_groups(100, 10, seed=0):
         np.testing.assert_allclose(shares[:, group].sum(1), 0.1)
         # each of 10 counts is rounded by less than one
         np.testing.assert_allclose(counts[:, group].sum(1), sizes / 10, atol=10)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("clients", [20, 100])
+@pytest.mark.parametrize(("clients", "seed"), [(20, 0), (100, 1)])
 def test_every_client_of_a_group_has_half_of_its_fair_number(clients, seed, share_out):
     # FedDF; CINIC-10 has 9,000 training images of each class, and rounding takes less than one of each
     shares = draw(GroupedDirichlet(0.5, 10), [9000] * 10, clients, seed)
@@ -159,11 +140,8 @@ def test_clients_below_half_of_their_fair_number_are_counted():
     ]
 
 
-def test_groups_of_one_are_iid():
+def test_groups_of_one_are_iid_and_others_differ_by_one_client():
     np.testing.assert_allclose(draw(GroupedDirichlet(0.1, 1), [30, 60], 6), 1 / 6)
-
-
-def test_groups_that_do_not_divide_the_clients_differ_by_one():
     # 23 clients in 3 groups of 8, 8 and 7
     shares = draw(GroupedDirichlet(1.0, 10), [1000] * 3, 23)
     for group in np.array_split(np.random.default_rng(0).permutation(23), 3):
@@ -183,7 +161,7 @@ def test_equal_dirichlet_sizes_differ_by_at_most_one(class_sizes, alpha, data, s
     assert np.ptp(list(map(len, parts))) <= 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_equal_dirichlet_clients_share_a_class_that_too_many_want(seed):
     # with a tiny alpha each of 20 clients wants one class, which has enough for 5: n clients get 5/n of what they want,
     # to within the tenth that is drawn in a turn, and half of one more for those who lose theirs to others in the end

@@ -23,18 +23,12 @@ def equal_classes(classes, size):
     return np.repeat(np.arange(classes), size)
 
 
-def test_iid_clients_of_given_sizes_hold_the_same_share_of_every_class(share_out, class_counts):
-    labels = equal_classes(3, 400)
-    (parts,) = share_out(IID(EqualSizes(60)), [labels], 10)
-    assert set(class_counts(parts, labels, 3).ravel()) == {20}
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_iid_clients_have_their_sizes_but_for_rounding_in_every_class(seed, share_out):
+def test_iid_clients_have_their_sizes_but_for_rounding_in_every_class(seed, share_out, class_counts):
     drawn = UniformSizes(10, 90).draw(8, np.random.default_rng(seed))
     labels = np.repeat([0, 1, 2], [100, 300, 500])
     (parts,) = share_out(IID(UniformSizes(10, 90)), [labels], 8, seed)
-    assert np.abs(drawn - list(map(len, parts))).max() < 3
+    assert np.abs(class_counts(parts, labels, 3) - np.outer([1 / 9, 3 / 9, 5 / 9], drawn)).max() < 1 + 1e-6
 
 
 @pytest.mark.parametrize(
@@ -82,7 +76,7 @@ def test_clients_choose_class_shards_in_random_order(share_out):
     assert 70 < alike < 130
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_unequal_shards_are_those_of_the_two_label_generator(seed, share_out, class_counts):
     # each of the 4 clients of a digit but the last takes from [left // 5, left // 2)
     labels = np.repeat(np.arange(10), MNIST)
@@ -124,16 +118,11 @@ def test_consecutive_classes_are_those_of_the_papers_femnist(share_out, class_co
     for client in range(100):
         expected[[client % 10, (client + 1) % 10, (client + 2) % 10], client] = 50
     np.testing.assert_array_equal(class_counts(parts, labels, 10), expected)
-
-
-def test_imbalanced_femnist_has_a_third_of_the_size_of_each_class(share_out, class_counts):
-    # SRPFL, Fig. 8: floor((100 + u) / 3) of each class, u from 0 to 50
-    labels, sizes = equal_classes(10, 4000), UniformSizes(100, 150)
+    # Fig. 8, imbalanced: floor((100 + u) / 3) of each class, u from 0 to 50
+    sizes = UniformSizes(100, 150)
     drawn = sizes.draw(100, np.random.default_rng(7))
     (parts,) = share_out(ConsecutiveClasses(3, sizes), [labels], 100, seed=7)
-    counts = class_counts(parts, labels, 10)
-    for client in range(100):
-        assert set(counts[:, client]) == {0, drawn[client] // 3}
+    np.testing.assert_array_equal(class_counts(parts, labels, 10), expected // 50 * (drawn // 3))
 
 
 def test_consecutive_classes_may_use_a_class_up(share_out, class_counts):
@@ -145,7 +134,7 @@ def test_consecutive_classes_may_use_a_class_up(share_out, class_counts):
 def test_fewest_test_samples_are_still_one_for_each_client(share_out):
     # by the shares, 16 / 40 of the 40 test samples would be given out
     splits = [equal_classes(4, 400), equal_classes(4, 10)]
-    with pytest.warns(match="of 40 clients had no test sample"):
+    with pytest.warns(match="of 40 clients had fewer than 1 test samples"):
         train, test = share_out(ConsecutiveClasses(2, EqualSizes(16)), splits, 40)
     assert set(map(len, train)) == {16}
     assert set(map(len, test)) == {1}

@@ -20,9 +20,6 @@ def test_uniform_sizes_reach_both_ends_and_nothing_beyond():
     assert set(drawn.tolist()) == set(range(100, 151))
     # standard deviation of the mean: sqrt((51**2 - 1) / 12 / 20_000) = 0.1
     np.testing.assert_allclose(drawn.mean(), 125, atol=0.4)
-
-
-def test_uniform_sizes_of_one_number_are_that_number():
     assert set(draw(UniformSizes(7, 7), 9).tolist()) == {7}
 
 
@@ -38,12 +35,9 @@ def test_log_normal_sizes_have_the_quantiles_of_the_law():
     np.testing.assert_allclose(np.quantile(np.log(drawn), [0.1587, 0.5, 0.8413]), [3, 4, 5], atol=0.05)
 
 
-def test_log_normal_sizes_without_deviation_are_rounded_down():
+def test_log_normal_sizes_are_rounded_down_to_a_sample_at_least():
     # exp(1) = 2.7
     assert set(draw(LogNormalSizes(3, 1.0, 0.0), 5).tolist()) == {5}
-
-
-def test_every_log_normal_size_is_a_sample_at_least():
     assert draw(LogNormalSizes(0, -3.0, 1.0)).min() == 1
 
 

@@ -54,9 +54,7 @@ def test_user_that_misses_in_a_split_is_not_drawn():
     assert sorted(part.tolist() for part in test_parts) == [[1, 2], [3]]
     with pytest.raises(PflError, match=r"data\.num_clients: 3 .* 1 to 2,"):
         run(NaturalUsers(), 3, [1, 2, 3, 3], [0, 1, 1, 2])
-
-
-def test_numbers_without_samples_are_no_users():
+    # numbers without samples are no users
     assert sorted(part.tolist() for part in run(NaturalUsers(), 2, [7, 2, 7])[0]) == [[0, 2], [1]]
 
 
