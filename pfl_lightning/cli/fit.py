@@ -150,7 +150,7 @@ def settings_of(words: list[str]) -> dict[str, Any]:
     Raises:
         SystemExit: With code 2 if they are wrong.
     """
-    return SettingsCLI(words, run=False).settings
+    return SettingsCLI(words, run=False).all_settings
 
 
 def one_seed(seed: bool | int) -> int:

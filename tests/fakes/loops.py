@@ -1,9 +1,7 @@
 """Plain loops: what one client does, by torch's own functions and optimizer, in the engine's order of samples."""
 
-from torch.func import functional_call
-from torch.nn import functional as F
-from torch.optim import SGD
-
+from fakes.torch_sgd import by_phase
+from pfl_lightning.client import Phase
 from pfl_lightning.seeding import permutations
 
 
@@ -20,34 +18,9 @@ def pull(strength, anchor):
 
 
 def trained(network, tensors, moves, own, key, lr, epochs=1, momentum=0.0, decay=0.0, batch_size=4, penalty=None):
-    """Tensors of one client after some epochs of SGD on those that move, and its mean loss in the last epoch.
-
-    Args:
-        network: The network.
-        tensors: All tensors of the client before, ``[...]``; not changed.
-        moves: Names of the tensors to train.
-        own: Examples of this client alone.
-        key: Key of the orders.
-        lr: Learning rate.
-        epochs: Passes over the examples.
-        momentum: Momentum.
-        decay: Weight decay of tensors with more than one dimension.
-        batch_size: Examples of a mini-batch.
-        penalty: What is added to the loss, a function of the tensors that move; it does not count in the mean loss.
-    """
-    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-    moving = {name: tensors[name].requires_grad_() for name in sorted(moves)}
-    groups = [{"params": [tensor], "weight_decay": decay if tensor.ndim > 1 else 0.0} for tensor in moving.values()]
-    optimizer = SGD(groups, lr, momentum)
-    for epoch in batches(own, key, epochs, batch_size):
-        total = 0.0
-        for inputs, targets in epoch:
-            optimizer.zero_grad()
-            loss = F.cross_entropy(functional_call(network, tensors, inputs), targets)
-            (loss + penalty(moving) if penalty else loss).backward()
-            optimizer.step()
-            total += loss.item() * len(targets)
-    return {name: tensor.detach() for name, tensor in tensors.items()}, total / int(own.counts[0])
+    """``by_phase`` for the usual numbers of local training; ``penalty`` is a function of the tensors that move."""
+    phase = Phase(frozenset(moves), epochs, batch_size, lr, momentum, decay)
+    return by_phase(network, tensors, phase, own, key, penalty and (lambda moving, _: penalty(moving)))
 
 
 def map_clients(examples, work):

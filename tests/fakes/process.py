@@ -27,7 +27,13 @@ def run_together(count: int, *arguments: object, seconds: float = 300) -> None:
         )
         for rank in range(count)
     ]
-    said = [process.communicate(timeout=seconds)[0] for process in started]
+    try:
+        said = [process.communicate(timeout=seconds)[0] for process in started]
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"a process still runs after {seconds:g} s") from None
+    finally:
+        for process in started:
+            process.kill()
     assert not any(process.returncode for process in started), "\n".join(said)
 
 

@@ -1,9 +1,9 @@
 """A phase of one client by torch.optim.SGD, in the engine's order of samples."""
 
-import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.optim import SGD
 
 from pfl_lightning.seeding import permutations, random_bits, samples
 
@@ -11,29 +11,49 @@ KEY = (1, "train", 0)
 
 
 def by_torch(network, examples, params, phase, client, penalty=None):
-    """The trained tensors and the mean loss of the last epoch; ``penalty`` is what is added to the loss."""
-    tensors = {name: tensor.clone() for name, tensor in params.client(client).items()}
-    moving = {name: tensors[name].requires_grad_() for name in phase.trainable}
-    spared = [name for name, tensor in moving.items() if tensor.ndim == 1 and not phase.decay_biases]
-    decays = {name: 0.0 if name in spared else phase.weight_decay for name in moving}
-    groups = [{"params": [moving[name]], "weight_decay": decay} for name, decay in decays.items()]
-    optimizer = torch.optim.SGD(groups, phase.lr, phase.momentum)
-    own, count = examples.rows(client, client + 1), int(examples.counts[client])
-    losses = []
+    """The trained tensors of one of several clients and its mean loss; see ``by_phase``."""
+    own = examples.rows(client, client + 1)
+    tensors, loss = by_phase(network, params.client(client), phase, own, KEY, penalty)
+    return {name: tensors[name] for name in phase.trainable}, loss
+
+
+def by_phase(network, tensors, phase, own, key, penalty=None):
+    """Tensors of one client after a phase by torch.optim.SGD, and its mean loss in the last epoch.
+
+    Args:
+        network: The network.
+        tensors: All tensors of the client before, ``[...]``; not changed.
+        phase: The phase.
+        own: Examples of this client alone.
+        key: Key of the orders.
+        penalty: What is added to the loss, a function of the tensors that move and of all; it does not count in the
+            mean loss.
+    """
+    tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    moving = {name: tensors[name].requires_grad_() for name in sorted(phase.trainable)}
+    optimizer = SGD(
+        [
+            {"params": [tensor], "weight_decay": phase.weight_decay * (tensor.ndim > 1 or phase.decay_biases)}
+            for tensor in moving.values()
+        ],
+        phase.lr,
+        phase.momentum,
+    )
+    count = int(own.counts[0])
     for epoch in range(phase.epochs):
-        key, visited = (*KEY, "order", epoch), min(phase.visited(10**6), count)
-        few = samples([key], own.ids, own.counts, visited)[0] if phase.steps else None
-        order = (permutations(key, own.ids, own.counts, visited) if few is None else few)[0]
-        bits = random_bits((*KEY, "augment", epoch), own.ids, examples.longest)[:, :count]
+        order, visited = (*key, "order", epoch), min(phase.visited(10**6), count)
+        few = samples([order], own.ids, own.counts, visited)[0] if phase.steps else None
+        places = (permutations(order, own.ids, own.counts, visited) if few is None else few)[0]
+        bits = random_bits((*key, "augment", epoch), own.ids, own.longest)[:, :count]
         inputs, targets = own.gather(own.positions, bits)[0], own.targets(own.positions)[0]
         losses = []
-        for batch in order.split(phase.batch_size)[: phase.steps]:
+        for batch in places.split(phase.batch_size)[: phase.steps]:
             optimizer.zero_grad()
-            own_tensors = {name: tensors[name] for name in network.state_dict()}
-            loss = F.cross_entropy(functional_call(network, own_tensors, inputs[batch]), targets[batch])
+            state = {name: tensors[name] for name in network.state_dict()}
+            loss = F.cross_entropy(functional_call(network, state, inputs[batch]), targets[batch])
             losses += [loss.item()] * len(batch)
             (loss + (penalty(moving, tensors) if penalty else 0)).backward()
             if phase.clip_norm:
                 nn.utils.clip_grad_norm_(moving.values(), phase.clip_norm)
             optimizer.step()
-    return {name: tensor.detach() for name, tensor in moving.items()}, sum(losses) / len(losses)
+    return {name: tensor.detach() for name, tensor in tensors.items()}, sum(losses) / len(losses)

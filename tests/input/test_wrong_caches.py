@@ -2,8 +2,6 @@
 
 import os
 import pickle
-import sys
-import warnings
 from functools import partial
 from pathlib import Path
 
@@ -44,10 +42,8 @@ DAMAGES = {
 
 
 @pytest.fixture
-def cached(tmp_path, monkeypatch):
+def cached(tmp_path):
     """Writes the files of a data set to ``files`` in an empty working folder, and returns those of its cache."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
     def write(name):
         WRITERS[name.lower()](tmp_path / "files")
@@ -89,17 +85,3 @@ def test_an_intact_cache_is_used_and_a_missing_one_made(cached, name):
         path.unlink()
     assert_same(loaded(name), expected)
     assert all(path.is_file() for path in paths)
-
-
-def test_where_no_cache_can_be_written_one_warning_tells_so(cached, capsys, monkeypatch):
-    (path,) = cached("HARBox")
-    path.unlink()
-    path.mkdir()
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # the command replaces it
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        main(["data", "prepare", "HARBox", "--root=files"])
-    told = capsys.readouterr()
-    (line,) = told.err.splitlines()
-    assert line.startswith(f"pfl: warning: cannot keep what was read in '{path}', so it will be read again each time (")
-    assert "HARBox in 'files': " in told.out

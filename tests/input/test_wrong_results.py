@@ -10,7 +10,6 @@ import torch
 from pfl_lightning import Experiment, Run, clients, load_method, results
 from pfl_lightning.cli import main
 from pfl_lightning.data import Digits
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 
 TINY = [
@@ -29,9 +28,7 @@ def finished(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_with_the_run(finished, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
+def beside_the_run(in_an_empty_folder, finished):
     shutil.copytree(finished, "runs")
     Path("empty").mkdir()
     Path("file.ckpt").write_text("no checkpoint")
@@ -43,23 +40,6 @@ def changed(**settings: object) -> None:
     content = torch.load(path, weights_only=True)
     content["config"] |= settings
     torch.save(content, path)
-
-
-def content() -> dict[str, bytes | None]:
-    """Every file and folder here."""
-    return {str(path): path.read_bytes() if path.is_file() else None for path in Path().rglob("*")}
-
-
-def refusal(capsys, *words: str) -> str:
-    """The only line that a command says, which changes nothing."""
-    before = content()
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main(list(words))
-    assert stop.value.code in (1, 2)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert content() == before
-    return line.removeprefix("pfl: error: ")
 
 
 @pytest.mark.parametrize(
@@ -79,8 +59,8 @@ def refusal(capsys, *words: str) -> str:
         ),
     ],
 )
-def test_what_cannot_be_evaluated(words, line, capsys):
-    assert refusal(capsys, *words).startswith(line)
+def test_what_cannot_be_evaluated(words, line, refused):
+    assert refused(*words)[1].startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -91,17 +71,17 @@ def test_what_cannot_be_evaluated(words, line, capsys):
         ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, finetuned"),
         ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2, .onnx"),
         ([RUN, "file.pt", "--client=0"], "file: 'file.pt' exists; allowed: a new file"),
-        ([RUN, "file.pt/m.pt", "--client=0"], "[Errno 17] File exists: 'file.pt'"),
+        ([RUN, "file.pt/m.pt", "--client=0"], "[Errno "),
     ],
 )
-def test_what_cannot_be_exported(words, line, capsys):
+def test_what_cannot_be_exported(words, line, refused):
     Path("file.pt").write_text("mine")
-    assert refusal(capsys, "export", *words).startswith(line)
+    assert refused("export", *words)[1].startswith(line)
 
 
-def test_a_missing_library_is_named(monkeypatch, capsys):
+def test_a_missing_library_is_named(monkeypatch, refused):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    line = refusal(capsys, "export", RUN, "m.onnx", "--client=0")
+    _, line = refused("export", RUN, "m.onnx", "--client=0")
     assert line == 'file: .onnx needs other libraries; pip install "pfl_lightning[onnx]"'
 
 
@@ -127,16 +107,12 @@ def test_a_missing_library_is_named(monkeypatch, capsys):
         (lambda: clients(RUN, "test.csv"), f"runs: cannot read '{RUN}/test.csv'"),
     ],
 )
-def test_what_python_cannot_do(wrong, line):
-    before = content()
-    with pytest.raises(PflError) as refused:
-        wrong()
-    assert str(refused.value).startswith(line)
-    assert content() == before
+def test_what_python_cannot_do(wrong, line, refusal):
+    assert refusal(wrong).startswith(line)
 
 
-def test_an_error_in_the_settings_of_a_run_names_it(capsys):
+def test_an_error_in_the_settings_of_a_run_names_it(refused):
     changed(model={"class_path": "elsewhere.Mine", "init_args": {}})
-    line = refusal(capsys, "test", RUN)
+    _, line = refused("test", RUN)
     assert line.startswith("model: elsewhere.Mine is not possible: ")
     assert RUN in line

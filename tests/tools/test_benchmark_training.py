@@ -142,6 +142,7 @@ def test_only_the_tail_makes_a_difference_between_delta_fl_and_fedavg(network):
     assert replace(WORKLOADS[f"deltafl-{network}"], conformity=1.0) == WORKLOADS[f"fedavg-{network}"]
 
 
+@pytest.mark.slow
 def test_populations_in_fresh_processes(tiny):
     workloads = {size: replace(tiny, clients=size) for size in (50, 1000)}
     small, large = measure_population("tiny", workloads, repeats=1, threads=1)

@@ -110,20 +110,12 @@ DEFAULT, FIVE, BATCHED = Choice(), Choice("auto", 5), Choice("batched", 10)
 @pytest.mark.parametrize(
     ("seconds", "current", "expected"),
     [
-        (
-            {DEFAULT: [2.0, 2.0], BATCHED: [1.0, 1.0]},
-            DEFAULT,
-            "Add: --model.backend batched --model.chunk_size 10 (2.00",
-        ),
+        ({DEFAULT: [2.0], BATCHED: [1.0]}, DEFAULT, "Add: --model.backend batched --model.chunk_size 10 (2.00"),
         ({DEFAULT: [1.04], BATCHED: [1.0]}, DEFAULT, "Nothing need be set: the default is within 5 %"),
         # slower only when it was disturbed
         ({DEFAULT: [2.0, 2.0, 1.0], BATCHED: [1.0, 1.0, 1.0]}, DEFAULT, "Nothing need be set: the default"),
         # as good with fewer options
-        (
-            {DEFAULT: [2.0], BATCHED: [1.0], FIVE: [1.02]},
-            DEFAULT,
-            "Add: --model.chunk_size 5 (1.96 times as fast as the",
-        ),
+        ({DEFAULT: [2.0], BATCHED: [1.0], FIVE: [1.02]}, DEFAULT, "Add: --model.chunk_size 5 (1.96 times as fast as"),
         ({DEFAULT: [1.0], FIVE: [3.0]}, FIVE, "Add: --model.chunk_size null (3.00 times as fast as what is set"),
         ({DEFAULT: [1.0], FIVE: [1.0]}, FIVE, "Nothing need be set: what is set is within 5 %"),
         ({}, DEFAULT, "No choice is possible."),

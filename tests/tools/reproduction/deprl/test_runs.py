@@ -45,9 +45,9 @@ def test_every_method_spends_its_epochs_as_in_the_paper(plan, place):
 @pytest.mark.parametrize("method", ["deprl", "fedavg"])
 def test_the_runs_of_a_grid_are_where_they_are_looked_for(method, plan, place):
     here = place("fashion_mnist", fit_options)
-    graphs = GRAPHS if method in GOSSIP else ("Ring",)
-    wanted = {folder(method, graph, alpha): (graph, alpha) for graph in graphs for alpha in ALPHAS[:2]}
-    found = plan(here, sweep(here, method, alphas=ALPHAS[:2]))
+    graphs, alphas = (GRAPHS, ALPHAS[:1]) if method in GOSSIP else (("Ring",), ALPHAS[:2])
+    wanted = {folder(method, graph, alpha): (graph, alpha) for graph in graphs for alpha in alphas}
+    found = plan(here, sweep(here, method, alphas=alphas))
     assert found.keys() == wanted.keys()
     for name, (graph, alpha) in wanted.items():
         assert found[name]["data"]["init_args"]["partition"]["init_args"]["alpha"] == alpha

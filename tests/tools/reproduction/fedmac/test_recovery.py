@@ -7,7 +7,7 @@ from reproduction.fedmac import recovery
 def small():
     """Fewer and smaller problems, with as many rows as tell the programs apart."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recovery, "PROBLEMS", 20)
+        patch.setattr(recovery, "PROBLEMS", 10)
         patch.setattr(recovery, "DIMENSION", 40)
         patch.setattr(recovery, "NONZEROS", 4)
         patch.setattr(recovery, "ROWS", range(2, 25, 2))

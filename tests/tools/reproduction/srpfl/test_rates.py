@@ -1,9 +1,7 @@
-import csv
 from math import inf, isnan
 
 import numpy as np
 import pytest
-import yaml
 from reproduction.srpfl import rates
 
 ROUNDS = rates.ROUNDS["femnist"]
@@ -15,28 +13,20 @@ def femnist(place):
 
 
 @pytest.fixture
-def write_run(femnist):
+def write(write_run):
     """Writes a run of FedRep with the training loss of its rounds, and the correct ones of 100 samples at the end."""
 
-    def write(rate, seed, losses, correct, variant="as_it_is"):
-        folder = femnist.folder / variant / f"fedrep,lr={rate}/seed_{seed}/FedRep-FEMNIST/version_0"
-        folder.mkdir(parents=True)
-        settings = {"seed_everything": seed, "model": {"class_path": "FedRep"}, "data": {"class_path": "FEMNIST"}}
-        (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"trainer": {"max_steps": ROUNDS}}))
-        label = {"method": "FedRep", "name": "FedRep", "doubling": None, "suffixes": {}, "is_baseline": False}
-        (folder / "label.yaml").write_text(yaml.safe_dump(label))
-        evaluated = ["0.5", *[""] * (len(losses) - 1), "0.5" if len(losses) == ROUNDS else ""]
+    def run(rate, seed, losses, correct):
+        is_whole = len(losses) == ROUNDS
+        evaluated = ["0.5", *[""] * (len(losses) - 1), "0.5" if is_whole else ""]
         logged = zip(range(len(losses) + 1), ["", *losses], evaluated, strict=True)
-        with (folder / "metrics.csv").open("w", newline="") as file:
-            header = ["round", "time/compute", "train/loss", "test/finetuned/accuracy/mean"]
-            csv.writer(file).writerows([header, *([at, 1.0, loss, mean] for at, loss, mean in logged)])
-        with (folder / "clients.csv").open("w", newline="") as file:
-            ends = [(0, 50), *([(ROUNDS, correct)] if len(losses) == ROUNDS else [])]
-            rows = [(at, split, "finetuned", 0, 100, hits, 1.0) for at, hits in ends for split in ("val", "test")]
-            header = ("round", "split", "model", "client", "samples", "correct", "loss")
-            csv.writer(file).writerows([header, *rows])
+        metrics = [(at, 1.0, loss, mean) for at, loss, mean in logged]
+        ends = [(0, 50), *([(ROUNDS, correct)] if is_whole else [])]
+        clients = [(at, split, "finetuned", 0, 100, hits, 1.0) for at, hits in ends for split in ("val", "test")]
+        header = ("round", "time/compute", "train/loss", "test/finetuned/accuracy/mean")
+        write_run(f"as_it_is/fedrep,lr={rate}", seed, ROUNDS, [header, *metrics], clients)
 
-    return write
+    return run
 
 
 def test_the_search_has_all_rates_of_three_methods_and_no_other_settings():
@@ -55,17 +45,17 @@ def test_each_variant_changes_fedrep_at_the_papers_rate_and_leaves_validation_sa
     assert len({str(each) for each in options}) == len(rates.VARIANTS) - 1
 
 
-def test_a_result_is_the_validation_accuracy_and_the_first_round_that_is_worse_than_guessing(write_run, femnist):
-    write_run(0.1, 1, [1.0] * 3 + [2.4] + [1.0] * (ROUNDS - 4), 80)
-    write_run(0.1, 2, [1.0] * ROUNDS, 70)
+def test_a_result_is_the_validation_accuracy_and_the_first_round_that_is_worse_than_guessing(write, femnist):
+    write(0.1, 1, [1.0] * 3 + [2.4] + [1.0] * (ROUNDS - 4), 80)
+    write(0.1, 2, [1.0] * ROUNDS, 70)
     found = rates.result(femnist, "fedrep", "finetuned", 0.1)
     assert found.accuracy.tolist() == [80, 70]
     assert found.diverged.tolist() == [4, inf]
     assert found.cells == ("75.00 ± 7.07", "4")
 
 
-def test_a_run_that_was_stopped_has_no_accuracy_and_diverged_in_the_round_after_its_last(write_run, femnist):
-    write_run(0.1, 1, [1.0, 1.1], 80)
+def test_a_run_that_was_stopped_has_no_accuracy_and_diverged_in_the_round_after_its_last(write, femnist):
+    write(0.1, 1, [1.0, 1.1], 80)
     found = rates.result(femnist, "fedrep", "finetuned", 0.1)
     assert all(map(isnan, found.accuracy))  # of the second seed there is nothing at all
     assert found.diverged.tolist() == [3, 1]
