@@ -99,9 +99,6 @@ class PflCLI(LightningCLI):
 
     def before_instantiate_classes(self) -> None:
         """Check the settings and find the checkpoint before anything is built."""
-        for section in ("trainer", "checkpoint", "percentile_errors"):
-            if self.given[section] is None:  # in a file; the parser refuses it on the command line
-                raise PflError(f"{section}: null is not possible; allowed: the options below this key")
         self.all_settings = self.settings
         check_settings(self.all_settings)
         if self.subcommand is None:

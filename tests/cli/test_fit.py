@@ -232,9 +232,9 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fot", 2, "fot: no such command; did you mean fit?"),
         ("test", 1, "pfl test: a run is missing; allowed: its folder, or a checkpoint of it"),
         ("data", 2, "data: a subcommand is missing; allowed: prepare, describe"),
-        ("data prepare CIFAR11", 2, "data: no such class: CIFAR11; did you mean CIFAR10?; allowed: Arrays"),
+        ("data prepare CIFAR11", 2, "data: CIFAR11 is not possible; did you mean CIFAR10?; allowed: Arrays"),
         ("data describe --data.num_client 3", 2, "data.num_client: Digits has no such option; did you mean"),
-        ("data describe --figure a.xyz", 1, "figure: a.xyz is not possible; allowed extensions: "),
+        ("data describe --figure a.xyz", 1, "figure: a.xyz is not possible (Format "),
         ("fit --config nope.yaml", 2, "config: nope.yaml is not possible; allowed: a file that exists"),
         (
             "fit --ckpt_path nope.ckpt",

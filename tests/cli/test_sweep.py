@@ -231,7 +231,7 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         ("--methods fedavg.yaml", "--seeds: a value is missing"),
         ("--methods none.yaml --seeds 1", "methods: none.yaml is not possible; allowed: a file that exists, or a name"),
         (f"{GIVEN} --config none.yaml", "config: none.yaml is not possible; allowed: a file that exists, or a name"),
-        (f"{GIVEN} --config list.yaml", "Unexpected config: "),
+        (f"{GIVEN} --config list.yaml", "config: ['seeds', 'methods'] is not possible; allowed: settings by their"),
         (f"{GIVEN} --config=wrong.yaml", "rounds: no such option"),
     ],
 )
