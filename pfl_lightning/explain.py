@@ -67,7 +67,7 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
         return f"config: {wrong[1]} is not possible; allowed: settings by their names, such as model: FedAvg"
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{nearest(wrong[1], options)}" if wrong[1][0] == "-" else _lost(wrong[1])
-    if wrong := re.search(r"(?:accept option|^Option) '([\w.]+?)(?:.class_path)?'", message):  # a key in a file
+    if wrong := re.search(r"(?:accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):  # a key in a file
         return f"{wrong[1]}: no such option{nearest(wrong[1], [name.removeprefix('--') for name in options])}"
     if wrong := re.match(r"the following arguments are required: (.+)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in wrong[1].split(", ")]
