@@ -7,15 +7,8 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch import callbacks as theirs
 
-from pfl_lightning.callbacks import (
-    ClientMetrics,
-    EvaluateStartAndEnd,
-    MetricsTable,
-    PercentileErrors,
-    RoundCheckpoint,
-    RunFigures,
-    RunSummary,
-)
+from pfl_lightning import callbacks as ours
+from pfl_lightning import registry
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
@@ -36,8 +29,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
 }
 STRATEGIES = ("auto", "ddp", "DDPStrategy")  # the others split the model, or do not start the whole command
-BESIDE = (EvaluateStartAndEnd, RunFigures)
-IN_EVERY_RUN = (*BESIDE, MetricsTable, PercentileErrors, RoundCheckpoint, RunSummary)
+IN_EVERY_RUN = tuple(vars(ours)[name] for name in registry.IN_EVERY_RUN)
 NOT_WITH_ROUNDS = (  # they act on the trainer's own steps, or save and average what is no whole round
     theirs.BaseFinetuning,
     theirs.BasePredictionWriter,
@@ -120,7 +112,7 @@ def check_callbacks(callbacks: Sequence[pl.Callback], bar: bool) -> None:
         for hook in NEVER_CALLED:
             if getattr(type(callback), hook) is not getattr(pl.Callback, hook):
                 warnings.warn(f"{name}.{hook} is never called: clients train inside a round", stacklevel=2)
-    names = [type(callback).__name__ for callback in callbacks if not isinstance(callback, ClientMetrics)]
+    names = [type(callback).__name__ for callback in callbacks if not isinstance(callback, ours.ClientMetrics)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise PflError(f"trainer.callbacks: {twice[0]} is listed twice; allowed: once (null clears the list)")
     for kind, others in ((Doubling, []), (theirs.ProgressBar, [] if bar else ["trainer.enable_progress_bar: false"])):

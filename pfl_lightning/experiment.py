@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import lightning.pytorch as pl
-from jsonargparse import ArgumentError, Namespace
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from torch import nn
 
 from pfl_lightning import report
@@ -24,7 +24,7 @@ from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.runs import Resume, find_resume, load_method, plain, runs_folder, settings_along
 from pfl_lightning.session import Command, Session, check_data, without_chatter
-from pfl_lightning.strict import StrictParser, imported, makes_network
+from pfl_lightning.strict import StrictParser, imported
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -143,7 +143,7 @@ class Experiment:
         parser.add_argument("--config", action="config")
         parsed = _parsed(parser.parse_args, ["--trainer.enable_progress_bar=false", *with_config_files(options)])
         check_seed(options, parsed.pop("config") or (), parsed.seed_everything)
-        settings = _plain(parser, parsed)
+        settings = plain(parser, parsed)
         return cls.of(built(settings), settings)
 
     @property
@@ -178,6 +178,9 @@ class Experiment:
             KeyboardInterrupt: After the current round was saved, if the process is interrupted.
         """
         settings = self.settings
+        if trial := settings["trainer"]["fast_dev_run"]:
+            what = f"trainer.fast_dev_run: {trial} is not possible in a program, it leaves no run"
+            raise PflError(f"{what}; allowed: False, or pfl fit on the command line")
         found = find_resume("last", runs_folder(settings)) if resume else None
         session = self._anew(settings).session("fit", found)
         with without_chatter():
@@ -338,7 +341,7 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
     given = _without(settings, later)
     parts = {part: given.pop(part) for part in ("model", "data") if _lacks(given[part], settings[part])}
     parser = run_parser()
-    whole = {**_plain(parser, _parsed(parser.parse_object, given)), **parts}
+    whole = {**plain(parser, _parsed(parser.parse_object, given)), **parts}
     for place in later:
         inner, said = whole, settings
         for name in place[:-1]:
@@ -364,28 +367,28 @@ def built(settings: Mapping[str, Any]) -> Namespace:
     return made
 
 
-class RunParser(StrictParser):
-    """Parses the settings of a run, which may name functions of the program's own that make networks."""
-
-    def may_call(self, function: Any) -> bool:
-        """Whether settings may name a function: any that says that it returns a torch module."""
-        return makes_network(function)
-
-
 def run_parser() -> StrictParser:
-    """What parses the settings of a run: those of ``pfl fit``."""
-    parser = RunParser(exit_on_error=False)
+    """What parses the settings of a run from Python."""
+    parser = StrictParser(exit_on_error=False)
+    add_settings(parser)
+    return parser
+
+
+def add_settings(parser: ArgumentParser) -> None:
+    """Add the settings of a run to a parser; FedAvg on the embedded digits needs none at all.
+
+    The data set's seed follows ``seed_everything``.
+    """
     parser.add_argument("--seed_everything", type=Seed, default=1)
-    parser.add_class_arguments(pl.Trainer, "trainer", instantiate=False, fail_untyped=False)
+    parser.add_class_arguments(pl.Trainer, "trainer", instantiate=False, fail_untyped=False, sub_configs=True)
     parser.add_subclass_arguments(Method, "model", fail_untyped=False)
     parser.add_subclass_arguments(FederatedDataModule, "data", fail_untyped=False)
+    parser.add_class_arguments(RoundCheckpoint, "checkpoint", sub_configs=True)
+    parser.add_class_arguments(PercentileErrors, "percentile_errors", sub_configs=True)
     parser.link_arguments("seed_everything", "data.init_args.seed")
-    parser.add_class_arguments(RoundCheckpoint, "checkpoint")
-    parser.add_class_arguments(PercentileErrors, "percentile_errors")
     parser.set_defaults({f"trainer.{option}": value for option, value in TRAINER.items()})
     methods, data = "pfl_lightning.methods.FedAvg", "pfl_lightning.data.Digits"
     parser.set_defaults({"model": {"class_path": methods}, "data": {"class_path": data}})
-    return parser
 
 
 def _parsed(parse: Callable[[Any], Any], given: Any) -> Namespace:
@@ -394,13 +397,6 @@ def _parsed(parse: Callable[[Any], Any], given: Any) -> Namespace:
     except ArgumentError as error:
         raise PflError(explain(str(error))) from error
     return parsed
-
-
-def _plain(parser: StrictParser, parsed: Namespace) -> dict[str, Any]:
-    """All settings as plain values, without the data set's seed, which is that of the run."""
-    settings = plain(parser, parsed)
-    settings["data"].get("init_args", {}).pop("seed", None)
-    return settings
 
 
 def _without(part: Any, places: Sequence[tuple[str, ...]], *here: str) -> Any:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from jsonargparse import ArgumentParser
 
 from pfl_lightning import bounds
-from pfl_lightning.registry import choices, meant
+from pfl_lightning.config_files import configs
+from pfl_lightning.registry import KINDS, choices, meant
 from pfl_lightning.settings import class_name
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
@@ -23,16 +24,13 @@ _VALUES = (
     re.compile(r"^Not of type \w+: .*(?:literal|string) .*: '(.+?)'"),
     re.compile(r"(?:Given|Got) value: (?!\[?Namespace|NestedArg)(.+?)(?:\. Got value: Namespace.*)?$"),
     re.compile(r"^Expected a path but (.+) either not accessible"),
-    re.compile(r"^Not of type \w+: .* not '?(NoneType|list|dict)"),
-    re.compile(r"^Not of type \w+: (\S+) "),
-    re.compile(r"^Unable to load config '(.+)'"),
+    re.compile(r"^Not of type \w+: (?:.* not '?(NoneType|list|dict)|(\S+) )"),
+    re.compile(r"^(?:Unable to load config|Problem with given class_path) '(.+)'"),
     re.compile(r"[Ii]mport path(?: string:)? (\S+)"),
-    re.compile(r"^Problem with given class_path '(.+)':"),
 )
 _EXPECTED = re.compile(
     r"^(?:Expected a|Not of type) (?!path|dot)(?:<class ')?(?:[a-z]\w*\.)*(\w+(?:\[.+?\]| with \d+)?)"
 )
-_BASE = re.compile(r"subclass of (\w+)|\.([A-Z]\w*)\] expects a function or a callable class")
 _NO_CLASS = re.compile(
     "import path|subclass|instantiatable class|No module named '|has no attribute '|content in sub-config file"
     "|to be a function that returns"
@@ -63,10 +61,14 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
     Returns:
         One line that names the key, the value and what is allowed.
     """
+    if wrong := re.match(r"argument (\S+): expected", message):
+        return f"{wrong[1]}, or an option below it: a value is missing"
+    if wrong := re.match(r"Unexpected config: (.+)", message):
+        return f"config: {wrong[1]} is not possible; allowed: settings by their names, such as model: FedAvg"
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
-        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}"
-    if wrong := re.search(r"(?:accept option|^Option) '([\w.]+)'", message):  # a key in a file
-        return f"{wrong[1]}: no such option{_nearest_key(wrong[1], [name.removeprefix('--') for name in options])}"
+        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}" if wrong[1][0] == "-" else _lost(wrong[1])
+    if wrong := re.search(r"(?:accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):  # a key in a file
+        return f"{wrong[1]}: no such option{nearest(wrong[1], [name.removeprefix('--') for name in options])}"
     if wrong := re.match(r"the following arguments are required: (.+)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in wrong[1].split(", ")]
         return f"{', '.join(names)}: a value is missing"
@@ -74,6 +76,13 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
         return " ".join(re.sub(r"Call to compute_fn of link .* failed: ", "", message).split())
     key = max((key for key, _ in found), key=lambda key: key.count("."))
     return _problem(key, [text for other, text in found if other == key])
+
+
+def _lost(word: str) -> str:
+    """What is wrong with a word that no option takes, such as the name of a method."""
+    known = {"--config": configs(), **{kind.option: choices()[kind.option_name] for kind in KINDS.values()}}
+    write = next((f"; write {option} {word}" for option, names in known.items() if word in names), "")
+    return f"{word}: the option before it is missing{write}"
 
 
 def _problems(message: str) -> Iterator[tuple[str, str]]:
@@ -108,13 +117,10 @@ def _problem(key: str, texts: list[str]) -> str:
     allowed = list(dict.fromkeys(filter(None, map(_allowed, texts))))
     if any(map(_NO_CLASS.search, texts)) and {*allowed} <= _BESIDE_CLASSES:
         reason = next((f": {reason}" for reason in _found(_REASON, texts)), "")
-        base = next(_found(_BASE, texts), "")
-        kinds = ", ".join(sorted(known)) or f"the import path of a {f'subclass of {base}' if base else 'class'}"
+        kinds = ", ".join(sorted(known)) or "the import path of a class"
         near = nearest(given, {*meant(given, name), *(() if reason else known)} - {given})
         said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
         return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
-    if any(text.startswith("Unable to load config") for text in texts):
-        allowed = ["the options below this key"]
     if allowed and given:
         return f"{key}: {given} is not possible; allowed: {', or '.join(allowed)}"
     return f"{key}: {' '.join(texts)}"
@@ -122,6 +128,8 @@ def _problem(key: str, texts: list[str]) -> str:
 
 def _allowed(text: str) -> str:
     """What a line says would be possible, in words; empty if it says nothing of it."""
+    if text.startswith("Unable to load config"):
+        return "the options below this key"
     if not (said := _EXPECTED.match(text)):
         return ""
     if said[1].startswith("Literal["):
@@ -140,8 +148,3 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A question for the known name that is most like a wrong one; empty if none is."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
-
-
-def _nearest_key(key: str, keys: list[str]) -> str:
-    section, sections = key.partition(".")[0], {known.partition(".")[0] for known in keys}
-    return nearest(key, keys) if section in sections else nearest(section, sections)

@@ -39,8 +39,8 @@ KINDS = {
 }
 OTHER_BASES = {"Network": {"Module"}}  # that a user's own class may have instead
 IN_EVERY_RUN = {  # callbacks that no setting has to name
-    *("EvaluateStartAndEnd", "EvaluationTable", "MetricsTable", "PercentileErrors", "RoundCheckpoint"),
-    *("CheckMonitors", "RoundProgressBar", "RunFigures", "RunSummary"),
+    *("EvaluateStartAndEnd", "EvaluationTable", "MetricsTable", "PercentileErrors"),
+    *("RoundCheckpoint", "RoundProgressBar", "RunFigures", "RunSummary"),
 }
 Classes = dict[str, ast.ClassDef]
 

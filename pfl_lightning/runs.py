@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
@@ -13,15 +12,14 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
-from pfl_lightning.callbacks.doubling import Doubling
-from pfl_lightning.callbacks.labels import run_name
+from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
 from pfl_lightning.recipes import unsaid
 from pfl_lightning.settings import Settings, flat, named_callbacks
-from pfl_lightning.strict import StrictParser, imported
+from pfl_lightning.strict import CheckpointParser, imported
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
 
@@ -146,7 +144,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
             raise refusal(checkpoint, f"model: {said['class_path']} is not possible; allowed: a subclass of Method")
         options = {name: value for name, value in said["init_args"].items() if name not in arguments}
         _refuse_unsaid({"model": options})
-        parser = StrictParser(exit_on_error=False)
+        parser = CheckpointParser(exit_on_error=False)
         parser.add_class_arguments(kind, "model", instantiate=False, fail_untyped=False)
         made = parser.instantiate(parser.parse_object({"model": options}, defaults=False))
         given = {name: made.model[name] for name in options}
@@ -254,14 +252,7 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
     trainer = settings.get("trainer", {})
     parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
-    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if _doubles(callback)}
+    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(callback)}
     yield from flat(parts)
     yield "trainer.precision", trainer.get("precision")
     yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
-
-
-def _doubles(callback: Mapping[str, Any]) -> bool:
-    """Whether it is a stage doubling; a class that this run has not imported is not, as a checkpoint may name any."""
-    module, _, name = str(callback["class_path"]).rpartition(".")
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and issubclass(kind, Doubling)

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning import files, processes
-from pfl_lightning.callbacks import EvaluationTable, MetricsTable, RunSummary
+from pfl_lightning.callbacks import EvaluateStartAndEnd, EvaluationTable, MetricsTable, RunFigures, RunSummary
 from pfl_lightning.callbacks.board import boards
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.labels import label_of
@@ -22,7 +22,7 @@ from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monit
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, new_folder
-from pfl_lightning.checks import BESIDE, check_callbacks, check_settings
+from pfl_lightning.checks import check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError, one_line
@@ -95,7 +95,7 @@ class Session(pl.Callback):
         shown: list[pl.Callback] = [RunSummary(verbose)] if speaks else []
         if self.shows and not any(isinstance(callback, ProgressBar) for callback in callbacks):
             shown.append(RoundProgressBar())
-        every = [*own, *callbacks, *(kind() for kind in BESIDE), *shown, *usual]
+        every = [*own, *callbacks, EvaluateStartAndEnd(), RunFigures(), *shown, *usual]
         given = {"logger": False, "callbacks": every, "default_root_dir": runs_folder(settings)}
         try:
             self.trainer = pl.Trainer(**{**options, **given})

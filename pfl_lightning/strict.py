@@ -69,7 +69,15 @@ class StrictParser(ArgumentParser):
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
 
     def may_call(self, function: Any) -> bool:
-        """Whether settings may name a function: here those of torchvision that make a network."""
+        """Whether settings may name a function: any that says that it returns a torch module."""
+        return makes_network(function)
+
+
+class CheckpointParser(StrictParser):
+    """Parses what a checkpoint says, which names no functions but those of torchvision."""
+
+    def may_call(self, function: Any) -> bool:
+        """Whether a checkpoint may name a function: one of torchvision that makes a network."""
         return makes_network(function) and str(function.__module__).startswith("torchvision.models.")
 
 

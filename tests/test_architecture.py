@@ -12,13 +12,13 @@ PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
     {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "strict", "tree"},
     {"processes"},
-    {"recipes", "config_files"},
+    {"recipes", "config_files", "registry"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"federation"},
     {"methods"},
     {"callbacks"},
-    {"runs", "loggers", "checks", "registry"},
+    {"runs", "loggers", "checks"},
     {"session", "explain"},
     {"experiment"},
     {"cli"},

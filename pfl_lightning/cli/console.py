@@ -23,10 +23,8 @@ def silence_lightning() -> None:
     warnings.showwarning = lambda message, *_, **__: say_once(str(message), "warning")
     warnings.filterwarnings("ignore", message="It is recommended to use .self.log")  # all processes log the same
     if not debugging():
-        logging.getLogger("lightning.fabric.utilities.distributed").setLevel(logging.WARNING)
-        logging.getLogger("lightning.pytorch.trainer.connectors.signal_connector").setLevel(logging.WARNING)
-        logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
-        logging.getLogger("lightning.fabric.utilities.seed").setLevel(logging.WARNING)
+        logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+        logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
         logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)  # of what it makes
 
 

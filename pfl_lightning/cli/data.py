@@ -1,12 +1,9 @@
 """``pfl data prepare`` and ``pfl data describe``."""
 
-from inspect import isabstract
+import re
 from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any
 
 from lightning.pytorch.cli import LightningArgumentParser
-from matplotlib.backend_bases import FigureCanvasBase
 
 from pfl_lightning.callbacks.figures import graph_figure
 from pfl_lightning.cli.console import CONSOLE
@@ -15,8 +12,6 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.explain import nearest
-from pfl_lightning.registry import choices
 from pfl_lightning.report import partition_figure, partition_table, save_figure
 
 USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
@@ -35,12 +30,12 @@ def data_command(args: list[str]) -> None:
         PflError: If the data cannot be loaded or split.
     """
     command = args[0] if args else None
-    if command == "prepare":
+    if {"-h", "--help"} & {*args[:2]} and command != "describe":
+        CONSOLE.print(USAGE, soft_wrap=False)
+    elif command == "prepare":
         prepare(args[1:])
     elif command == "describe":
         DescribeCLI(args[1:], run=False)
-    elif command in ("-h", "--help"):
-        CONSOLE.print(USAGE, soft_wrap=False)
     else:
         what = f"{command} is not possible" if command else "a subcommand is missing"
         PflParser().error(f"data: {what}; allowed: prepare, describe")
@@ -56,17 +51,15 @@ def prepare(args: list[str]) -> None:
         SystemExit: With code 2 if there is no such data set or option.
         PflError: If the data cannot be loaded.
     """
-    parser = PflParser(
-        description="Downloads, checks and converts the files of a data set; an interrupted download resumes."
-    )
-    parser.add_argument("name", help="Name of the data set, see pfl list data, or import path of your own.")
-    kind: Any = None
-    if args and not args[0].startswith("-"):
-        kind = _data_class(args[0], parser)
-        parser.add_class_arguments(kind, as_group=False, skip={"partition", "participation", "speeds"})
-    given = parser.parse_args(args).as_dict()
-    name = given.pop("name")
-    data = kind(**given)
+    parser = PflParser(prog="pfl data prepare")
+    parser.add_subclass_arguments(FederatedDataModule, "data")
+    if not args or args[0].startswith("-"):
+        parser.error("data prepare: a name is missing; see pfl list data")
+    words = [f"--data={args[0]}", *(re.sub("^--", "--data.", word) for word in args[1:])]
+    if "--help" in args:
+        words = [f"--data.help={args[0]}"]
+    data = parser.instantiate_classes(parser.parse_args(words)).data
+    name = type(data).__name__
     with loading(name):
         data.prepare_data()
         train, test = data.load_checked()
@@ -77,20 +70,6 @@ def prepare(args: list[str]) -> None:
     goal = "a regression" if data.regression else f"{data.num_classes} classes"
     shape = f"{data.input_kind} of the shape {list(data.input_shape)}"
     CONSOLE.print(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
-
-
-def _data_class(name: str, parser: PflParser) -> type[FederatedDataModule]:
-    """The class of a data set, by its name here or its import path; else the parser ends the command."""
-    known, reason = choices()["data"], ""
-    try:
-        kind = known.get(name) or resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        kind, reason = None, f" ({one_line(error)})" * ("." in name)
-    if not isinstance(kind, type) or not issubclass(kind, FederatedDataModule) or isabstract(kind):
-        allowed = f"{', '.join(known)}, or the import path of a subclass of FederatedDataModule"
-        meant = next((each for each in known if each.lower() == name.lower()), name)
-        parser.error(f"data: no such class: {name}{reason}{nearest(meant, known)}; allowed: {allowed}")
-    return kind
 
 
 class DescribeCLI(PflCLI):
@@ -106,7 +85,6 @@ class DescribeCLI(PflCLI):
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
         path = Path(self.config.figure)
-        _check_figure(path)
         built = self.parser.instantiate_classes(self.config)
         self.datamodule = built.data
         self.datamodule.setup()
@@ -119,17 +97,6 @@ class DescribeCLI(PflCLI):
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 save_figure(figure, place, dpi=150)
-            except OSError as error:
-                raise PflError(f"figure: {place} is not possible ({error.strerror}); allowed: a file") from error
+            except (OSError, ValueError) as error:
+                raise PflError(f"figure: {place} is not possible ({one_line(error)}); allowed: a file") from error
             CONSOLE.print(f"Figure: {place}")
-
-
-def _check_figure(path: Path) -> None:
-    """Refuse a file for figures with an extension of no kind of figure.
-
-    Raises:
-        PflError: If it has one.
-    """
-    endings = FigureCanvasBase.get_supported_filetypes()
-    if path.suffix[1:] not in endings:
-        raise PflError(f"figure: {path} is not possible; allowed extensions: {', '.join(sorted(endings))}")

@@ -10,8 +10,6 @@ from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 import pfl_lightning
-from pfl_lightning.bounds import Seed
-from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.checks import check_settings
 from pfl_lightning.cli.aliases import true_options
 from pfl_lightning.cli.help_texts import usage
@@ -19,7 +17,7 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.config_files import check_seed
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import TRAINER, Experiment
+from pfl_lightning.experiment import Experiment, add_settings
 from pfl_lightning.methods import Method
 from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
 from pfl_lightning.session import Command
@@ -43,8 +41,6 @@ class PflCLI(LightningCLI):
         super().__init__(
             Method,
             FederatedDataModule,
-            subclass_mode_model=True,
-            subclass_mode_data=True,
             parser_class=PflParser,
             parser_kwargs={
                 "version": pfl_lightning.__version__,
@@ -52,9 +48,7 @@ class PflCLI(LightningCLI):
             },
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
-            seed_everything_default=1,
             save_config_callback=None,
-            trainer_defaults=TRAINER,
             args=args,
             run=run,
         )
@@ -65,13 +59,13 @@ class PflCLI(LightningCLI):
         asked = next((word for word in self.words if word in COMMANDS), None)
         return {name: known[name] | {"verbose", "weights_only"} for name in COMMANDS if asked in (name, None)}
 
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """The data set's seed follows ``seed_everything``; FedAvg on the embedded digits needs no option at all."""
-        parser.link_arguments("seed_everything", "data.init_args.seed", compute_fn=one_seed)
-        parser.set_defaults({"model": {"class_path": "FedAvg"}, "data": {"class_path": "Digits"}})
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the settings of a run, its seed among them."""
+        add_settings(parser)
+
+    def add_core_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add what is no setting of a run."""
         parser.add_argument("-v", "--verbose", action="store_true", help="Say at the end how each layer was trained.")
-        parser.add_lightning_class_args(RoundCheckpoint, "checkpoint")
-        parser.add_lightning_class_args(PercentileErrors, "percentile_errors")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
@@ -80,7 +74,8 @@ class PflCLI(LightningCLI):
         check_seed(words, (), 0)
         names_run = words[:1] in (["test"], ["validate"]) and not [*words[1:2], "-"][0].startswith("-")
         super().parse_arguments(parser, self._with_run(words) if names_run else words)
-        self.verbose = self.given.pop("verbose")  # no setting of the run
+        self.verbose = self.given.pop("verbose")  # no setting of the run, and neither is the checkpoint
+        self.named = self.given.pop("ckpt_path", None)
         check_seed((), self.given.get("config") or (), self.given.seed_everything)
 
     @property
@@ -91,9 +86,7 @@ class PflCLI(LightningCLI):
     @property
     def settings(self) -> dict[str, Any]:
         """All settings of the run, as plain values."""
-        settings = plain(self._parser(self.config.get("subcommand")), self.given)
-        settings.pop("ckpt_path", None)  # running the saved file starts a new run
-        return settings
+        return plain(self._parser(self.config.get("subcommand")), self.given)
 
     def _with_run(self, words: list[str]) -> list[str]:
         """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""
@@ -104,20 +97,14 @@ class PflCLI(LightningCLI):
         cast(PflParser, self._parser(command)).source = run
         return [command, f"--config={json.dumps(settings_along(self.resume))}", *options]
 
-    def _parse_ckpt_path(self) -> None:
-        """Lightning would let the checkpoint's settings beat the command line, silently."""
-
     def before_instantiate_classes(self) -> None:
         """Check the settings and find the checkpoint before anything is built."""
-        for section in ("trainer", "checkpoint", "percentile_errors"):
-            if self.given[section] is None:  # in a file; the parser refuses it on the command line
-                raise PflError(f"{section}: null is not possible; allowed: the options below this key")
         self.all_settings = self.settings
         check_settings(self.all_settings)
         if self.subcommand is None:
             return
-        if self.resume is None and (named := self.given.ckpt_path) is not None:
-            self.resume = find_resume(named, runs_folder(self.all_settings))
+        if self.resume is None and self.named is not None:
+            self.resume = find_resume(self.named, runs_folder(self.all_settings))
         if self.resume is None and self.subcommand != "fit":
             raise PflError(f"pfl {self.subcommand}: a run is missing; allowed: its folder, or a checkpoint of it")
         self.given.trainer.logger = False  # it is made when the run has a folder
@@ -150,18 +137,4 @@ def settings_of(words: list[str]) -> dict[str, Any]:
     Raises:
         SystemExit: With code 2 if they are wrong.
     """
-    return SettingsCLI(words, run=False).all_settings
-
-
-def one_seed(seed: bool | int) -> int:
-    """The seed of the data set: that of ``seed_everything``, which Lightning also lets be true or false.
-
-    Raises:
-        ValueError: If it is not a number, or numpy could not take it.
-    """
-    if isinstance(seed, bool):
-        raise ValueError(f"seed_everything: {str(seed).lower()} is not possible; allowed: a whole number")
-    try:
-        return int(Seed(seed))
-    except ValueError as error:
-        raise ValueError(f"seed_everything: {error}") from None
+    return SettingsCLI(words, run=False).settings

@@ -10,7 +10,7 @@ from pfl_lightning.cli.own_files import MORE, blame
 from pfl_lightning.config_files import with_config_files
 from pfl_lightning.errors import PflError
 from pfl_lightning.explain import explain
-from pfl_lightning.strict import StrictParser, makes_network
+from pfl_lightning.strict import StrictParser
 
 
 class PflParser(StrictParser, LightningArgumentParser):
@@ -70,10 +70,6 @@ class PflParser(StrictParser, LightningArgumentParser):
         place = blame(ex)
         line = f"{place} {MORE}" if place else explain(message, self.options())
         return f"{line} (in {self._file})" if self._file else line
-
-    def may_call(self, function: Any) -> bool:
-        """Whether settings may name a function: any that says that it returns a torch module."""
-        return makes_network(function)
 
     def options(self) -> list[str]:
         """Every option that this parser or one of its subcommands knows, such as ``--trainer.max_steps``."""

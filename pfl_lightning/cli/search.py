@@ -5,7 +5,7 @@ A trial is the runs of some settings with every seed. Its score is the mean over
 fails, such as one that diverges, is pruned: it counts as worse than all others.
 
 What a trial tries is a function of the first seed, its number and the finished trials before it, so that a search that
-was stopped goes on as if it had not been. Another search is another study, in the same file.
+was stopped goes on as if it had not been.
 """
 
 import json
@@ -77,11 +77,17 @@ class Search:
         return [planned_run(number, self.method, values, seed, self.passed, self.out) for seed in self.seeds]
 
     def study(self) -> optuna.Study:
-        """The study of this search, in the folder."""
+        """The study of this search, in the folder.
+
+        Raises:
+            PflError: If another search is there, whose table would be lost.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
         storage = JournalStorage(JournalFileBackend(str(self.folder / "study.log")))
         name = json.dumps([{key: str(tried) for key, tried in self.space.items()}, self.seeds, [*self.passed]])
+        if others := {*optuna.get_all_study_names(storage)} - {name}:
+            raise PflError(f"search: '{self.folder}' has {others.pop()}, not {name}; keep it, or choose another --out")
         return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
 
     def run(self, trials: int, at_once: int, sweep: Executor) -> bool:

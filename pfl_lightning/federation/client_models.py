@@ -1,7 +1,6 @@
 """The model of one client as an ordinary module."""
 
-from copy import deepcopy
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +8,7 @@ from torch import Tensor, nn
 from pfl_lightning.client import Examples
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
+from pfl_lightning.models import Network
 from pfl_lightning.tree import Params, select
 
 
@@ -56,8 +56,6 @@ def examples_of(client: int, data: FederatedDataModule | None, num_clients: int,
     return data.tables["train"].examples(ids.cpu()).to(device)
 
 
-def module_of(network: nn.Module, params: Params) -> nn.Module:
-    """A copy of a network with the tensors of the only client of a cohort, in evaluation mode."""
-    module: Any = deepcopy(network)
-    module.load_state_dict(select(params.client(0), module.state_dict()))
-    return cast(nn.Module, module.eval())
+def module_of(network: Network, params: Params) -> nn.Module:
+    """A network, or the user's own module, with the tensors of the only client of a cohort, in evaluation mode."""
+    return network.module_with(select(params.client(0), network.state_dict())).eval()

@@ -10,6 +10,7 @@ from pfl_lightning.cli import main
 COSTS = ("time", "rounds", "bits", "samples")
 TABLES = ("final", "errors", "convergence", *(f"{cost}_to_accuracy" for cost in COSTS))
 FIGURES = (*(f"accuracy_{cost}" for cost in COSTS), "errors_rounds", "tail", "clients", "samples")
+SVG = ["--format", "svg"]  # drawn fastest
 SMALL = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
 
 
@@ -56,7 +57,7 @@ def test_compare_writes_figures_and_tables_and_prints_these(runs, tmp_path, monk
 
 def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
     for name in ("one", "two"):
-        main(["compare", *runs, "--format", "svg", "--out", str(tmp_path / name)])
+        main(["compare", *runs, *SVG, "--out", str(tmp_path / name)])
     assert {path.stem for path in (tmp_path / "one").glob("*.svg")} == set(FIGURES)
     assert not list((tmp_path / "one").glob("*.p*"))
     assert ">FedRep-SRPFL</text>" in (tmp_path / "one/accuracy_time.svg").read_text()
@@ -68,7 +69,7 @@ def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
 
 
 def test_models_can_be_chosen(runs, tmp_path):
-    main(["compare", *runs, "--models", "stored", "global", "--format", "png", "--out", str(tmp_path)])
+    main(["compare", *runs, "--models", "stored", "global", *SVG, "--out", str(tmp_path)])
     assert [row["method"] for row in rows(tmp_path / "final.csv")] == ["FedAvg", "FedRep-SRPFL (stored)"]
 
 
@@ -88,50 +89,39 @@ def with_choice(run, folder):
 
 def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
     fedavg, first, second = (with_choice(run, tmp_path / str(index)) for index, run in enumerate(runs))
-    main(["compare", fedavg, first, "--out", str(tmp_path / "out")])
+    main(["compare", fedavg, first, *SVG, "--out", str(tmp_path / "out")])
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names >= {"choice.md", "choice.csv", "choice_groups.csv", "choice.png", "cohort.png"}
+    assert names >= {"choice.md", "choice.csv", "choice_groups.csv", "choice.svg", "cohort.svg"}
     told = capsys.readouterr()
     assert (tmp_path / "out/choice.md").read_text() in told.out
     assert told.err == ""
-    main(["compare", fedavg, second, "--out", str(tmp_path / "unpaired")])
+    main(["compare", fedavg, second, *SVG, "--out", str(tmp_path / "unpaired")])
     assert capsys.readouterr().err == "pfl: note: no table of what clients choose: no seed is in all curves\n"
     assert not (tmp_path / "unpaired/choice.md").exists()
 
 
-def test_runs_that_count_no_bits_are_compared_without_them(runs, tmp_path):
-    shutil.copytree(runs[0], tmp_path / "old")
-    metrics = tmp_path / "old/metrics.csv"
+def test_a_run_that_has_not_ended_and_counts_no_bits_is_compared_without_them_and_with_a_note(runs, tmp_path, capsys):
+    shutil.copytree(runs[0], old := tmp_path / "old")
+    metrics, config = old / "metrics.csv", old / "config.yaml"
     metrics.write_text(metrics.read_text().replace("bits/", "other/").replace("samples/", "more/"))
-    main(["compare", str(tmp_path / "old"), runs[1], "--out", str(tmp_path / "out")])
-    assert (tmp_path / "out/accuracy_time.png").is_file()
+    config.write_text(config.read_text().replace("max_steps: 3", "max_steps: 9"))
+    main(["compare", str(old), *SVG, "--out", str(tmp_path / "out")])
+    assert capsys.readouterr().err == f"pfl: note: '{old}' stops after round 3 of 9\n"
+    assert (tmp_path / "out/accuracy_time.svg").is_file()
     assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name or "accuracy_s" in path.name]
 
 
 def test_runs_without_the_loss_of_every_round_are_compared_without_their_convergence(runs, tmp_path):
-    shutil.copytree(runs[0], tmp_path / "seldom")
-    metrics = tmp_path / "seldom/metrics.csv"
+    shutil.copytree(runs[0], seldom := tmp_path / "seldom")
+    metrics, clients = seldom / "metrics.csv", seldom / "clients.csv"
     with metrics.open("a", newline="") as file:
         last = rows(metrics)[-1]
         csv.DictWriter(file, last).writerow({**last, "round": "4", "train/loss": ""})
-    clients = tmp_path / "seldom/clients.csv"
     text = clients.read_text()
     clients.write_text(text + "".join(f"4{line[1:]}" for line in text.splitlines(True) if line.startswith("3,")))
-    main(["compare", str(tmp_path / "seldom"), runs[1], "--out", str(tmp_path / "out")])
+    main(["compare", str(seldom), *SVG, "--out", str(tmp_path / "out")])
     assert (tmp_path / "out/time_to_accuracy.csv").is_file()
     assert not (tmp_path / "out/convergence.csv").exists()
-
-
-def test_a_run_that_has_not_ended_is_compared_with_a_note(runs, tmp_path, capsys):
-    longer = tmp_path / "longer"
-    longer.mkdir()
-    for name in ("label.yaml", "metrics.csv", "clients.csv"):
-        (longer / name).write_text(Path(runs[0], name).read_text())
-    (longer / "config.yaml").write_text(
-        Path(runs[0], "config.yaml").read_text().replace("max_steps: 3", "max_steps: 9")
-    )
-    main(["compare", str(longer), "--out", str(tmp_path / "out")])
-    assert capsys.readouterr().err == f"pfl: note: '{longer}' stops after round 3 of 9\n"
 
 
 @pytest.mark.parametrize(

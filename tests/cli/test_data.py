@@ -63,7 +63,7 @@ def test_prepare_takes_the_options_of_the_data_set(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["data", "prepare", "Sent140", "--root=files", "--sourc=csv"])
     assert stop.value.code == 2
-    assert "--sourc: no such option; did you mean --source?" in capsys.readouterr().err
+    assert "data.sourc: Sent140 has no such option; did you mean source?" in capsys.readouterr().err
 
 
 def test_describe_shows_100_000_clients(capsys):

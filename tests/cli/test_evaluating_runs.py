@@ -43,7 +43,11 @@ def best_round() -> int:
 
 
 def test_the_newest_checkpoint_gets_what_it_got_in_training(capsys):
+    before = {path: path.stat().st_mtime_ns for path in RUN.rglob("*")}
     main(["test", str(RUN)])
+    after = {path: path.stat().st_mtime_ns for path in RUN.rglob("*") if path.is_file()}
+    assert after.keys() - before.keys() == {RUN / "test.csv"}
+    assert all(after[path] == before[path] for path in after.keys() & before.keys())
     assert rows("test.csv", ("test", "val"), 3) == rows("clients.csv", ("test",), 3)
     assert len(rows("test.csv", ("test",), 3)) == 4 * 2  # clients x models
     told = capsys.readouterr().out
@@ -79,6 +83,8 @@ def test_the_usual_way_to_name_a_checkpoint_writes_the_same_table():
     (RUN / "test.csv").unlink()
     main(["test", *OPTIONS, "--ckpt_path=last"])
     assert (RUN / "test.csv").read_bytes() == written
+    main(["validate", *OPTIONS, "--ckpt_path=last"])
+    assert (RUN / "validate.csv").is_file()
 
 
 def test_training_continues_from_a_run_folder(capsys):

@@ -93,9 +93,7 @@ def assert_the_files_of_the_user_are_theirs() -> None:
     ("loggers", "in_run", "beside"),
     [
         ([], {"events", "hparams.yaml"}, set()),
-        (["--trainer.logger=mine.Remote"], {"remote.txt"}, set()),
         (["--trainer.logger=mine.Remote", "--trainer.logger.save_dir=kept"], set(), {"kept"}),
-        (["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=kept"], set(), {"kept"}),
         (["--trainer.logger=TensorBoardLogger", "--trainer.logger.save_dir=kept"], set(), {"kept"}),
         (
             ["--trainer.logger=mine.Remote", "--trainer.logger+=CSVLogger", "--trainer.logger.save_dir=kept"],

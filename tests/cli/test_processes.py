@@ -112,6 +112,7 @@ def test_two_processes_end_where_one_does(resumed, straight):
     assert_same(run_of(resumed[0]), straight)
 
 
+@pytest.mark.slow
 def test_two_processes_evaluate_a_run_and_write_one_table(resumed):
     folder, _ = resumed
     code, out, err = pfl(folder, "test", str(run_of(folder)), TWO, "--trainer.accelerator=cpu")

@@ -196,13 +196,12 @@ def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, li
 @pytest.mark.parametrize(
     "changes", [{"seeds": [1]}, {"space": ["model.lr=log:0.01..1", SPACE[1]]}, {"passed": ["--trainer.max_steps=7"]}]
 )
-def test_another_search_is_another_study_and_the_first_one_goes_on(changes, scores):
+def test_another_search_in_the_same_folder_is_refused_and_its_table_stays(changes, scores):
     found(1)
-    sweep = Pretended()
-    assert len(found(2, sweep, **changes)[1]) == 2
-    assert len(sweep.names) == 2 * len(changes.get("seeds", [1, 2]))
-    found(1, again := Pretended())
-    assert not again.names
+    table = Path("sweep/search/fedavg/trials.csv").read_text()
+    with pytest.raises(PflError, match=r"^search: 'sweep/search/fedavg' has .*; keep it, or choose another --out$"):
+        found(2, **changes)
+    assert Path("sweep/search/fedavg/trials.csv").read_text() == table
 
 
 def test_a_missing_library_gets_a_line(monkeypatch, capsys):

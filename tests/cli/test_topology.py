@@ -64,69 +64,41 @@ def test_describe_refuses_a_graph_that_does_not_fit_with_one_line(capsys):
     assert told.startswith("pfl: error: model.topology: Torus is not possible with 7 clients")
 
 
+T = "--model.topology"
+
+
 @pytest.mark.parametrize(
-    ("args", "code", "line"),
+    ("words", "code", "line"),
     [
+        (f"{T}=Rng", 2, f"{T[2:]}: Rng is not possible; did you mean Ring?; allowed: Complete, Erdos"),
         (
-            ["--model.topology=Rng"],
-            2,
-            "model.topology: Rng is not possible; did you mean Ring?; allowed: Complete, Erdos",
-        ),
-        (
-            ["--model.topology=ErdosRenyi", "--model.topology.edge_probabilty=0.5"],
-            2,
-            "model.topology.edge_probabilty: ErdosRenyi has no such option; did you mean edge_probability?",
-        ),
-        (
-            ["--model.topology=ErdosRenyi", "--model.topology.edge_probability=1.5"],
-            2,
-            "model.topology.edge_probability: 1.5 is not possible; allowed: ",
-        ),
-        (
-            ["--model.topology=ErdosRenyi", "--model.topology.edge_probability=0"],
+            f"{T}=ErdosRenyi {T}.edge_probability=0",
             1,
-            "model.topology.edge_probability: 0.0 is not possible with 6 clients: such graphs are not",
+            f"{T[2:]}.edge_probability: 0.0 is not possible with 6 clients: ",
         ),
+        (f"{T}=ErdosRenyi {T}.redraw_every=0", 2, f"{T[2:]}.redraw_every: 0 is not possible; allowed: "),
+        (f"{T}=Torus --data.num_clients=7", 1, f"{T[2:]}: Torus is not possible with 7 clients, "),
+        (f"{T}=GraphFile", 2, f"{T[2:]}.path: a value is missing; see {T}.help GraphFile"),
+        (f"{T}=GraphFile {T}.path=none.txt", 1, f"{T[2:]}.path: 'none.txt' is not possible: No such file or directory"),
         (
-            ["--model.topology=ErdosRenyi", "--model.topology.redraw_every=0"],
-            2,
-            "model.topology.redraw_every: 0 is not possible; allowed: ",
-        ),
-        (
-            ["--model.topology=Torus", "--data.num_clients=7"],
+            f"{T}=GraphFile {T}.path=path.graphml --data.num_clients=5",
             1,
-            "model.topology: Torus is not possible with 7 clients, ",
-        ),
-        (
-            ["--model.topology=GraphFile"],
-            2,
-            "model.topology.path: a value is missing; see --model.topology.help GraphFile",
-        ),
-        (
-            ["--model.topology=GraphFile", "--model.topology.path=none.txt"],
-            1,
-            "model.topology.path: 'none.txt' is not possible: No such file or directory; allowed: a file that",
-        ),
-        (
-            ["--model.topology=GraphFile", "--model.topology.path=path.graphml", "--data.num_clients=5"],
-            1,
-            "model.topology.path: 'path.graphml' is not possible: 6 nodes from 0 to 5; allowed: one node per client, "
+            f"{T[2:]}.path: 'path.graphml' is not possible: 6 nodes from 0 to 5; allowed: one node per client, "
             "numbered from 0 to 4",
         ),
-        (["--model.mixing=metro"], 2, "model.mixing: metro is not possible; allowed: 'metropolis', 'uniform', 'given'"),
+        ("--model.mixing=metro", 2, "model.mixing: metro is not possible; allowed: 'metropolis', 'uniform', 'given'"),
         (
-            ["--model.mixing=given"],
+            "--model.mixing=given",
             1,
             "model.mixing: given is not possible with links that have no weight; allowed: metr",
         ),
-        (["--model.weighting=samples"], 2, "model.weighting: DPSGD has no such option; "),
-        (["--model.sparsity.prune=true"], 1, "model.sparsity.prune: True is not possible with DPSGD; allowed: False"),
-        (["--model=FedAvg", "--model.topology=Ring"], 2, "model.topology: FedAvg has no such option"),
+        ("--model.weighting=samples", 2, "model.weighting: DPSGD has no such option; "),
+        ("--model.sparsity.prune=true", 1, "model.sparsity.prune: True is not possible with DPSGD; allowed: False"),
     ],
 )
-def test_a_wrong_graph_gets_one_clear_line_and_leaves_no_run(args, code, line, capsys):
+def test_a_wrong_graph_gets_one_clear_line_and_leaves_no_run(words, code, line, capsys):
     with pytest.raises(SystemExit) as stop:
-        main([*FIT, *SMALL, *args])
+        main([*FIT, *SMALL, *words.split()])
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"pfl: error: {line}")
     assert stop.value.code == code

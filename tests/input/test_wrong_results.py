@@ -50,7 +50,7 @@ def changed(**settings: object) -> None:
         (["test", "file.ckpt"], "ckpt_path: 'file.ckpt' is damaged or not complete; allowed: a checkpoint of pfl fit"),
         (["test", RUN, "--ckpt_path=last"], f"ckpt_path: not possible beside '{RUN}'; allowed: one of them"),
         (["validate", RUN], "data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test"),
-        (["test", RUN, "other"], "other: no such option"),
+        (["test", RUN, "other"], "other: the option before it is missing"),
         (["test", RUN, "--data.new_client=3"], "data.new_client: Digits has no such option; did you mean new_clients?"),
         (
             ["test", RUN, "--model.epochs=2", "--data.num_clients=3", "--model.lr=0.3", "--seed_everything=2"],

@@ -81,7 +81,7 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
     [
         ("model: null", "model: null is not possible; allowed: DPSGD"),
         ("checkpoint: null", "checkpoint: null is not possible; allowed: the options below this key"),
-        ("modell: {class_path: FedAvg}", "modell.class_path: no such option; did you mean model?"),
+        ("modell: {class_path: FedAvg}", "modell: no such option; did you mean model?"),
         ("trainer: {max_step: 3}", "trainer.max_step: no such option; did you mean trainer.max_steps?"),
         (
             "model: {class_path: FedAvg, init_args: {lrr: 0.1}}",
@@ -90,7 +90,7 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
         ("model: {class_path: FedAvg, init_args: {lr: null}}", "model.lr: null is not possible; allowed: a number"),
         ("model: {class_path: FedAvg, init_args: {epochs: .inf}}", "model.epochs: inf is not possible; allowed: a"),
         ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number"),
-        ("- 1", "Unexpected config: "),
+        ("- 1", "config: - 1 is not possible; allowed: settings by their names"),
         (f"model: {{class_path: FedAvg, init_args: {{lr: {'9' * 400}}}}}", "Problems parsing config: "),
         ("\x00", "Problems parsing config: "),
         (b"\xff\xfe\xfa", "Problems parsing config: "),

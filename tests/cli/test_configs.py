@@ -1,0 +1,167 @@
+"""Every settings file that comes with the package, through the real command line."""
+
+import csv
+import inspect
+import sys
+from pathlib import Path
+
+import fakes
+import pytest
+import yaml
+
+from pfl_lightning import models
+from pfl_lightning.cli import main
+from pfl_lightning.config_files import configs
+
+SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8"
+FEW = "--data.num_clients=20 --model.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
+DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
+DEPRL = "--data.num_clients=5 --data.partition.min_size=1 --data.max_samples=20 --model.batch_size=4"
+# of the figures of SRPFL: the data set, and what fits a tiny copy of it
+SRPFL = {
+    "fig3": ("cifar100", FEW),
+    "fig4": ("cifar10", FEW),
+    "fig5": ("cifar10", FEW),
+    "fig6": ("cifar10", FEW),
+    "fig7": ("emnist", FEW),
+    "fig8_correlated": ("cifar10", FEW),
+    "fig8_imbalanced": (
+        "femnist",
+        f"{FEW} --data.num_clients=2 --data.partition.sizes.low=3 --data.partition.sizes.high=4",
+    ),
+    "fig8_natural": ("sent140", f"{FEW} --data.partition.min_samples=1"),
+    "fig8_stragglers": ("sent140", f"{FEW} --data.partition.min_samples=1"),
+}
+# what the last round of a paper's experiment must log
+DELTA_FL_LOGS = ("test/global/error/p90", "train/global/loss/weighted_p90", "system/cohort")
+LOGGED = {"delta_fl": DELTA_FL_LOGS, "deprl": ("test/stored/accuracy/mean",), "fedmac": ("test/global/accuracy/mean",)}
+FEDMAC_TESTED = {"mnist": 125, "fashion_mnist": 125, "cinic10": 60}  # a quarter of 500 images; the test split
+# input shapes of the networks in configs/models that do not take images of 32 x 32 pixels
+SHAPES = {"char-gru": (20, 53), "lstm50": (20, 50), "tweet-lstm": (40, 100), "linear-representation": (20,)}
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is not the official data set"),
+    pytest.mark.filterwarnings("ignore:.*clients ha(ve|d) no test sample"),
+]
+
+
+def names(folder: str) -> list[str]:
+    return [name for name in configs() if name.startswith(folder)]
+
+
+def rows():
+    """The files that compose, the data set whose files they need, and options that make the run small."""
+    for method in names("methods/"):
+        yield [method], None, SMALL
+    for data in names("data/"):
+        yield [data], data.removeprefix("data/"), "--model.eval_epochs=0"
+    for figure, (data, options) in SRPFL.items():
+        yield [f"papers/srpfl/{data}", f"papers/srpfl/{figure}", "methods/fedrep-srpfl"], data, options
+    for linear in names("papers/srpfl/linear"):
+        yield [linear], None, ""
+    for paper in names("papers/delta_fl/"):
+        yield [paper, "methods/delta-fl"], Path(paper).name.partition("_")[0], DELTA
+    for paper in names("papers/deprl/"):
+        yield [paper, "methods/deprl"], Path(paper).name, DEPRL
+    for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
+        few = "--data.num_clients=9" if paper.endswith("cifar100") else ""
+        yield [paper, "methods/fedavg"], Path(paper).name, few
+
+
+ROWS = list(rows())
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pfl"])
+
+
+def test_every_file_is_run_or_built_by_a_test():
+    run = {name for files, _, _ in ROWS for name in files}
+    elsewhere = {"quickstart", *names("models/"), *names("sweeps/")}
+    assert run | elsewhere == configs().keys()
+
+
+@pytest.mark.parametrize(("files", "data", "options"), ROWS, ids=["+".join(files) for files, _, _ in ROWS])
+def test_every_file_runs(files, data, options, capsys):
+    words = [*(f"--config={name}" for name in files), "--trainer.max_steps=1", "--trainer.enable_progress_bar=false"]
+    if data:
+        fakes.WRITERS[data](Path("files"))
+        words.append("--data.root=files")
+    paper = files[0].split("/")[-2]
+    is_logged = paper in LOGGED
+    words += ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"] * is_logged
+    main(["fit", *words, *options.split(), *["--trainer.fast_dev_run=true"] * (not is_logged)])
+    assert "after round 1" in capsys.readouterr().out
+    if is_logged:
+        (run,) = Path("runs").glob("*/version_0")
+        *_, last = read(run / "metrics.csv")
+        assert all(last[tag] for tag in LOGGED[paper])
+        assert last["time/total"] == "1.0" or paper != "deprl"
+    if paper == "fedmac":
+        final = [row for row in read(run / "clients.csv") if row["round"] == "1"]
+        assert {(row["split"], row["model"]) for row in final} == {("test", "global")}
+        tested = sum(int(row["samples"]) for row in final)
+        assert tested == pytest.approx(FEDMAC_TESTED.get(data, tested), abs=len(final) / 2)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name", names("models/"))
+def test_every_network_of_a_file_is_built_and_each_of_its_options_stated(name, capsys):
+    # of files that compose, what an earlier one says of an option of the same name would hold for the later network
+    stated = yaml.safe_load(configs()[name].read_text())["model"]["init_args"]["network"]
+    with pytest.raises(SystemExit) as stop:
+        main(["fit", f"--config={name}", "--print_config"])
+    assert stop.value.code in (0, None)
+    network = yaml.safe_load(capsys.readouterr().out)["model"]["init_args"]["network"]
+    kind = vars(models)[network["class_path"].rpartition(".")[2]]
+    assert list(stated.get("init_args", {})) == list(inspect.signature(kind).parameters)[2:]
+    kind(SHAPES.get(Path(name).name, (1, 32, 32)), 10, **network["init_args"])
+
+
+@pytest.mark.parametrize("name", [name for name in configs() if not name.startswith("models/")])
+def test_a_file_states_every_option_of_its_network(name):
+    network = yaml.safe_load(configs()[name].read_text()).get("model", {}).get("init_args", {}).get("network")
+    if network is not None:
+        options = list(inspect.signature(vars(models)[network["class_path"]]).parameters)[2:]
+        assert list(network.get("init_args", {})) == options
+
+
+# the real files: what is not at hand is replaced, what would take minutes is cut short
+REAL = {
+    "cifar10": [],
+    "cifar100": [],
+    "cinic10": [],
+    "fashion_mnist": [],
+    "femnist": [],
+    "mnist": [],
+    "sent140": ["--data.glove_dim=50", "--data.glove_root=GLOVE", "--model.network.embedding_dim=50"],
+    "shakespeare": ["--model.batch_size=100", "--data.participation.pool_size=4"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_every_data_config_runs_fedavg_on_the_real_files(name, real_data, capsys):
+    options = [option.replace("GLOVE", str(real_data / "glove")) for option in REAL[name]]
+    words = [f"--config=data/{name}", f"--data.root={real_data / name}", "--trainer.max_steps=1", *options]
+    main(["fit", *words, "--model.eval_epochs=0"])
+    (metrics,) = Path("runs").glob("FedAvg-*/version_0/metrics.csv")
+    first, last = read(metrics)
+    assert 0 <= float(first["test/global/accuracy/mean"]) <= 1
+    assert 0 <= float(last["test/global/accuracy/mean"]) <= 1
+    assert float(last["train/loss"]) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cifar10", "fashion_mnist", "mnist"])
+def test_every_data_config_runs_on_the_real_files(name, real_data, capsys):
+    linear = ["--model=Local", "--model.network=LogisticRegression", "--trainer.max_steps=2"]
+    main(["fit", f"--config=data/{name}", f"--data.root={real_data / name}", *linear])
+    (metrics,) = Path("runs").glob("*/version_0/metrics.csv")
+    assert float(read(metrics)[-1]["test/stored/accuracy/mean"]) > 0.25
