@@ -1,6 +1,7 @@
 import pytest
 
-from pfl_lightning.report import clients_figure, curves_of, read_run, samples_figure
+from pfl_lightning.report import curves_of, read_run
+from pfl_lightning.report.client_figures import clients_figure, samples_figure
 
 
 @pytest.fixture

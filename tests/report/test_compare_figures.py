@@ -1,15 +1,8 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.report import (
-    bits_figure,
-    cohort_figure,
-    curves_of,
-    read_run,
-    rounds_figure,
-    time_figure,
-)
-from pfl_lightning.report.compare_figures import cohorts_differ
+from pfl_lightning.report import curves_of, read_run, time_figure
+from pfl_lightning.report.compare_figures import bits_figure, cohort_figure, cohorts_differ, rounds_figure
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 
 from pfl_lightning.report import curves_of, read_run, write_csv
 from pfl_lightning.report.compare_tables import (
-    COSTS,
     convergence_table,
     cost_table,
     error_table,
@@ -14,6 +13,7 @@ from pfl_lightning.report.compare_tables import (
     time_table,
     usual_targets,
 )
+from pfl_lightning.report.costs import COMMUNICATION
 
 
 def curves(*folders):
@@ -169,9 +169,8 @@ def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(writ
         log(folder, "bits/paper", {10: 0.0})
         log(folder, "bits/total", {5: sent / 2, 10: sent, 20: 2 * sent})
     (one,) = curves(folders[0])
-    bits = next(cost for cost in COSTS if cost.name == "bits")
-    assert [ends.tolist() for ends in one.reach(0.8, bits.of(one))] == [[3e6], [6e6]]
-    rows, text = cost_table(curves(*folders), [0.7, 0.8], bits)[1:]
+    assert [ends.tolist() for ends in one.reach(0.8, COMMUNICATION.of(one))] == [[3e6], [6e6]]
+    rows, text = cost_table(curves(*folders), [0.7, 0.8], COMMUNICATION)[1:]
     assert [(row["after_bits"], row["bits"], row["reached"]) for row in rows[:1]] == [(0, 4e6, 2)]
     assert (isnan(rows[1]["bits"]), rows[1]["reached"]) == (True, 0), "the seeds share two evaluations"
     header, *lines = cells(text)
