@@ -59,8 +59,7 @@ def test_an_evaluation_of_a_finished_run_saves_nothing(ragged_data, fit, tmp_pat
     assert (before["last"], before["previous"]) == (4, 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("round_index", [0, 2])
+@pytest.mark.parametrize(("number", "round_index"), [(signal.SIGINT, 0), (signal.SIGTERM, 2)])
 def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
     number, round_index, ragged_data, fit, tmp_path
 ):
@@ -79,8 +78,7 @@ def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
     assert rounds_in(tmp_path / "run")["last"] == round_index
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stop_at", [3, 4])  # an evaluation follows round 4 only
+@pytest.mark.parametrize(("number", "stop_at"), [(signal.SIGINT, 3), (signal.SIGTERM, 4)])  # 4 is evaluated
 def test_a_signal_lets_the_round_finish_and_resumes_exactly(number, stop_at, ragged_data, fit, tmp_path, capsys):
     class Interrupted(FedAvg):
         def on_train_batch_start(self, batch, batch_idx):
@@ -117,22 +115,17 @@ def same(one, other):
     return all(torch.equal(one["state_dict"][name], tensor) for name, tensor in other["state_dict"].items())
 
 
-@pytest.mark.parametrize(
-    ("every", "last", "previous"),
-    [(1, 7, 6), (3, 7, 6), (4, 7, 4), (100, 7, 0)],  # the last round is always saved
-)
-def test_the_interval_of_saves_changes_no_result(every, last, previous, ragged_data, fit, tmp_path):
-    trainers = [
-        fit(small(), ragged_data(), 7, "every", callbacks=[RoundCheckpoint(every=every)]),
-        fit(small(), ragged_data(), 7, "usual"),
-    ]
-    assert trainers[0].callback_metrics == trainers[1].callback_metrics
-    rounds = rounds_in(tmp_path / "every")
-    assert (rounds["last"], rounds["previous"]) == (last, previous)
-    for name in ("last", "best"):
-        contents = [torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in ("every", "usual")]
-        assert same(*contents)
-        assert contents[0]["callbacks"]["RoundCheckpoint"] == contents[1]["callbacks"]["RoundCheckpoint"]
+def test_the_interval_of_saves_changes_no_result(ragged_data, fit, tmp_path):
+    usual = fit(small(), ragged_data(), 7, "usual")
+    for every, previous in ((3, 6), (4, 4), (100, 0)):
+        trainer = fit(small(), ragged_data(), 7, f"{every}", callbacks=[RoundCheckpoint(every=every)])
+        assert trainer.callback_metrics == usual.callback_metrics
+        rounds = rounds_in(tmp_path / f"{every}")
+        assert (rounds["last"], rounds["previous"]) == (7, previous), "the last round is always saved"
+        for name in ("last", "best"):
+            contents = [torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in (f"{every}", "usual")]
+            assert same(*contents)
+            assert contents[0]["callbacks"]["RoundCheckpoint"] == contents[1]["callbacks"]["RoundCheckpoint"]
     assert not list(tmp_path.rglob("*.tmp"))
 
 
