@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
@@ -13,8 +12,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
-from pfl_lightning.callbacks.doubling import Doubling
-from pfl_lightning.callbacks.labels import run_name
+from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusal, refusing
@@ -254,14 +252,7 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     """The settings that make up a run, flat."""
     trainer = settings.get("trainer", {})
     parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
-    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if _doubles(callback)}
+    parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(callback)}
     yield from flat(parts)
     yield "trainer.precision", trainer.get("precision")
     yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")
-
-
-def _doubles(callback: Mapping[str, Any]) -> bool:
-    """Whether it is a stage doubling; a class that this run has not imported is not, as a checkpoint may name any."""
-    module, _, name = str(callback["class_path"]).rpartition(".")
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and issubclass(kind, Doubling)

@@ -1,5 +1,6 @@
 """How the tables and figures of reports name a run: its method says so, and ``label.yaml`` tells the reports."""
 
+import sys
 from typing import Any
 
 import lightning.pytorch as pl
@@ -20,8 +21,12 @@ def label_of(trainer: pl.Trainer) -> Label:
 
 
 def is_doubling(callback: Any) -> bool:
-    """Whether a callback, as settings have it, does stage doubling; its class must be there to be imported."""
-    kind = imported(callback["class_path"])
+    """Whether a callback, as settings have it, does stage doubling.
+
+    A class that this run has not imported does not: a checkpoint may name any.
+    """
+    module, _, name = str(callback["class_path"]).rpartition(".")
+    kind = getattr(sys.modules.get(module), name, None)
     return isinstance(kind, type) and issubclass(kind, Doubling)
 
 

@@ -53,7 +53,7 @@ def final_table(curves: Sequence[Curve]) -> Table:
         the seeds, nan for one seed.
     """
     quantity = curves[0].quantity
-    statistics = {
+    statistics: dict[str, Callable[[Floats], float]] = {
         "mean": TEST["mean"],
         "std over clients": np.std,
         "worst": np.min if quantity.higher_is_better else np.max,
