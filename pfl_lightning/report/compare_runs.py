@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
-from pfl_lightning.report.run_files import (
-    CLIENTS,
-    FILES,
-    METRICS,
-    Evaluations,
-    Floats,
-    Label,
-    read_clients,
-    read_label,
-    read_settings,
-    read_table,
-)
+from pfl_lightning.report import run_files
+from pfl_lightning.report.run_files import Evaluations, Floats, Label
 from pfl_lightning.settings import flat, named_callbacks
 
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
@@ -91,14 +81,14 @@ def read_run(folder: Path) -> RunRecord:
     """
     if not folder.is_dir():
         raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
-    if missing := [name for name in FILES if not (folder / name).is_file()]:
-        raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
-    config = read_settings(folder)
-    logged = read_table(folder / METRICS, ("round", COMPUTE)).set_index("round")
+    if missing := [name for name in run_files.FILES if not (folder / name).is_file()]:
+        raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(run_files.FILES)}")
+    config = run_files.read_settings(folder)
+    logged = run_files.read_table(folder / run_files.METRICS, ("round", COMPUTE)).set_index("round")
     if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
-        raise PflError(f"runs: '{folder / METRICS}' has rounds out of order; allowed: run folders of pfl fit")
+        raise PflError(f"runs: '{folder / run_files.METRICS}' has rounds out of order; allowed: run folders of pfl fit")
     tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
-    clients = read_clients(folder / CLIENTS)
+    clients = run_files.read_clients(folder / run_files.CLIENTS)
     known = {round_index for split, _, round_index in clients if split == "test"}
     evaluated = logged[[COMPUTE, *(tag[0] for tag in tags)]].dropna()
     evaluated = evaluated[evaluated.index.isin(known)]
@@ -106,7 +96,7 @@ def read_run(folder: Path) -> RunRecord:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
     return RunRecord(
         folder,
-        read_label(folder),
+        run_files.read_label(folder),
         config["seed_everything"],
         dict(settings_of(config)),
         QUANTITIES[tags[0][2]],
