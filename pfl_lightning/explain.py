@@ -145,6 +145,7 @@ def _found(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question for the known name that is most like a wrong one; empty if none is."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    """A question for the known name that is most like a wrong one, in upper or lower case; empty if none is."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    return f"; did you mean {names[near[0]]}?" if near else ""

@@ -21,7 +21,7 @@ from pfl_lightning.callbacks.labels import label_of
 from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, quantity_of
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import CLIENTS, METRICS, RunFolder, continues, new_folder
+from pfl_lightning.callbacks.run_folder import RunFolder, continues, new_folder
 from pfl_lightning.checks import check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
@@ -30,7 +30,7 @@ from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
 from pfl_lightning.quantity import HEADLINED, headline
-from pfl_lightning.report.run_files import LABEL
+from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs import Resume, refuse_changes, refuse_stopped, runs_folder
 
 Command = Literal["fit", "validate", "test"]
@@ -190,7 +190,7 @@ class Session(pl.Callback):
     def _write(self, trainer: pl.Trainer) -> None:
         if self.run_folder is not None and trainer.is_global_zero:
             is_new, text = not continues(trainer), yaml.safe_dump(self.settings, sort_keys=False)
-            files.write_text(text, self.run_folder / "config.yaml")
+            files.write_text(text, self.run_folder / CONFIG)
             files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
             begin(trainer.loggers, self.settings, self.run_folder, is_new)
             for board in boards(trainer):

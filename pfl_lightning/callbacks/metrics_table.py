@@ -9,10 +9,12 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import METRICS, continue_table, continues, last_round, save_table
+from pfl_lightning.callbacks.run_folder import continues
+from pfl_lightning.callbacks.run_table import RunTable
+from pfl_lightning.report.run_files import METRICS
 
 
-class MetricsTable(Logger, pl.Callback):
+class MetricsTable(Logger, RunTable):
     """Writes every logged scalar to ``metrics.csv``, one line per round.
 
     As a logger it is told what to write. Give it to the trainer as a callback too: then a checkpoint is only saved when
@@ -22,18 +24,20 @@ class MetricsTable(Logger, pl.Callback):
         folder: The run's folder. Default: given later, by ``open``.
     """
 
+    file = METRICS
+    csv: RoundCsv
+
     def __init__(self, folder: Path | None = None) -> None:
         super().__init__()
         if folder:
             self.open(folder)
         self.row: dict[str, float] = {}
-        self.last: int | None = None
         self.trained: dict[str, float] = {}
 
     def open(self, folder: Path) -> None:
         """Begin, or continue, the table in a folder."""
         self.folder = folder
-        self.table = RoundCsv(folder / METRICS, first=("time/compute", "time/total", "train/loss", "system/cohort"))
+        self.csv = RoundCsv(folder / self.file, first=("time/compute", "time/total", "train/loss", "system/cohort"))
 
     # The logger
 
@@ -56,10 +60,10 @@ class MetricsTable(Logger, pl.Callback):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Write the scalars of a round; those of an evaluation are added to the line of the round before it."""
         assert step is not None
-        if step != self.table.round:
+        if step != self.csv.round:
             self.row = {}
         self.row |= {name: value for name, value in metrics.items() if name != "epoch"}
-        self.table.write(step, [self.row])
+        self.csv.write(step, [self.row])
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Do nothing: hyperparameters are in ``config.yaml``."""
@@ -70,13 +74,14 @@ class MetricsTable(Logger, pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Learn what the table held when the checkpoint was saved."""
-        self.last, self.trained = last_round(METRICS, checkpoint), checkpoint.get("trained", {})
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+        self.trained = checkpoint.get("trained", {})
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Continue the table of a run that resumes, without an evaluation that a longer run does not have."""
+        super().on_train_start(trainer, pl_module)
         if continues(trainer) and trainer.is_global_zero:
-            continue_table(trainer, self.table, self.last)
-            self.row = self.table.numbers()  # callbacks may add to them, as LearningRateMonitor does
+            self.row = self.csv.numbers()  # callbacks may add to them, as LearningRateMonitor does
             boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]
             for logger in (self, *(board for board in boards if Path(board.log_dir) == self.folder)):
                 if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation
@@ -84,7 +89,7 @@ class MetricsTable(Logger, pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Remember what a run logs of this round that does not evaluate it."""
-        self.trained = dict(self.row) if self.table.round == trainer.global_step and logs_now(trainer) else {}
+        self.trained = dict(self.row) if self.csv.round == trainer.global_step and logs_now(trainer) else {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -95,8 +100,7 @@ class MetricsTable(Logger, pl.Callback):
             values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
             self.log_metrics(values, int(values.pop("step")))
         checkpoint["trained"] = self.trained
-        if trainer.is_global_zero:
-            save_table(self.table, checkpoint)
+        super().on_save_checkpoint(trainer, pl_module, checkpoint)
 
 
 def logs_now(trainer: pl.Trainer) -> bool:

@@ -5,13 +5,15 @@ from torch import Tensor
 
 from pfl_lightning.bounds import OpenUnitInterval, Percentile
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import CLIENTS, continue_table, continues, folder_of, last_round, save_table
+from pfl_lightning.callbacks.run_folder import folder_of
+from pfl_lightning.callbacks.run_table import RunTable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
 from pfl_lightning.quantity import ACCURACY
+from pfl_lightning.report.run_files import CLIENTS
 
 
-class PercentileErrors(pl.Callback):
+class PercentileErrors(RunTable):
     """Logs percentiles of the clients' scores at each evaluation, and writes every client's score to ``clients.csv``.
 
     The score is the accuracy; for a regression, and on training samples, it is the loss. Percentiles are logged both
@@ -26,6 +28,8 @@ class PercentileErrors(pl.Callback):
         table: Whether to write ``clients.csv``.
     """
 
+    file = CLIENTS
+
     def __init__(
         self,
         percentiles: tuple[Percentile, ...] = (5, 10, 25, 50, 75, 90, 95),
@@ -34,32 +38,12 @@ class PercentileErrors(pl.Callback):
         table: bool = True,
     ) -> None:
         self.percentiles, self.tails, self.errors, self.table = percentiles, tails, errors, table
-        self.csv: RoundCsv | None = None
-        self.last: int | None = None
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Learn where the table ended when the checkpoint was saved."""
-        self.last = last_round(CLIENTS, checkpoint)
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the table in the run's folder."""
-        table, is_trial = RoundCsv(folder_of(trainer) / CLIENTS), trainer.fast_dev_run  # type: ignore[attr-defined]
+        table, is_trial = RoundCsv(folder_of(trainer) / self.file), trainer.fast_dev_run  # type: ignore[attr-defined]
         writes = self.table and trainer.is_global_zero and trainer.logger is not None and not is_trial
         self.csv = table if writes else None
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Continue the table of a run that resumes."""
-        if continues(trainer) and self.csv is not None:
-            continue_table(trainer, self.csv, self.last)
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Have the table on disk before the checkpoint."""
-        if self.csv is not None:
-            save_table(self.csv, checkpoint)
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the percentiles and write the table, before the module resets its metrics."""

@@ -62,29 +62,20 @@ class RoundProgressBar(ProgressBar):
         """Begin."""
         self._start(method_of(pl_module))
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Leave the bars as they are."""
-        self._stop()
+    def teardown(self, *_: Any, **__: Any) -> None:
+        """Leave the bars as they are: the summary comes next, or an error, which has a line of its own."""
+        if self._shown:
+            self._shown.stop()
+        self._status = self._shown = None
 
-    def on_train_end(self, *_: Any) -> None:
-        """Leave the bars as they are: the summary comes next."""
-        self._stop()
-
-    def on_exception(self, *_: Any) -> None:
-        """Leave the bars as they are: the error has a line of its own."""
-        self._stop()
+    on_train_end = on_exception = teardown
 
     def _start(self, method: Method, rounds: int = 0) -> None:
-        self._stop()
+        self.teardown()
         if self._enabled:
             self._status, console = Status(method, rounds), Console(stderr=True)
             self._shown = Bars(self._status, console) if console.is_terminal else Lines(self._status)
             self._shown.start()
-
-    def _stop(self) -> None:
-        if self._shown:
-            self._shown.stop()
-        self._status = self._shown = None
 
 
 class Status:

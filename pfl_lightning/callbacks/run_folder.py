@@ -2,21 +2,17 @@
 
 import os
 import shutil
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 from filelock import FileLock, Timeout
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from pfl_lightning.callbacks.evaluation import is_extra
-from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.errors import PflError
 
-CHECKPOINTS, LOCK, METRICS, CLIENTS = "checkpoints", ".lock", "metrics.csv", "clients.csv"
+CHECKPOINTS, LOCK = "checkpoints", ".lock"
 
 
 class RunFolder:
@@ -114,31 +110,3 @@ def continues(trainer: pl.Trainer) -> bool:
     """Whether a run continues from a checkpoint of its own folder."""
     folder, checkpoint = folder_of(trainer), trainer.ckpt_path
     return checkpoint is not None and Path(checkpoint).resolve().parent.parent == folder.resolve()
-
-
-def save_table(table: RoundCsv, checkpoint: dict[str, Any]) -> None:
-    """Have a table on disk before a checkpoint of its last round, which remembers what this is."""
-    table.sync()
-    checkpoint.setdefault("tables", {})[table.path.name] = table.round
-
-
-def last_round(name: str, checkpoint: Mapping[str, Any]) -> int | None:
-    """The last round of a table when a checkpoint was saved; None if the run had no such table."""
-    last: int | None = checkpoint.get("tables", {}).get(name)
-    return last
-
-
-def continue_table(trainer: pl.Trainer, table: RoundCsv, last: int | None) -> None:
-    """Cut a table back to what a longer run has of it at the round of the checkpoint.
-
-    Args:
-        trainer: The trainer of a run that continues.
-        table: The table.
-        last: The last round that it had when the checkpoint was saved; None if it had none.
-    """
-    table.cut(trainer.global_step)
-    if last is not None and (table.round is None or table.round < last):
-        ends = "is empty" if table.round is None else f"ends with round {table.round}"
-        warnings.warn(f"'{table.path}' {ends}, but had round {last} when the checkpoint was saved", stacklevel=2)
-    if is_extra(trainer):
-        table.cut(trainer.global_step - 1)

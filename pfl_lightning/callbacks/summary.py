@@ -1,4 +1,6 @@
 import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import cast
 
 import lightning.pytorch as pl
@@ -44,36 +46,8 @@ class RunSummary(pl.Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores after the last round."""
         folder = folder_of(trainer)
-        if not trainer.is_global_zero:
-            return
-        console = Console()
-        self._print_tables(console, trainer, pl_module, "test")
-        method = method_of(pl_module)
-        if why := early_stop(trainer):
-            rounds = f"round {trainer.global_step} of {trainer.max_steps}"
-            console.print(f"Stopped early:  after {rounds}: {why}", soft_wrap=True)
-        for layers, choice in method.engine.choices.items() if self.verbose else ():
-            console.print(f"Engine:         {layers}: {choice}", soft_wrap=True)
-        if processes.count() > 1:
-            rows, size = len(method.clients.shard.ids()), method.clients.nbytes / 1e6
-            here = f"the first one has the rows of {rows:,} clients, {size:,.1f} MB"
-            console.print(f"Processes:      {processes.count()}; {here}")
-        clock = method.accounting.clock
-        console.print(f"Simulated time: {clock.compute:,.1f} s computing, {clock.total:,.1f} s in all")
-        if (
-            isinstance(method.aggregator, DPAggregator)
-            and (spent := trainer.callback_metrics.get("privacy/epsilon")) is not None
-        ):
-            console.print(
-                f"Privacy:        epsilon {float(spent):.3g} at delta {method.aggregator.delta:g}, for each client"
-            )
-        if method.sparsity.is_on and (shared := method.shared_parameters):
-            share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
-            console.print(f"Density:        {share:.2%} of the shared parameters (those above {threshold:g})")
-        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
-            console.print(f"Run folder:     {folder}", soft_wrap=True)
-        for board in (logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)):
-            console.print(f"Watch it:       tensorboard --logdir {board.save_dir}", soft_wrap=True)
+        if trainer.is_global_zero:
+            self._print(trainer, pl_module, "test", self._of_training(trainer, method_of(pl_module), folder))
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""
@@ -85,25 +59,46 @@ class RunSummary(pl.Callback):
             self._print_evaluated(trainer, pl_module, "val")
 
     def _print_evaluated(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
-        if not trainer.is_global_zero:
-            return
-        console = Console()
-        self._print_tables(console, trainer, pl_module, split)
-        if trainer.ckpt_path:
-            console.print(f"Checkpoint:     {trainer.ckpt_path}", soft_wrap=True)
-        for table in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(table, EvaluationTable) and table.path:
-                console.print(f"Each client:    {table.path}", soft_wrap=True)
+        tables = [each.path for each in trainer.callbacks if isinstance(each, EvaluationTable)]  # type: ignore[attr-defined]
+        facts = [("Checkpoint", trainer.ckpt_path), *(("Each client", path) for path in tables)]
+        if trainer.is_global_zero:
+            self._print(trainer, pl_module, split, [(name, str(fact)) for name, fact in facts if fact])
 
-    def _print_tables(self, console: Console, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
-        """Print one table for the score and one for each other metric."""
-        method = method_of(pl_module)
+    def _of_training(self, trainer: pl.Trainer, method: Method, folder: Path) -> Iterator[tuple[str, str]]:
+        """What to say of a run that has ended, with its names."""
+        if why := early_stop(trainer):
+            yield "Stopped early", f"after round {trainer.global_step} of {trainer.max_steps}: {why}"
+        for layers, choice in method.engine.choices.items() if self.verbose else ():
+            yield "Engine", f"{layers}: {choice}"
+        if processes.count() > 1:
+            rows, size = len(method.clients.shard.ids()), method.clients.nbytes / 1e6
+            yield "Processes", f"{processes.count()}; the first one has the rows of {rows:,} clients, {size:,.1f} MB"
+        clock, aggregator = method.accounting.clock, method.aggregator
+        yield "Simulated time", f"{clock.compute:,.1f} s computing, {clock.total:,.1f} s in all"
+        spent = trainer.callback_metrics.get("privacy/epsilon")
+        if isinstance(aggregator, DPAggregator) and spent is not None:
+            yield "Privacy", f"epsilon {float(spent):.3g} at delta {aggregator.delta:g}, for each client"
+        if method.sparsity.is_on and (shared := method.shared_parameters):
+            share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
+            yield "Density", f"{share:.2%} of the shared parameters (those above {threshold:g})"
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            yield "Run folder", str(folder)
+        for board in (logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)):
+            yield "Watch it", f"tensorboard --logdir {board.save_dir}"
+
+    def _print(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str, facts: Iterable[tuple[str, str]]
+    ) -> None:
+        """Print one table for the score and one for each other metric, and then a line for each fact."""
+        console, method = Console(), method_of(pl_module)
         name = f"{split}/{method.evaluated_models[0]}"
         others = [
             cast(ClientMetric, metric) for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")
         ]
         for quantity in (method.evaluator.scores[name].quantity, *(metric.quantity for metric in others)):
             console.print(self._table(trainer, method, split, quantity))
+        for what, fact in facts:
+            console.print(f"{what + ':':<15} {fact}", soft_wrap=True)
 
     def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.run_files import Clients, Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 

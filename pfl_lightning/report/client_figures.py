@@ -1,33 +1,22 @@
 """Figures with every client in them: histograms, and scores against numbers of samples."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_lightning.report.client_table import Floats, Ints
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.drawing import styles_of
+from pfl_lightning.report.drawing import grid, styles_of
 from pfl_lightning.report.figures.scatter import scatter_axes
-from pfl_lightning.report.style import PRINT
+from pfl_lightning.report.run_files import Floats, Ints
 from pfl_lightning.report.tails import evaluate_training
 
 BINS = 20  # of a histogram
 
 
-class _Judged(NamedTuple):
-    """What the clients of one curve have on a split after the last round, as means over the seeds.
-
-    Attributes:
-        samples: Number of samples of each client, ``[clients]``.
-        values: Test error, or loss, in the unit of the axis, ``[clients]``.
-    """
-
-    samples: Ints
-    values: Floats
+Values = list[tuple[Ints, Floats]]
+"""Of each curve, the clients' numbers of samples of a split, and their errors in the unit of the axis."""
 
 
 def clients_figure(curves: Sequence[Curve]) -> Figure:
@@ -40,10 +29,8 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
         Each client's error is its mean over the seeds (Delta-FL, Figures 4, 12 and 13).
     """
     splits = _splits(curves)
-    with rc_context(PRINT):
-        size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(len(curves), len(splits), sharex="col", sharey="col", squeeze=False)
+    size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
+    with grid(*size, len(curves), len(splits), sharex="col", sharey="col") as (figure, panels):
         for column, (name, evaluated) in zip(panels.T, splits.items(), strict=True):
             highest = max(values.max() for _, values in evaluated)
             bins = np.linspace(0, highest or 1, BINS + 1).tolist()
@@ -66,10 +53,8 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
         A column for each curve; each client's error is its mean over the seeds (Delta-FL, Figures 5, 14 and 15).
     """
     splits = _splits(curves)
-    with rc_context(PRINT):
-        size = (0.6 + 2.2 * len(curves), 0.3 + 2.1 * len(splits))
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(len(splits), len(curves), sharex="row", sharey="row", squeeze=False)
+    size = (0.6 + 2.2 * len(curves), 0.3 + 2.1 * len(splits))
+    with grid(*size, len(splits), len(curves), sharex="row", sharey="row") as (figure, panels):
         for row, (name, evaluated) in zip(panels, splits.items(), strict=True):
             for axes, (samples, values), style in zip(row, evaluated, styles_of(curves), strict=True):
                 scatter_axes(axes, samples, values, style["color"])
@@ -82,21 +67,19 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-def _splits(curves: Sequence[Curve]) -> dict[str, list[_Judged]]:
-    """What the clients of each curve have on the test samples and, if evaluated, the training ones; by axis label."""
+def _splits(curves: Sequence[Curve]) -> dict[str, Values]:
+    """What clients have on the test samples and, if evaluated, the training ones, as means over the seeds, by label."""
     quantity = curves[0].quantity
-    splits = {
-        f"test {quantity.error_name}{quantity.unit}": [
-            _Judged(curve.final("test")[0].samples, quantity.scale * np.mean(curve.final_errors, axis=0))
-            for curve in curves
-        ]
-    }
+    errors = [quantity.scale * np.mean(curve.final_errors, axis=0) for curve in curves]
+    splits = {f"test {quantity.error_name}{quantity.unit}": _with_samples(curves, "test", errors)}
     if evaluate_training(curves):
-        splits["training loss"] = [
-            _Judged(curve.final("train")[0].samples, np.mean([one.loss for one in curve.final("train")], axis=0))
-            for curve in curves
-        ]
+        losses = [np.mean([one.loss for one in curve.final("train")], axis=0) for curve in curves]
+        splits["training loss"] = _with_samples(curves, "train", losses)
     return splits
+
+
+def _with_samples(curves: Sequence[Curve], split: str, values: Sequence[Floats]) -> Values:
+    return [(curve.final(split)[0].samples, each) for curve, each in zip(curves, values, strict=True)]
 
 
 def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
+from pfl_lightning.report.run_files import Clients, Floats
 from pfl_lightning.settings import shown_class
 
 
@@ -91,10 +91,6 @@ class Curve:
     def calls(self) -> Floats:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
         return self._each(lambda run: run.calls)
-
-    def counts(self, *tags: str) -> bool:
-        """Whether the runs have logged some counts, such as ``BITS``; older ones have not."""
-        return all(set(tags) <= run.logged.keys() for run in self.runs)
 
     def until(self, tag: str) -> Floats:
         """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""

@@ -1,85 +1,57 @@
-"""Mean scores of curves against time and other costs, in print size."""
+"""Lines of curves over the rounds, or what these have cost, in print size."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
 
-from matplotlib import rc_context
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.compare_runs import BITS, COHORT, LINK_BITS, SAMPLES
-from pfl_lightning.report.drawing import draw_band, draw_line, fill_band, legend, legend_width, styles_of
-from pfl_lightning.report.style import PRINT
-from pfl_lightning.report.tables import bit_unit, sample_unit
-
-ROUNDS_AXIS = "communication rounds"
-
-
-class Panel(NamedTuple):
-    """What a panel shows scores against.
-
-    Attributes:
-        xlabel: Name of the horizontal axis.
-        costs: What each evaluation has cost in the unit of the axis, for each curve, ``[evaluations]``.
-        title: Name of the panel.
-    """
-
-    xlabel: str
-    costs: Sequence[Floats]
-    title: str = ""
-
-
-def score_figure(curves: Sequence[Curve], *panels: Panel) -> Figure:
-    """Mean test score against what it has cost.
-
-    Args:
-        curves: Curves on the same data.
-        panels: The panels from left to right, which share the vertical axis.
-
-    Returns:
-        Lines are means over the seeds at each evaluation, of the scores and of the costs; bands are one sample standard
-        deviation of the scores.
-    """
-    quantity = curves[0].quantity
-    with rc_context(PRINT):
-        size = (3 * len(panels) + legend_width(curves), max(2.6, 0.2 * len(curves)))
-        figure = Figure(figsize=size, layout="constrained")
-        row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, panel in zip(row, panels, strict=True):
-            for curve, costs, style in zip(curves, panel.costs, styles_of(curves), strict=True):
-                draw_band(axes, costs, quantity.scale * curve.means, style, curve.label)
-            axes.set(title=panel.title, xlabel=panel.xlabel)
-        row[0].set_ylabel(f"test {quantity.name}{quantity.unit}\nmean over clients")
-        legend(figure, row[0])
-    return figure
+from pfl_lightning.report.compare_runs import COHORT
+from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS, TRAINING, Cost
+from pfl_lightning.report.drawing import Panel, Style, bands, curves_figure, draw_line, fill_band
+from pfl_lightning.report.run_files import Floats
+from pfl_lightning.report.tails import count_sums, evaluate_training, over_rounds
 
 
 def time_figure(curves: Sequence[Curve], communication_times: Sequence[float]) -> Figure:
-    """Mean test score against simulated seconds, one panel for each communication time; see ``score_figure``.
+    """Mean test score against simulated seconds, one panel for each communication time.
 
     Args:
         curves: Curves on the same data.
         communication_times: Simulated seconds that the communication of a round takes.
+
+    Returns:
+        Lines are means over the seeds at each evaluation, of the scores and of the times; bands are one sample standard
+        deviation of the scores.
     """
-    panels = [
-        Panel(
-            "simulated time (s)",
-            [curve.times(time).mean(0) for curve in curves],
-            f"{time:g} s of communication per round",
-        )
-        for time in communication_times
-    ]
-    return score_figure(curves, *panels)
+    titles = {time: f"{time:g} s of communication per round" for time in communication_times}
+    panels = [(partial(Curve.times, communication_time=time), "simulated time (s)", titles[time]) for time in titles]
+    return _score_figure(curves, panels)
+
+
+def cost_figure(curves: Sequence[Curve], *costs: Cost) -> Figure:
+    """Mean test score against what was counted; see ``time_figure``.
+
+    Args:
+        curves: Curves that have the counts.
+        costs: The counts, one panel each.
+    """
+    panels = []
+    for cost in costs:
+        size, unit = cost.unit(max(float(cost.of(curve).mean(0).max()) for curve in curves))
+        panels.append((lambda curve, of=cost.of, size=size: of(curve) / size, cost.axis.format(unit), cost.title))
+    return _score_figure(curves, panels)
 
 
 def rounds_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean test score against communication rounds; see ``score_figure``."""
-    return score_figure(curves, Panel(ROUNDS_AXIS, [curve.rounds.astype(float) for curve in curves]))
+    """Mean test score against communication rounds; see ``time_figure``."""
+    return cost_figure(curves, ROUNDS)
 
 
 def bits_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean test score against what was communicated; see ``score_figure``.
+    """Mean test score against what was communicated; see ``time_figure``.
 
     Args:
         curves: Curves that count bits.
@@ -88,23 +60,68 @@ def bits_figure(curves: Sequence[Curve]) -> Figure:
         Left, the bits of all clients as they are encoded; right, those of one client by the formula of FedMac's paper
         (Liu et al., arXiv:2107.05330, Figure 6).
     """
-    titles = {BITS: "all clients, as encoded", LINK_BITS: "one client, 64 bits a value"}
-    panels = [_counted(curves, tag, "communication", bit_unit, title) for tag, title in titles.items()]
-    return score_figure(curves, *panels)
+    return cost_figure(curves, COMMUNICATION, LINK)
 
 
 def training_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean test score against the samples that all clients took gradients of; see ``score_figure``."""
-    return score_figure(curves, _counted(curves, SAMPLES, "training, all clients and epochs", sample_unit))
+    """Mean test score against the samples that all clients took gradients of; see ``time_figure``."""
+    return cost_figure(curves, TRAINING)
 
 
-def _counted(
-    curves: Sequence[Curve], tag: str, what: str, unit_of: Callable[[float], tuple[float, str]], title: str = ""
-) -> Panel:
-    """A panel of a logged count in a readable unit."""
-    counts = [curve.until(tag).mean(0) for curve in curves]
-    size, unit = unit_of(max(float(count.max()) for count in counts))
-    return Panel(f"{what} ({unit})", [count / size for count in counts], title)
+def _score_figure(curves: Sequence[Curve], panels: Sequence[tuple[Callable[[Curve], Floats], str, str]]) -> Figure:
+    """Panels of mean scores against costs ``[seeds, evaluations]``, with their labels and their titles."""
+    quantity = curves[0].quantity
+    ylabel = f"test {quantity.name}{quantity.unit}\nmean over clients"
+    row = [
+        Panel(
+            bands(costs, lambda curve: quantity.scale * curve.means),
+            {"title": title, "xlabel": xlabel, "ylabel": ylabel},
+        )
+        for costs, xlabel, title in panels
+    ]
+    return curves_figure(curves, [row], (3 * len(row), _height(curves)), sharey=True)
+
+
+def _height(curves: Sequence[Curve]) -> float:
+    """Inches of a figure of one row, in which the legend fits."""
+    return max(2.6, 0.2 * len(curves))
+
+
+def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
+    """Mean and 90th percentile of the clients' test errors, and training losses, against the cost of communication.
+
+    Args:
+        curves: Curves on the same data.
+
+    Returns:
+        The horizontal axis counts the weighted sums that the server asks for, each of which is a secure aggregation
+        (Delta-FL, Figures 6 to 11), or rounds if no run counts sums. Training losses are weighted by samples. Lines
+        are means over the seeds, bands one sample standard deviation; they may begin above the panel.
+    """
+    quantity = curves[0].quantity
+    splits = {"test": (f"test {quantity.error_name}{quantity.unit}", quantity.scale)}
+    if evaluate_training(curves):
+        splits["train"] = ("training loss, weighted by samples", 1)
+    xlabel = "sums at the server" if count_sums(curves) else ROUNDS.axis
+
+    def panel(split: str, name: str, title: str) -> Panel:
+        label, scale = splits[split]
+        draw = bands(lambda curve: curve.calls, lambda curve: scale * over_rounds(curve, split, name))
+        return Panel(draw, {"xlabel": xlabel, "ylabel": label, "title": title if split == "test" else ""})
+
+    names = {"mean": "mean over clients", "p90": "90th percentile of clients"}
+    rows = [[panel(split, name, title) for name, title in names.items()] for split in splits]
+    figure = curves_figure(curves, rows, (6, 0.4 + 2.2 * len(rows)), sharex=True, sharey="row")
+    for row in range(len(rows)):
+        _zoom(figure.axes[2 * row : 2 * row + 2])
+    return figure
+
+
+def _zoom(row: Sequence[Axes]) -> None:
+    """Fit the shared vertical axis to the lines without their first quarter, which would hide the differences."""
+    lines = [np.asarray(line.get_xydata()) for axes in row for line in axes.lines]
+    later = np.concatenate([line[line[:, 0] >= line[-1, 0] / 4, 1] for line in lines])
+    row[0].set_ylim(0.9 * later.min(), 1.1 * later.max() or 1)
 
 
 def cohort_figure(curves: Sequence[Curve]) -> Figure:
@@ -116,17 +133,15 @@ def cohort_figure(curves: Sequence[Curve]) -> Figure:
     Returns:
         Lines are means over the seeds, bands reach from the smallest to the largest.
     """
-    with rc_context(PRINT):
-        figure = Figure(figsize=(4 + legend_width(curves), max(2.6, 0.2 * len(curves))), layout="constrained")
-        axes = figure.subplots()
-        for curve, style in zip(curves, styles_of(curves), strict=True):
-            rounds, sizes = curve.cohorts
-            draw_line(axes, rounds, sizes.mean(0), style, curve.label)
-            if len(sizes) > 1:
-                fill_band(axes, rounds, sizes.min(0), sizes.max(0), style)
-        axes.set(xlabel=ROUNDS_AXIS, ylabel="clients that trained", ylim=(0, None))
-        legend(figure, axes)
-    return figure
+
+    def draw(axes: Axes, curve: Curve, style: Style) -> None:
+        rounds, sizes = curve.cohorts
+        draw_line(axes, rounds, sizes.mean(0), style, curve.label)
+        if len(sizes) > 1:
+            fill_band(axes, rounds, sizes.min(0), sizes.max(0), style)
+
+    texts = {"xlabel": ROUNDS.axis, "ylabel": "clients that trained", "ylim": (0, None)}
+    return curves_figure(curves, [[Panel(draw, texts)]], (4, _height(curves)))
 
 
 def cohorts_differ(curves: Sequence[Curve]) -> bool:

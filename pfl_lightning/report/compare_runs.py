@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
-from pfl_lightning.report.client_table import Evaluations, Floats, read_clients
-from pfl_lightning.report.run_files import LABEL, Label, read_label, read_settings, read_table
+from pfl_lightning.report import run_files
+from pfl_lightning.report.run_files import Evaluations, Floats, Label
 from pfl_lightning.settings import flat, named_callbacks
 
-FILES = ("config.yaml", LABEL, "metrics.csv", "clients.csv")
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
+LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
-BITS, LINK_BITS = "bits/total", "bits/paper"  # communicated by all; by one client, by the formula of FedMac's paper
-SAMPLES = "samples/total"  # that all clients took gradients of
 LOSS, COMPUTE = "train/loss", "time/compute"
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards
@@ -83,14 +81,14 @@ def read_run(folder: Path) -> RunRecord:
     """
     if not folder.is_dir():
         raise PflError(f"runs: no such folder: '{folder}'; allowed: run folders, such as runs/FedRep-Digits/version_0")
-    if missing := [name for name in FILES if not (folder / name).is_file()]:
-        raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(FILES)}")
-    config = read_settings(folder / "config.yaml")
-    logged = read_table(folder / "metrics.csv", ("round", COMPUTE)).set_index("round")
+    if missing := [name for name in run_files.FILES if not (folder / name).is_file()]:
+        raise PflError(f"runs: '{folder}' has no {missing[0]}; allowed: folders with {', '.join(run_files.FILES)}")
+    config = run_files.read_settings(folder)
+    logged = run_files.read_table(folder / run_files.METRICS, ("round", COMPUTE)).set_index("round")
     if not (logged.index.is_monotonic_increasing and logged.index.is_unique):
-        raise PflError(f"runs: '{folder}/metrics.csv' has rounds out of order; allowed: run folders of pfl fit")
+        raise PflError(f"runs: '{folder / run_files.METRICS}' has rounds out of order; allowed: run folders of pfl fit")
     tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
-    clients = read_clients(folder / "clients.csv")
+    clients = run_files.read_clients(folder / run_files.CLIENTS)
     known = {round_index for split, _, round_index in clients if split == "test"}
     evaluated = logged[[COMPUTE, *(tag[0] for tag in tags)]].dropna()
     evaluated = evaluated[evaluated.index.isin(known)]
@@ -98,7 +96,7 @@ def read_run(folder: Path) -> RunRecord:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
     return RunRecord(
         folder,
-        read_label(folder / LABEL),
+        run_files.read_label(folder),
         config["seed_everything"],
         dict(settings_of(config)),
         QUANTITIES[tags[0][2]],

@@ -1,69 +1,22 @@
 """Tables of curves: the clients' final scores and errors, how soon scores were reached, and what that has cost."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, product
 from math import isnan, nan
-from typing import Any, NamedTuple
+from operator import itemgetter
 
 import numpy as np
 
 from pfl_lightning.quantity import LOSS, Quantity
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve, without_doubling
-from pfl_lightning.report.compare_runs import BITS, SAMPLES
-from pfl_lightning.report.tables import (
-    OVER_SEEDS,
-    Row,
-    Rows,
-    Table,
-    bit_unit,
-    markdown,
-    over_seeds,
-    sample_unit,
-    seeds_markdown,
-)
+from pfl_lightning.report.costs import COMMUNICATION, ROUNDS, TRAINING, Cost
+from pfl_lightning.report.run_files import Floats
+from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, TRAIN, differences, evaluate_training, reference_of
 
 BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
-SPREAD: dict[str, Callable[[Floats, Quantity], float]] = {
-    "mean": lambda scores, _: scores.mean(),
-    "std over clients": lambda scores, _: scores.std(),
-    "worst": lambda scores, quantity: scores.min() if quantity.higher_is_better else scores.max(),
-    "p10": lambda scores, _: np.percentile(scores, 10),
-    "p50": lambda scores, _: np.percentile(scores, 50),
-    "p90": lambda scores, _: np.percentile(scores, 90),
-}
 COMPARED = ("mean", "p90", "superquantile 10 %")  # with the reference
-
-
-class Cost(NamedTuple):
-    """What can be counted up to each evaluation, beside simulated time.
-
-    Attributes:
-        name: Name in files and columns.
-        words: What is counted, in words.
-        unit: A unit for counts up to the largest: its size, and its name.
-        tag: The logged count, which older runs lack; empty for rounds.
-    """
-
-    name: str
-    words: str
-    unit: Callable[[float], tuple[float, str]]
-    tag: str = ""
-
-    def of(self, curve: Curve) -> Floats:
-        """The count of a curve, ``[seeds, evaluations]``."""
-        return curve.until(self.tag) if self.tag else np.tile(curve.rounds.astype(float), (len(curve.runs), 1))
-
-    def known(self, curves: Sequence[Curve]) -> bool:
-        """Whether all curves have the count."""
-        return not self.tag or all(curve.counts(self.tag) for curve in curves)
-
-
-ROUNDS = Cost("rounds", "communication rounds", lambda largest: (1.0, "rounds"))
-COMMUNICATION = Cost("bits", "communication of all clients", bit_unit, BITS)
-TRAINING = Cost("samples", "samples trained on by all clients", sample_unit, SAMPLES)
-COSTS = (ROUNDS, COMMUNICATION, TRAINING)
 
 
 def tables_of(
@@ -82,7 +35,7 @@ def tables_of(
     yield error_table(curves)
     if all(curve.logs_losses() for curve in curves):
         yield convergence_table(curves, communication_times)
-    yield from (cost_table(curves, targets, cost) for cost in COSTS if cost.known(curves))
+    yield from (cost_table(curves, targets, cost) for cost in (ROUNDS, COMMUNICATION, TRAINING) if cost.known(curves))
 
 
 # The clients at the last evaluation
@@ -99,12 +52,19 @@ def final_table(curves: Sequence[Curve]) -> Table:
         (interpolated), each as the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation over
         the seeds, nan for one seed.
     """
-    quantity, rows = curves[0].quantity, []
-    for curve in curves:
-        values = {name: [of(scores, quantity) for scores in curve.final_scores] for name, of in SPREAD.items()}
-        rows.append(_about(curve) | over_seeds(values))
+    quantity = curves[0].quantity
+    statistics: dict[str, Callable[[Floats], float]] = {
+        "mean": TEST["mean"],
+        "std over clients": np.std,
+        "worst": np.min if quantity.higher_is_better else np.max,
+        **{name: TEST[name] for name in ("p10", "p50", "p90")},
+    }
+    rows = [
+        _about(curve) | over_seeds({name: map(of, curve.final_scores) for name, of in statistics.items()})
+        for curve in curves
+    ]
     title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, {OVER_SEEDS}"
-    return Table("final", rows, seeds_markdown(title, rows, SPREAD, quantity, first=("method", "seeds", "round")))
+    return Table("final", rows, seeds_markdown(title, rows, statistics, quantity, first=("method", "seeds", "round")))
 
 
 def error_table(curves: Sequence[Curve]) -> Table:
@@ -166,26 +126,22 @@ def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_
         target and curve, and a column for each communication time.
     """
     quantity, rows = curves[0].quantity, []
-    for target in targets:
-        for curve in curves:
-            plain = without_doubling(curve, curves)
-            for time in communication_times:
-                row: Row = {"target": target, "method": curve.label, "communication_time": time}
-                row |= _spent(curve, target, curve.times(time), "seconds")
-                reference = float(plain.seconds_to(target, time).mean()) if plain else nan
-                rows.append(row | {"ratio": row["seconds"] / reference if reference > 0 else nan})
-    lines: dict[tuple[float, str], list[str]] = {}
-    for row in rows:
+    for target, curve, time in product(targets, curves, communication_times):
+        plain = without_doubling(curve, curves)
+        reference = float(plain.seconds_to(target, time).mean()) if plain else nan
+        row: Row = {"target": target, "method": curve.label, "communication_time": time}
+        row |= _spent(curve, target, curve.times(time), "seconds")
+        rows.append(row | {"ratio": row["seconds"] / reference if reference > 0 else nan})
+
+    def show(row: Row) -> str:
         ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
-        between = _interval(row["after_seconds"], row["seconds"], _seconds)
-        lines.setdefault((row["target"], row["method"]), []).append(_if_reached(row, between + ratio))
-    cells = [(quantity.show(target), method, *times) for (target, method), times in lines.items()]
+        return _interval(row, "seconds", _seconds) + ratio
+
     title = (
         f"Simulated seconds to a mean test {quantity.name}: {BETWEEN} "
         "(ratio of the latter to that of the same method without stage doubling)"
     )
-    columns = f"{quantity.name}{quantity.unit}", "method", *_time_columns(communication_times)
-    return Table("time_to_accuracy", rows, markdown(title, columns, cells))
+    return Table("time_to_accuracy", rows, _to_targets(title, rows, quantity, _time_columns(communication_times), show))
 
 
 def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> Table:
@@ -201,24 +157,18 @@ def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) ->
         with ``after_`` before the name, the same of the evaluations before, when the target was not reached; and
         ``reached``, how many seeds reach it.
     """
-    quantity = curves[0].quantity
     rows: Rows = [
         {"target": target, "method": curve.label} | _spent(curve, target, cost.of(curve), cost.name)
-        for target in targets
-        for curve in curves
+        for target, curve in product(targets, curves)
     ]
     size, unit = cost.unit(max((row[cost.name] for row in rows if not isnan(row[cost.name])), default=0.0))
-    cells = [
-        (
-            quantity.show(row["target"]),
-            row["method"],
-            _if_reached(row, _interval(row[f"after_{cost.name}"] / size, row[cost.name] / size, "{:.4g}".format)),
-        )
-        for row in rows
-    ]
+
+    def show(row: Row) -> str:
+        return _interval(row, cost.name, lambda spent: f"{spent / size:.4g}")
+
+    quantity = curves[0].quantity
     title = f"{cost.words.capitalize()} to a mean test {quantity.name}: {BETWEEN}"
-    text = markdown(title, (f"{quantity.name}{quantity.unit}", "method", unit), cells)
-    return Table(f"{cost.name}_to_accuracy", rows, text)
+    return Table(f"{cost.name}_to_accuracy", rows, _to_targets(title, rows, quantity, [unit], show))
 
 
 def convergence_table(curves: Sequence[Curve], communication_times: Sequence[float]) -> Table:
@@ -242,15 +192,14 @@ def convergence_table(curves: Sequence[Curve], communication_times: Sequence[flo
             "reached": int(np.isfinite(curve.rounds_to_convergence).sum()),
             "seeds": len(curve.runs),
         }
-        for curve in curves
-        for time in communication_times
+        for curve, time in product(curves, communication_times)
     ]
-    lines: dict[str, list[str]] = {}
-    for row in rows:
-        line = lines.setdefault(row["method"], [_if_reached(row, f"{row['round']:.4g}")])
-        line.append(_if_reached(row, _seconds(row["seconds"])))
+    cells = []
+    for method, same in groupby(rows, itemgetter("method")):
+        first, *others = same
+        shown = [f"{first['round']:.4g}", *(_seconds(row["seconds"]) for row in (first, *others))]
+        cells.append([method, *(_if_reached(first, text) for text in shown)])
     title = "Round, and simulated seconds, at which the training loss has converged, mean over seeds"
-    cells = [(method, *line) for method, line in lines.items()]
     text = markdown(title, ("method", "round", *_time_columns(communication_times)), cells)
     return Table("convergence", rows, text)
 
@@ -266,20 +215,30 @@ def _spent(curve: Curve, target: float, costs: Floats, name: str) -> Row:
     return row | {"reached": int(np.isfinite(spent).sum()), "seeds": len(spent)}
 
 
+def _to_targets(title: str, rows: Rows, quantity: Quantity, columns: Sequence[str], show: Callable[[Row], str]) -> str:
+    """A line for each target and curve; what stands in the columns is shown if all seeds reach the target."""
+    cells = [
+        (quantity.show(target), method, *(_if_reached(row, show(row)) for row in same))
+        for (target, method), same in groupby(rows, itemgetter("target", "method"))
+    ]
+    return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
+
+
 def _time_columns(communication_times: Sequence[float]) -> list[str]:
     return [f"communication {time:g} s" for time in communication_times]
 
 
-def _if_reached(row: Mapping[str, Any], text: str) -> str:
+def _if_reached(row: Row, text: str) -> str:
     """What to say of a cost: nothing, unless all seeds reach the target."""
     if row["reached"] == row["seeds"]:
         return text
     return f"- ({row['reached']}/{row['seeds']} seeds)" if row["reached"] else "-"
 
 
-def _interval(after: float, by: float, show: Callable[[float], str]) -> str:
-    """The ends of an interval; a single number where they look the same."""
-    return show(by) if show(after) == show(by) else f"{show(after)} to {show(by)}"
+def _interval(row: Row, name: str, show: Callable[[float], str]) -> str:
+    """From the cost before to that at which a target was reached; a single number where they look the same."""
+    after, by = show(row[f"after_{name}"]), show(row[name])
+    return by if after == by else f"{after} to {by}"
 
 
 def _seconds(seconds: float) -> str:

@@ -1,8 +1,9 @@
-"""Lines of curves with bands, their legend, and files."""
+"""Figures with a line for each curve, and files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -10,21 +11,82 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pfl_lightning.report.client_table import Floats
 from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.style import looks_of
+from pfl_lightning.report.run_files import Floats
+from pfl_lightning.report.style import PRINT, looks_of
 
 APART = 0.12  # from one marker of a line to the next, as a share of the panel's diagonal
 FILES: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "pfl", "pdf.fonttype": 42}  # text stays text
 UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
+Style = dict[str, Any]
 
-def styles_of(curves: Sequence[Curve]) -> list[dict[str, Any]]:
+
+class Panel(NamedTuple):
+    """A panel of a figure that has a line for each curve.
+
+    Attributes:
+        draw: Draws a curve in its look.
+        texts: Title, labels of the axes and their limits, as ``Axes.set`` takes them.
+    """
+
+    draw: Callable[[Axes, Curve, Style], None]
+    texts: Mapping[str, Any]
+
+
+def curves_figure(
+    curves: Sequence[Curve], rows: Sequence[Sequence[Panel]], size: tuple[float, float], **shared: Any
+) -> Figure:
+    """Draw all curves into every panel, and name them to the right of all panels.
+
+    Args:
+        curves: The curves.
+        rows: The panels, from the top left to the bottom right.
+        size: Width of all panels and height, in inches.
+        shared: Axes that panels share, as ``Figure.subplots`` takes them.
+    """
+    legend = 0.95 + 0.065 * max(len(curve.label) for curve in curves)
+    with grid(size[0] + legend, size[1], len(rows), len(rows[0]), **shared) as (figure, panels):
+        for axes, panel in zip(panels.flat, [panel for row in rows for panel in row], strict=True):
+            for curve, style in zip(curves, styles_of(curves), strict=True):
+                panel.draw(axes, curve, style)
+            axes.set(**panel.texts)
+            if shared:
+                axes.label_outer()
+        figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right center")
+    return figure
+
+
+def bands(x: Callable[[Curve], Floats], values: Callable[[Curve], Floats]) -> Callable[[Axes, Curve, Style], None]:
+    """Draw values of curves as ``draw_band`` does, at the means of their positions ``[seeds, points]``."""
+    return lambda axes, curve, style: draw_band(axes, x(curve).mean(0), values(curve), style, curve.label)
+
+
+@contextmanager
+def grid(
+    width: float, height: float, rows: int, columns: int, style: dict[Any, Any] = PRINT, **shared: Any
+) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure and its panels ``[rows, columns]``, in whose style is drawn until the block ends.
+
+    Args:
+        width: In inches.
+        height: In inches.
+        rows: Number of rows of panels.
+        columns: Number of columns.
+        style: Settings of matplotlib.
+        shared: Axes that panels share, as ``Figure.subplots`` takes them.
+    """
+    with rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def styles_of(curves: Sequence[Curve]) -> list[Style]:
     """Looks of the lines, which are those of the methods."""
     return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
 
 
-def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: dict[str, Any], label: str) -> None:
+def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: str) -> None:
     """Draw the mean over the seeds, and where there are several a band of one sample standard deviation.
 
     Args:
@@ -41,27 +103,17 @@ def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: dict[str, Any]
         fill_band(axes, x, middle - spread, middle + spread, style)
 
 
-def draw_line(axes: Axes, x: NDArray[Any], y: NDArray[Any], style: dict[str, Any], label: str) -> None:
+def draw_line(axes: Axes, x: NDArray[Any], y: NDArray[Any], style: Style, label: str) -> None:
     """Draw a line; the markers tell it from others, and those of different lines are at different places."""
     first = APART * (len(axes.lines) % 4) / 4
     axes.plot(x, y, label=label, markevery=(first, APART), **style)
 
 
-def fill_band(axes: Axes, x: NDArray[Any], low: Floats, high: Floats, style: dict[str, Any]) -> None:
+def fill_band(axes: Axes, x: NDArray[Any], low: Floats, high: Floats, style: Style) -> None:
     """Fill a band so faintly that others can be seen through it; thin edges in the line's style say whose it is."""
     face, edge = to_rgba(style["color"], 0.1), to_rgba(style["color"], 0.5)
     look = {"facecolor": face, "edgecolor": edge, "linewidth": 0.5, "linestyle": style.get("linestyle", "-")}
     axes.fill_between(x, low, high, **look)
-
-
-def legend(figure: Figure, axes: Axes) -> None:
-    """Name the curves of a panel to the right of all panels."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside right center")
-
-
-def legend_width(curves: Sequence[Curve]) -> float:
-    """Inches that the legend takes."""
-    return 0.95 + 0.065 * max(len(curve.label) for curve in curves)
 
 
 def save_figure(figure: Figure, *paths: Path, dpi: int = 200) -> None:
@@ -74,7 +126,8 @@ def save_figure(figure: Figure, *paths: Path, dpi: int = 200) -> None:
     """
     with rc_context(FILES):
         figure.set_dpi(dpi)
-        figure.draw_without_rendering()
+        if engine := figure.get_layout_engine():
+            engine.execute(figure)
         figure.set_layout_engine(None)  # or savefig would lay out the figure again, for each file
         for path in paths:
             figure.savefig(path, dpi=dpi, metadata=UNDATED.get(path.suffix.lower()))

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.client_table import read_client_table
+from pfl_lightning.report import run_files
 from pfl_lightning.report.compare_runs import settings_of
-from pfl_lightning.report.run_files import LABEL, read_label, read_settings, read_table
 from pfl_lightning.settings import class_name
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def results(folders: Folders) -> "pd.DataFrame":
     return _table(folders, _evaluations)
 
 
-def clients(folders: Folders, table: str = "clients.csv") -> "pd.DataFrame":
+def clients(folders: Folders, table: str = run_files.CLIENTS) -> "pd.DataFrame":
     """What each client got: a row for each evaluation, split, evaluated model and client.
 
     Args:
@@ -65,9 +64,9 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
 
     paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
     for path in paths:
-        if not (path / "config.yaml").is_file():
+        if not (path / run_files.CONFIG).is_file():
             raise PflError(f"folders: '{path}' is no run folder; allowed: folders such as runs/FedRep-Digits/version_0")
-    configs = [read_settings(path / "config.yaml") for path in paths]
+    configs = [run_files.read_settings(path) for path in paths]
     settings = [dict(settings_of(config)) for config in configs]
     varied, tables = _varied(settings), [read(path) for path in paths]
     for path, config, each, table in zip(paths, configs, settings, tables, strict=True):
@@ -78,7 +77,7 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
 
 
 def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"method": read_label(path / LABEL).name, "data": class_name(config["data"]["class_path"])}
+    names = {"method": run_files.read_label(path).name, "data": class_name(config["data"]["class_path"])}
     return {"run": str(path), **names, "seed": config["seed_everything"]}
 
 
@@ -98,7 +97,7 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
     """The rows of one run, from ``metrics.csv``."""
     import pandas as pd
 
-    logged = read_table(folder / "metrics.csv", ("round",))
+    logged = run_files.read_table(folder / run_files.METRICS, ("round",))
     scores = {tag: found.groups() for tag in logged if (found := SCORE.fullmatch(tag))}
     table = logged.set_index("round")[list(scores)]
     table.columns = pd.MultiIndex.from_tuples(scores.values(), names=["split", "model", "quantity", None])
@@ -109,6 +108,6 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
 
 def _clients(path: Path) -> "pd.DataFrame":
     """The rows of one run, from ``clients.csv`` or another such table."""
-    table = read_client_table(path)
+    table = run_files.read_client_table(path)
     table.insert(list(table).index("loss") + 1, "accuracy", table["correct"] / table["samples"])
     return table

@@ -1,8 +1,7 @@
 """All figures of a comparison, with their captions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -14,27 +13,17 @@ from pfl_lightning.report.compare_figures import (
     bits_figure,
     cohort_figure,
     cohorts_differ,
+    error_rounds_figure,
     rounds_figure,
     time_figure,
     training_figure,
 )
-from pfl_lightning.report.compare_runs import BITS, LINK_BITS, SAMPLES
+from pfl_lightning.report.costs import COMMUNICATION, LINK, TRAINING
 from pfl_lightning.report.drawing import save_figure
-from pfl_lightning.report.tail_figures import choice_figure, error_rounds_figure, tail_figure
+from pfl_lightning.report.tail_figures import choice_figure, tail_figure
 
-
-class Picture(NamedTuple):
-    """A figure for a paper.
-
-    Attributes:
-        name: Name of its files, without their ending.
-        figure: The figure.
-        caption: What it shows.
-    """
-
-    name: str
-    figure: Figure
-    caption: str
+Picture = tuple[str, Figure, str]
+"""The name of a figure's files without their ending, the figure, and its caption."""
 
 
 def pictures_of(
@@ -47,23 +36,27 @@ def pictures_of(
         communication_times: Simulated seconds that the communication of a round takes, one panel each.
         choice: What clients pick among the curves, if they can choose.
     """
-    time = time_figure(curves, communication_times)
-    yield Picture("accuracy_time", time, caption_of("accuracy_time", curves, communication_times))
-    for name, draw, can_draw in (
-        ("accuracy_rounds", rounds_figure, True),
-        ("accuracy_bits", bits_figure, all(curve.counts(BITS, LINK_BITS) for curve in curves)),
-        ("accuracy_samples", training_figure, all(curve.counts(SAMPLES) for curve in curves)),
-        ("errors_rounds", error_rounds_figure, True),
-        ("tail", tail_figure, True),
-        ("clients", clients_figure, True),
-        ("samples", samples_figure, True),
-        ("cohort", cohort_figure, cohorts_differ(curves)),
-    ):
-        if can_draw:
-            yield Picture(name, draw(curves), caption_of(name, curves))
+    figures: dict[str, Callable[[Sequence[Curve]], Figure]] = {
+        "accuracy_time": lambda curves: time_figure(curves, communication_times),
+        "accuracy_rounds": rounds_figure,
+        "accuracy_bits": bits_figure,
+        "accuracy_samples": training_figure,
+        "errors_rounds": error_rounds_figure,
+        "tail": tail_figure,
+        "clients": clients_figure,
+        "samples": samples_figure,
+        "cohort": cohort_figure,
+    }
+    possible = {
+        "accuracy_bits": COMMUNICATION.known(curves) and LINK.known(curves),
+        "accuracy_samples": TRAINING.known(curves),
+        "cohort": cohorts_differ(curves),
+    }
+    for name, draw in figures.items():
+        if possible.get(name, True):
+            yield name, draw(curves), caption_of(name, curves, communication_times)
     if choice:
-        caption = caption_of("choice", curves, common_seeds=len(choice.seeds))
-        yield Picture("choice", choice_figure(choice), caption)
+        yield "choice", choice_figure(choice), caption_of("choice", curves, common_seeds=len(choice.seeds))
 
 
 def write_pictures(pictures: Iterator[Picture], formats: Sequence[str], out: Path) -> None:

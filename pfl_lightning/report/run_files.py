@@ -1,20 +1,32 @@
-"""Reads the files of a run folder; an error names the file."""
+"""The files of a run folder that reports read, and how; an error names the file."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.quantity import LOSS, Quantity
 from pfl_lightning.settings import named_callbacks
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LABEL = "label.yaml"
-WORDS, WHOLE_NUMBERS = ("split", "model"), ("round", "client", "samples", "correct")  # other columns are numbers
+CONFIG, LABEL, METRICS, CLIENTS = FILES = ("config.yaml", "label.yaml", "metrics.csv", "clients.csv")
+EVALUATION, RESULTS = ["split", "model", "round"], ["client", "samples", "correct", "loss"]  # columns of clients.csv
+KINDS = {
+    "split": "str",
+    "model": "str",
+    **dict.fromkeys(("round", "client", "samples", "correct"), "int"),
+}  # else float
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 class Label(NamedTuple):
@@ -35,45 +47,60 @@ class Label(NamedTuple):
     is_baseline: bool
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+class Clients(NamedTuple):
+    """The clients that have samples of a split, in the order of their ids.
+
+    Attributes:
+        ids: Client ids, ``[clients]``.
+        samples: Number of evaluated samples, ``[clients]``.
+        correct: Number of correct predictions, ``[clients]``.
+        loss: Mean loss, ``[clients]``.
+    """
+
+    ids: Ints
+    samples: Ints
+    correct: Ints
+    loss: Floats
+
+    def scores(self, quantity: Quantity) -> Floats:
+        """The accuracy or the loss of each client, ``[clients]``."""
+        return self.loss if quantity == LOSS else self.correct / self.samples
+
+
+Evaluations = Mapping[tuple[str, str, int], Clients]
+"""The results by split, evaluated model and number of rounds completed."""
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
     """Read the settings of a run from its ``config.yaml``.
 
     Raises:
         PflError: If they are not those of a run.
     """
-    try:
-        config = yaml.safe_load(path.read_text())
+    with _reading(folder / CONFIG) as path:
+        config: dict[str, Any] = yaml.safe_load(path.read_text())
         assert isinstance(config["seed_everything"], int)
         assert isinstance(config["trainer"]["max_steps"], int)
         assert all(isinstance(config[part]["class_path"], str) for part in ("model", "data"))
         named_callbacks(config["trainer"].get("callbacks"))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
-        raise PflError(f"runs: '{path}' was not written by pfl fit; allowed: run folders of pfl fit") from error
-    settings: dict[str, Any] = config
-    return settings
+    return config
 
 
-def read_label(path: Path) -> Label:
+def read_label(folder: Path) -> Label:
     """Read how a run is named from its ``label.yaml``.
 
     Raises:
         PflError: If it is not there, or is another file.
     """
-    try:
+    with _reading(folder / LABEL) as path:
         return Label(**yaml.safe_load(path.read_text()))
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise PflError(f"runs: '{path}' was not written by pfl fit; allowed: run folders of pfl fit") from error
 
 
-def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
+def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
     """Read a table of a run. What follows its last complete line is left out: the run may be writing it.
 
     Args:
-        path: The CSV file.
+        file: The CSV file.
         columns: Columns that it must have.
 
     Raises:
@@ -81,21 +108,46 @@ def read_table(path: Path, columns: Sequence[str]) -> "pd.DataFrame":
     """
     import pandas as pd  # which takes half a second
 
-    kinds = dict.fromkeys(WORDS, "str") | dict.fromkeys(WHOLE_NUMBERS, "int")
-    try:
+    with _reading(file) as path:
         text = path.read_text(encoding="utf-8")
         whole = io.StringIO(text[: text.rfind("\n") + 1])
         cells = pd.read_csv(whole, dtype=object, index_col=False)
-        table = cells.astype({name: kinds.get(name, "float") for name in cells})  # Python's floats, to the last digit
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except ValueError as error:
-        raise PflError(f"runs: '{path}': {one_line(error)}; allowed: tables as pfl fit writes them") from error
+        table = cells.astype({name: KINDS.get(name, "float") for name in cells})  # Python's floats, to the last digit
     if missing := [name for name in columns if name not in table]:
         raise PflError(f"runs: '{path}' has no column {missing[0]}; allowed: run folders of pfl fit")
     return table
 
 
-def unreadable(path: Path, error: OSError) -> PflError:
-    """The error for a file that cannot be read."""
-    return PflError(f"runs: cannot read '{path}' ({error.strerror})")
+def read_client_table(path: Path) -> "pd.DataFrame":
+    """Read the table. The last evaluation is left out if clients are missing: it may be being written.
+
+    Raises:
+        PflError: If the table cannot be read, or other evaluations have different clients.
+    """
+    table = read_table(path, [*EVALUATION, *RESULTS])
+    sizes = table.groupby("round").size()
+    if len(sizes) and sizes.iloc[-1] < sizes.iloc[0]:
+        table, sizes = table[table["round"] < sizes.index[-1]], sizes[:-1]
+    if sizes.nunique() > 1:
+        raise PflError(f"runs: '{path}' has more clients in some rounds than in others; allowed: tables of pfl fit")
+    return table
+
+
+def read_clients(path: Path) -> Evaluations:
+    """Read the table by evaluations; see ``read_client_table``."""
+    return {
+        (split, model, int(at)): Clients(*(rows[name].to_numpy() for name in RESULTS))
+        for (split, model, at), rows in read_client_table(path).sort_values("client").groupby(EVALUATION)
+    }
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Name the file if it cannot be read, or is not what it is taken for."""
+    try:
+        yield path
+    except OSError as error:
+        raise PflError(f"runs: cannot read '{path}' ({error.strerror})") from error
+    except (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
+        why = f" ({one_line(error)})" if isinstance(error, ValueError) else ""
+        raise PflError(f"runs: '{path}' was not written by pfl fit{why}; allowed: run folders of pfl fit") from error

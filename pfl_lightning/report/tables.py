@@ -90,31 +90,6 @@ def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
     return "\n".join((title, "", *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), ""))
 
 
-def bit_unit(largest: float) -> tuple[float, str]:
-    """A unit for numbers of bits up to the largest: its size in bits, and its name.
-
-    Examples:
-        >>> bit_unit(697752960)
-        (1000000.0, 'Mbit')
-    """
-    return _unit(largest, {1e12: "Tbit", 1e9: "Gbit", 1e6: "Mbit", 1e3: "kbit", 1.0: "bit"})
-
-
-def sample_unit(largest: float) -> tuple[float, str]:
-    """A unit for numbers of samples up to the largest: its size, and its name.
-
-    Example:
-        >>> sample_unit(2_300_000)
-        (1000000.0, 'million samples')
-    """
-    return _unit(largest, {1e9: "billion samples", 1e6: "million samples", 1e3: "thousand samples", 1.0: "samples"})
-
-
-def _unit(largest: float, units: Mapping[float, str]) -> tuple[float, str]:
-    """The largest unit that a number reaches, else the last."""
-    return next(((size, name) for size, name in units.items() if largest >= size), list(units.items())[-1])
-
-
 def write_csv(rows: Rows, path: Path) -> None:
     """Write rows; a nan becomes an empty cell."""
     import pandas as pd

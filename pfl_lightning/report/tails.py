@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pfl_lightning.report.client_table import Clients, Floats
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.compare_runs import CALLS
+from pfl_lightning.report.run_files import Clients, Floats
 
 TAIL = 0.1  # share of the clients in the superquantile
 _TOLERANCE = 1e-12  # of shares, as float sums of weights miss ties

@@ -21,28 +21,47 @@ def rounds_in(folder):
     return {path.stem: torch.load(path, weights_only=True)["global_step"] for path in files}
 
 
-def test_the_last_two_and_the_best_are_kept_as_plain_files(ragged_data, fit, tmp_path):
-    fit(small(), ragged_data(), 5)
+class Scored(FedAvg):
+    """Logs these values at its evaluations, after rounds 0, 2, 4, ..., and at the end."""
+
+    def __init__(self, *values, name="score"):
+        super().__init__(network=small().make_network)
+        self.told, self.name = iter(values), name
+
+    def on_validation_epoch_end(self):
+        super().on_validation_epoch_end()
+        self.log(self.name, next(self.told))
+
+
+def test_the_last_two_and_the_best_are_kept_as_plain_files_and_nothing_goes_elsewhere(
+    ragged_data, fit, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "no such folder"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    method = small()
+    trainer = fit(method, ragged_data(), 5)
     rounds = rounds_in(tmp_path / "run")
     assert (rounds["last"], rounds["previous"]) == (5, 4)
     assert set(rounds) == {"last", "previous", "best"}
     assert not list(tmp_path.rglob(".*.tmp"))
     assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
+    trainer.validate(method, ragged_data(), verbose=False)
+    assert rounds_in(tmp_path / "run") == rounds, "an evaluation of a finished run saves nothing"
 
 
-def test_the_best_is_the_first_with_the_highest_validation_mean(ragged_data, fit, tmp_path):
-    scores = iter([0.1, 0.5, 0.3, 0.5])  # after rounds 0, 2, 4, 5
-
-    class Scored(FedAvg):
-        def on_validation_epoch_end(self):
-            super().on_validation_epoch_end()
-            self.log("val_score", next(scores))
-
-    checkpoint = RoundCheckpoint(monitor="val_score")
-    method = Scored(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
-    fit(method, ragged_data(), 5, callbacks=[checkpoint])
-    assert (checkpoint.best_round, checkpoint.best_score) == (2, 0.5)
-    assert rounds_in(tmp_path / "run")["best"] == 2
+@pytest.mark.parametrize(
+    ("name", "values", "best"),
+    [
+        ("score", [0.1, 0.5, 0.3, 0.5], 2),  # the first with the highest value
+        ("val/global/loss/mean", [0.5, 0.25, 0.375, 0.4], 2),
+        ("val/global/error/mean", [0.5, 0.4, 0.25, 0.4], 4),
+    ],
+)
+def test_the_best_has_the_highest_score_or_the_lowest_loss_or_error(name, values, best, ragged_data, fit, tmp_path):
+    checkpoint = RoundCheckpoint(monitor=name)
+    fit(Scored(*values, name=name), ragged_data(), 5, callbacks=[checkpoint])
+    assert (checkpoint.best_round, abs(checkpoint.best_score)) == (best, values[best // 2])
+    assert rounds_in(tmp_path / "run")["best"] == best
 
 
 def test_without_a_validation_share_there_is_no_best(ragged_data, fit, tmp_path):
@@ -50,17 +69,7 @@ def test_without_a_validation_share_there_is_no_best(ragged_data, fit, tmp_path)
     assert set(rounds_in(tmp_path / "run")) == {"last", "previous"}
 
 
-def test_an_evaluation_of_a_finished_run_saves_nothing(ragged_data, fit, tmp_path):
-    method = small()
-    trainer = fit(method, ragged_data(), 4)
-    before = rounds_in(tmp_path / "run")
-    trainer.validate(method, ragged_data(), verbose=False)
-    assert rounds_in(tmp_path / "run") == before
-    assert (before["last"], before["previous"]) == (4, 2)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("round_index", [0, 2])
+@pytest.mark.parametrize(("number", "round_index"), [(signal.SIGINT, 0), (signal.SIGTERM, 2)])
 def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
     number, round_index, ragged_data, fit, tmp_path
 ):
@@ -79,8 +88,7 @@ def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
     assert rounds_in(tmp_path / "run")["last"] == round_index
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stop_at", [3, 4])  # an evaluation follows round 4 only
+@pytest.mark.parametrize(("number", "stop_at"), [(signal.SIGINT, 3), (signal.SIGTERM, 4)])  # 4 is evaluated
 def test_a_signal_lets_the_round_finish_and_resumes_exactly(number, stop_at, ragged_data, fit, tmp_path, capsys):
     class Interrupted(FedAvg):
         def on_train_batch_start(self, batch, batch_idx):
@@ -117,27 +125,21 @@ def same(one, other):
     return all(torch.equal(one["state_dict"][name], tensor) for name, tensor in other["state_dict"].items())
 
 
-@pytest.mark.parametrize(
-    ("every", "last", "previous"),
-    [(1, 7, 6), (3, 7, 6), (4, 7, 4), (100, 7, 0)],  # the last round is always saved
-)
-def test_the_interval_of_saves_changes_no_result(every, last, previous, ragged_data, fit, tmp_path):
-    trainers = [
-        fit(small(), ragged_data(), 7, "every", callbacks=[RoundCheckpoint(every=every)]),
-        fit(small(), ragged_data(), 7, "usual"),
-    ]
-    assert trainers[0].callback_metrics == trainers[1].callback_metrics
-    rounds = rounds_in(tmp_path / "every")
-    assert (rounds["last"], rounds["previous"]) == (last, previous)
-    for name in ("last", "best"):
-        contents = [torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in ("every", "usual")]
-        assert same(*contents)
-        assert contents[0]["callbacks"]["RoundCheckpoint"] == contents[1]["callbacks"]["RoundCheckpoint"]
+def test_the_interval_of_saves_changes_no_result(ragged_data, fit, tmp_path):
+    usual = fit(small(), ragged_data(), 7, "usual")
+    for every, previous in ((3, 6), (4, 4), (100, 0)):
+        trainer = fit(small(), ragged_data(), 7, f"{every}", callbacks=[RoundCheckpoint(every=every)])
+        assert trainer.callback_metrics == usual.callback_metrics
+        rounds = rounds_in(tmp_path / f"{every}")
+        assert (rounds["last"], rounds["previous"]) == (7, previous), "the last round is always saved"
+        for name in ("last", "best"):
+            contents = [torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in (f"{every}", "usual")]
+            assert same(*contents)
+            assert contents[0]["callbacks"]["RoundCheckpoint"] == contents[1]["callbacks"]["RoundCheckpoint"]
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("every", [1, 3])
-def test_a_save_between_evaluations_resumes_exactly(every, ragged_data, fit, tmp_path):
+def test_a_save_between_evaluations_resumes_exactly(ragged_data, fit, tmp_path):
     class LostError(Exception):
         pass
 
@@ -146,27 +148,14 @@ def test_a_save_between_evaluations_resumes_exactly(every, ragged_data, fit, tmp
             if batch.round_index == 5:
                 raise LostError
 
-    saving = [RoundCheckpoint(every=every)]
+    saving = {"callbacks": [RoundCheckpoint(every=3)], "val_check_interval": 4}
     with pytest.raises(LostError):
-        fit(Interrupted(network=small().make_network), ragged_data(), 7, "lost", callbacks=saving, val_check_interval=4)
-    assert rounds_in(tmp_path / "lost")["last"] == {1: 5, 3: 3}[every]
+        fit(Interrupted(network=small().make_network), ragged_data(), 7, "lost", **saving)
+    assert rounds_in(tmp_path / "lost")["last"] == 3
     resumed, straight = small(), small()
-    last = tmp_path / "lost/checkpoints/last.ckpt"
-    fit(resumed, ragged_data(), 7, "lost", last, callbacks=[RoundCheckpoint(every=every)], val_check_interval=4)
+    fit(resumed, ragged_data(), 7, "lost", tmp_path / "lost/checkpoints/last.ckpt", **saving)
     fit(straight, ragged_data(), 7, "straight", val_check_interval=4)
     assert all(torch.equal(tensor, resumed.state_dict()[name]) for name, tensor in straight.state_dict().items())
-
-
-class Scored(FedAvg):
-    """Its scores are these, after rounds 0, 2, 4, ..."""
-
-    def __init__(self, *scores):
-        super().__init__(network=small().make_network)
-        self.told = iter(scores)
-
-    def on_validation_epoch_end(self):
-        super().on_validation_epoch_end()
-        self.log("score", next(self.told))
 
 
 def test_a_resumed_run_compares_with_the_best_checkpoint_that_is_there(ragged_data, fit, tmp_path):
@@ -196,19 +185,6 @@ def test_scores_of_another_kind_are_not_compared(ragged_data, fit, tmp_path):
     fit(small(), ragged_data(), 4, ckpt_path=last, callbacks=[RoundCheckpoint("val/global/accuracy/mean")])
 
 
-@pytest.mark.parametrize("monitor", ["val/global/loss/mean", "val/global/error/mean"])
-def test_a_lower_loss_or_error_is_better(monitor, ragged_data, fit, tmp_path):
-    values = iter([0.5, 0.2, 0.3])
-
-    class Told(FedAvg):
-        def on_validation_epoch_end(self):
-            super().on_validation_epoch_end()
-            self.log(monitor, next(values))
-
-    fit(Told(network=small().make_network), ragged_data(), 4, callbacks=[RoundCheckpoint(monitor)])
-    assert rounds_in(tmp_path / "run")["best"] == 2
-
-
 @pytest.mark.parametrize(
     ("monitor", "val_fraction", "line"),
     [
@@ -218,11 +194,7 @@ def test_a_lower_loss_or_error_is_better(monitor, ragged_data, fit, tmp_path):
             0.2,
             "is not logged; allowed: val/accuracy, val/global/accuracy/mean, val/finetuned",
         ),
-        (
-            "val/global/accuracy/mean",
-            0.0,
-            "is not there without validation samples; allowed: data.val_fr",
-        ),
+        ("val/global/accuracy/mean", 0.0, "is not there without validation samples; allowed: data.val_fr"),
         ("val/global/accuracy/men", 0.2, "is not logged; allowed: val/accuracy, "),
     ],
 )
@@ -262,10 +234,3 @@ def test_a_full_disk_leaves_the_checkpoints_before_it(bad, ragged_data, fit, tmp
         fit(small(), ragged_data(), 4)
     assert rounds_in(tmp_path / "run") == ({} if bad == 2 else {"last": 0, "best": 0})
     assert not list(tmp_path.rglob("*.tmp"))
-
-
-def test_a_checkpoint_goes_nowhere_but_to_its_folder(ragged_data, fit, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "no such folder"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    fit(small(), ragged_data(), 2)
-    assert rounds_in(tmp_path / "run")["last"] == 2

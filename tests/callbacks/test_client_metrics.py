@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from lightning.pytorch.loggers import CSVLogger
 from sklearn import metrics as sk
 from torchmetrics import ConfusionMatrix, MeanAbsoluteError
 from torchmetrics.classification import BinaryF1Score, MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
@@ -33,11 +34,9 @@ def expected_f1(method, data, split):
 
 @pytest.mark.parametrize(("backend", "chunk"), [("auto", None), ("sequential", 2)])
 def test_the_summary_is_over_the_clients_and_every_client_has_a_column(backend, chunk, ragged_data, fit, tmp_path):
-    method = FedAvg(network=NETWORK, eval_epochs=0, backend=backend, chunk_size=chunk)
-    data, table = ragged_data(), MetricsTable(tmp_path / "run")
-    (tmp_path / "run").mkdir()
+    method, data = FedAvg(network=NETWORK, eval_epochs=0, backend=backend, chunk_size=chunk), ragged_data()
     callbacks = [ClientMetrics(F1), PercentileErrors(percentiles=(50,))]
-    trainer = fit(method, data, 2, callbacks=callbacks, logger=table)
+    trainer = fit(method, data, 2, callbacks=callbacks, logger=CSVLogger(tmp_path))
     values = expected_f1(method, data, "test")
     expected = {"mean": values.mean(), "std": values.std(), "worst": values.min(), "p50": np.median(values)}
     logged = {name: float(trainer.callback_metrics[f"test/global/f1/{name}"]) for name in (*expected, "left_out")}
@@ -73,9 +72,9 @@ def test_clients_of_few_classes_are_left_out_of_an_area_and_counted(fit):
 
 
 def test_the_best_checkpoint_may_be_that_of_a_metric_where_lower_is_better(fit, tmp_path):
-    monitor, table = "val/global/mean_absolute_error/mean", MetricsTable(tmp_path / "run")
+    monitor = "val/global/mean_absolute_error/mean"
     (tmp_path / "run").mkdir()
-    best = RoundCheckpoint(monitor=monitor)
+    best, table = RoundCheckpoint(monitor=monitor), MetricsTable(tmp_path / "run")
     method = FedAvg(network=partial(LinearNetwork, rank=2), eval_epochs=0, lr=0.3)
     data = LinearRepresentation(num_clients=4, samples=20)
     fit(method, data, 5, callbacks=[ClientMetrics(MeanAbsoluteError), best, table], logger=table, val_check_interval=1)

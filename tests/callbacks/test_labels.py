@@ -1,11 +1,10 @@
+import lightning.pytorch as pl
 import pytest
 from jsonargparse import Namespace
 
 from pfl_lightning.callbacks.doubling import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.labels import label_of, run_name
-from pfl_lightning.data import Digits
 from pfl_lightning.methods import DeltaFL, FedAvg
-from pfl_lightning.models import MLP
 
 
 class Own(FedAvg):
@@ -42,9 +41,10 @@ def test_a_run_is_named_by_its_method_as_in_papers_and_its_data(method, callback
         (FedAvg, [], ("FedAvg", "FedAvg", None, {"finetuned": "-FT", "global": ""}, True)),
         (Own, [Growing(n0=2)], ("Own", "Own + doubling", "Growing", {"finetuned": "-FT", "global": ""}, False)),
         (DeltaFL, [GradientDoubling()], ("Delta-FL", "Delta-FL + doubling", "GradientDoubling", {}, False)),
-        (lambda **options: DeltaFL(conformity=1.0, **options), [], ("Delta-FL", "Delta-FL", None, {}, True)),
+        (lambda: DeltaFL(conformity=1.0), [], ("Delta-FL", "Delta-FL", None, {}, True)),
     ],
 )
-def test_a_method_says_how_reports_name_its_runs(make, callbacks, label, fit):
-    method = make(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), eval_epochs=0)
-    assert label_of(fit(method, Digits(num_clients=5), 1, callbacks=callbacks)) == label
+def test_a_method_says_how_reports_name_its_runs(make, callbacks, label):
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, callbacks=callbacks)
+    trainer.strategy.connect(make())
+    assert label_of(trainer) == label

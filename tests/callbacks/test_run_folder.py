@@ -1,7 +1,6 @@
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,16 +17,19 @@ from pfl_lightning.models import MLP
 
 
 def test_a_process_that_is_killed_no_longer_holds_its_folder(tmp_path):
-    code = (
-        "import sys, time; from pathlib import Path; from pfl_lightning.callbacks.run_folder import RunFolder\n"
-        "with RunFolder(Path(sys.argv[1])): print('locked', flush=True); time.sleep(600)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "locked\n"
+    def hold(locked):
+        with RunFolder(tmp_path):
+            locked.set()
+            time.sleep(600)
+
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=hold, args=(locked := context.Event(),))
+    process.start()
+    assert locked.wait(60)
     with pytest.raises(PflError, match=f"is in use by process {process.pid}; allowed: one"), RunFolder(tmp_path):
         pass
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     for _ in range(2):
         with RunFolder(tmp_path):
             assert (tmp_path / ".lock").read_text() == str(os.getpid())

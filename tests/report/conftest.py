@@ -1,12 +1,15 @@
-import csv
+from itertools import product
 
+import pandas as pd
 import pytest
 import yaml
 
 from pfl_lightning import methods
 from pfl_lightning.methods import Method
-from pfl_lightning.report.run_files import LABEL, Label
+from pfl_lightning.report.run_files import CLIENTS, CONFIG, EVALUATION, LABEL, METRICS, RESULTS, Label
 from pfl_lightning.settings import class_name
+
+COLUMNS = [*EVALUATION, *RESULTS]
 
 
 @pytest.fixture
@@ -27,45 +30,33 @@ def write_run(tmp_path):
     ):
         folder = tmp_path / name
         folder.mkdir()
-        evaluations = len(next(iter(scores.values())))
-        compute = compute or [5.0 * index for index in range(evaluations)]
         settings = {
             "seed_everything": seed,
             "model": {"class_path": f"pfl_lightning.methods.{method}", "init_args": {"lr": 0.1, **(model or {})}},
             "data": {"class_path": "Digits", "init_args": {"num_clients": 20, "participation": None, **(data or {})}},
             "trainer": {"max_steps": 30, "callbacks": list(callbacks), **(trainer or {})},
         }
-        (folder / "config.yaml").write_text(yaml.safe_dump(settings))
-        kind, doubling = (
-            getattr(methods, method, type(method, (Method,), {})),
-            (*(class_name(each["class_path"]) for each in callbacks), None)[0],
-        )
-        label = Label(
-            kind.display_name,
-            kind.doubled_name if doubling else kind.display_name,
-            doubling,
-            dict(kind.suffixes),
-            method == "FedAvg" or settings["model"]["init_args"].get("conformity") == 1,
-        )
+        (folder / CONFIG).write_text(yaml.safe_dump(settings))
+        kind = getattr(methods, method, type(method, (Method,), {}))
+        doubling = next((class_name(each["class_path"]) for each in callbacks), None)
+        shown = kind.doubled_name if doubling else kind.display_name
+        is_baseline = method == "FedAvg" or settings["model"]["init_args"].get("conformity") == 1
+        label = Label(kind.display_name, shown, doubling, dict(kind.suffixes), is_baseline)
         (folder / LABEL).write_text(yaml.safe_dump(label._asdict()))
-        tags = {model: f"test/{model}/{quantity}/mean" for model in scores}
-        with (folder / "metrics.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["round", "time/compute", "time/total", "train/loss", *tags.values()])
-            writer.writeheader()
-            for index in range(evaluations):
-                means = {tags[model]: sum(values[index]) / len(values[index]) for model, values in scores.items()}
-                row = {"round": 10 * index, "time/compute": compute[index], "time/total": 1e9}
-                writer.writerow({**row, **means})
-                writer.writerow({**row, "round": 10 * index + 5, "train/loss": 1.0})  # a round without evaluation
-        with (folder / "clients.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["round", "split", "model", "client", "samples", "correct", "loss"])
-            for split in ("val", "test"):
-                for model, values in scores.items():
-                    for index in range(evaluations):
-                        for client, score in reversed(list(enumerate(values[index]))):
-                            correct = 0 if split == "val" or quantity == "loss" else round(score * 100)
-                            writer.writerow([10 * index, split, model, client, 100, correct, score])
+
+        rounds = [10 * index for index in range(len(next(iter(scores.values()))))]
+        evaluated = pd.DataFrame({"round": rounds, "time/compute": compute or [n / 2 for n in rounds]})
+        between = evaluated.assign(**{"round": evaluated["round"] + 5, "train/loss": 1.0})  # rounds without evaluation
+        for kept, values in scores.items():
+            evaluated[f"test/{kept}/{quantity}/mean"] = [sum(each) / len(each) for each in values]
+        pd.concat([evaluated, between]).sort_values("round").to_csv(folder / METRICS, index=False)
+        rows = [
+            (split, kept, at, client, 100, (split == "test" and quantity == "accuracy") * round(score * 100), score)
+            for split, (kept, values) in product(("val", "test"), scores.items())
+            for at, each in zip(rounds, values, strict=True)
+            for client, score in reversed(list(enumerate(each)))
+        ]
+        pd.DataFrame(rows, columns=COLUMNS).to_csv(folder / CLIENTS, index=False)
         return folder
 
     return write
@@ -76,10 +67,12 @@ def evaluate():
     """Adds losses of clients on another split to a run folder, ``[evaluations][clients]``, at every tenth round."""
 
     def add(folder, split, losses, model="global", samples=None, first=0):
-        with (folder / "clients.csv").open("a", newline="") as file:
-            for index, values in enumerate(losses):
-                for client, (loss, size) in enumerate(zip(values, samples or [10] * len(values), strict=True), first):
-                    csv.writer(file).writerow([10 * index, split, model, client, size, 0, loss])
+        rows = [
+            (split, model, 10 * index, client, size, 0, loss)
+            for index, values in enumerate(losses)
+            for client, (loss, size) in enumerate(zip(values, samples or [10] * len(values), strict=True), first)
+        ]
+        pd.DataFrame(rows).to_csv(folder / CLIENTS, mode="a", header=False, index=False)
         return folder
 
     return add
@@ -90,14 +83,10 @@ def log():
     """Logs a scalar in a run folder, by round."""
 
     def add(folder, tag, values):
-        with (folder / "metrics.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        rounds = sorted({int(row["round"]) for row in rows} | values.keys())
-        known = {int(row["round"]): row for row in rows}
-        with (folder / "metrics.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*rows[0], tag])
-            writer.writeheader()
-            writer.writerows({**known.get(last, {"round": last}), tag: values.get(last, "")} for last in rounds)
+        table = pd.read_csv(folder / METRICS, dtype=str).astype({"round": int}).set_index("round")
+        table = table.reindex(table.index.union(list(values)))
+        table[tag] = pd.Series(values)
+        table.to_csv(folder / METRICS)
         return folder
 
     return add

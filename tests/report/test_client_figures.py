@@ -1,6 +1,7 @@
 import pytest
 
-from pfl_lightning.report import clients_figure, curves_of, read_run, samples_figure
+from pfl_lightning.report import curves_of, read_run
+from pfl_lightning.report.client_figures import clients_figure, samples_figure
 
 
 @pytest.fixture
@@ -46,13 +47,10 @@ def test_training_losses_are_a_second_column_of_histograms(evaluated):
     assert [bar.get_height() for bar in train.patches if bar.get_height()] == [1, 1]
 
 
-def test_losses_are_drawn_as_they_are(write_run):
-    (axes,) = clients_figure(curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
+def test_histograms_show_losses_as_they_are_and_clients_without_any_error(write_run):
+    (axes,) = clients_figure(curves_of([read_run(write_run("loss", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
     assert axes.get_title(loc="left").startswith("FedRep: mean 4 ")
     assert axes.get_xlabel() == "final test loss of a client"
-
-
-def test_histograms_show_clients_without_any_error(write_run):
     (axes,) = clients_figure(curves_of([read_run(write_run("run", {"stored": [[1.0, 1.0]]}))])).axes
     (bar,) = [bar for bar in axes.patches if bar.get_height()]
     assert (bar.get_x(), bar.get_height()) == pytest.approx((0, 2))

@@ -1,15 +1,8 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.report import (
-    bits_figure,
-    cohort_figure,
-    curves_of,
-    read_run,
-    rounds_figure,
-    time_figure,
-)
-from pfl_lightning.report.compare_figures import cohorts_differ
+from pfl_lightning.report import curves_of, read_run, time_figure
+from pfl_lightning.report.compare_figures import bits_figure, cohort_figure, cohorts_differ, rounds_figure
 
 
 @pytest.fixture
@@ -52,15 +45,12 @@ def test_a_method_has_one_colour_in_all_panels_and_its_doubled_variant_another_l
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedRep", "FedRep-SRPFL", "Local"]
 
 
-def test_rounds_are_counted_as_in_the_run(curves):
-    (axes,) = rounds_figure(curves).axes
-    assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 10]] * 3
-
-
 def test_losses_are_drawn_as_they_are(write_run):
-    (axes,) = rounds_figure(curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
+    (axes,) = rounds_figure(
+        curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0], [1.0, 2.0]]}, quantity="loss"))])
+    ).axes
     assert axes.get_ylabel() == "test loss\nmean over clients"
-    assert axes.lines[0].get_ydata().tolist() == [4]
+    assert [axes.lines[0].get_xdata().tolist(), axes.lines[0].get_ydata().tolist()] == [[0, 10], [4, 1.5]]
 
 
 def test_bits_are_means_over_the_seeds_in_readable_units(write_run, log):

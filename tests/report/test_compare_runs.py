@@ -16,12 +16,9 @@ def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_r
     # in the order of the clients' ids, which is not that of the file
     assert run.client_scores("finetuned", 10).tolist() == [0.5, 0.75]
     assert (run.label.method, run.seed, run.quantity.name) == ("FedRep", 7, "accuracy")
-
-
-def test_clients_of_a_regression_are_scored_by_their_loss(write_run):
-    run = read_run(write_run("run", {"finetuned": [[2.5, 1.5]]}, quantity="loss"))
-    assert run.means["finetuned"].tolist() == [2.0]
-    assert run.client_scores("finetuned", 0).tolist() == [2.5, 1.5]
+    assert run.logged["train/loss"] == {5: 1, 15: 1}
+    regression = read_run(write_run("regression", {"finetuned": [[2.5, 1.5]]}, quantity="loss"))
+    assert regression.client_scores("finetuned", 0).tolist() == [2.5, 1.5], "their losses"
 
 
 def test_an_evaluation_whose_clients_are_not_written_yet_is_left_out(write_run, log):
@@ -38,12 +35,6 @@ def test_the_sums_until_an_evaluation_are_those_that_were_logged_last(write_run,
     assert read_run(counted).calls.tolist() == [0, 30, 57]
 
 
-def test_what_is_logged_is_read_round_by_round(write_run, log):
-    folder = write_run("run", {"stored": [[0.5], [0.6]]})
-    log(folder, "consensus/after", {0: 0.5, 10: 0.25})
-    assert read_run(folder).logged["consensus/after"] == {0: 0.5, 10: 0.25}
-
-
 def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run, doubling):
     data = {"root": "/here", "communication_time": 10, "speeds": {"class_path": "UniformTime"}}
     folder = write_run("run", {"stored": [[1]]}, callbacks=[doubling], data=data, trainer={"default_root_dir": "x"})
@@ -58,25 +49,6 @@ def test_the_settings_are_flat_and_without_what_does_not_make_a_curve(write_run,
         "StageDoubling.n0": 5,
         "StageDoubling.rounds_per_stage": 5,
     }
-
-
-def refused(folder):
-    with pytest.raises(PflError) as wrong:
-        read_run(folder)
-    return str(wrong.value)
-
-
-def test_what_is_no_run_is_refused_in_one_line(write_run, tmp_path):
-    assert f"runs: no such folder: '{tmp_path / 'nowhere'}'" in refused(tmp_path / "nowhere")
-    folder = write_run("run", {"stored": [[1]]})
-    (folder / "clients.csv").rename(folder / "hidden.csv")
-    assert "has no clients.csv" in refused(folder)
-    (folder / "hidden.csv").rename(folder / "clients.csv")
-    (folder / "config.yaml").write_text("a: 1\n")
-    assert "was not written by pfl fit" in refused(folder)
-    (write_run("other", {"stored": [[1]]}) / "config.yaml").rename(folder / "config.yaml")
-    (folder / "metrics.csv").write_text("round,time/compute,val/stored/accuracy/mean\n0,0,1\n")
-    assert "has no test results" in refused(folder)
 
 
 @pytest.mark.parametrize(

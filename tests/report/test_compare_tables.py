@@ -6,7 +6,6 @@ import pytest
 
 from pfl_lightning.report import curves_of, read_run, write_csv
 from pfl_lightning.report.compare_tables import (
-    COSTS,
     convergence_table,
     cost_table,
     error_table,
@@ -14,6 +13,7 @@ from pfl_lightning.report.compare_tables import (
     time_table,
     usual_targets,
 )
+from pfl_lightning.report.costs import COMMUNICATION
 
 
 def curves(*folders):
@@ -57,12 +57,13 @@ def test_the_final_table_has_mean_and_sample_deviation_over_the_seeds(write_run)
     assert cells(table.text)[1][3] == "35.0 ± 5.0"
 
 
-def test_the_worst_loss_is_the_largest(write_run):
+def test_the_worst_loss_is_the_largest_and_needs_no_correct_predictions(write_run):
     found = curves(write_run("run", {"stored": [[1.5, 2.5]]}, quantity="loss"))
-    table = final_table(found)
-    (row,) = table.rows
-    assert row["worst"] == 2.5
-    assert cells(table.text)[1][3:6] == ["2.0000", "0.5000", "2.5000"]
+    assert final_table(found).rows[0]["worst"] == 2.5
+    assert cells(final_table(found).text)[1][3:6] == ["2.0000", "0.5000", "2.5000"]
+    (row,) = error_table(found).rows
+    assert (row["mean"], row["worst"]) == (2.0, 2.5)
+    assert error_table(found).text.startswith("Clients' test loss at the last evaluation")
 
 
 def test_the_usual_targets_are_shares_of_the_best_method_without_doubling(write_run, doubling):
@@ -109,10 +110,8 @@ def test_the_table_of_times_has_the_mean_over_seeds_and_the_ratio_to_no_doubling
 
 
 def test_a_score_that_the_start_model_has_takes_no_time_and_has_no_ratio(raced):
-    assert [(row["seconds"], isnan(row["ratio"])) for row in time_table(raced, [0.1], [0]).rows] == [
-        (0, True),
-        (0, True),
-    ]
+    rows = time_table(raced, [0.1], [0]).rows
+    assert [(row["seconds"], isnan(row["ratio"])) for row in rows] == [(0, True), (0, True)]
 
 
 def test_a_ratio_needs_the_same_settings_apart_from_doubling_and_length(write_run, doubling):
@@ -169,9 +168,8 @@ def test_the_bits_to_a_target_are_those_of_the_first_evaluation_that_has_it(writ
         log(folder, "bits/paper", {10: 0.0})
         log(folder, "bits/total", {5: sent / 2, 10: sent, 20: 2 * sent})
     (one,) = curves(folders[0])
-    bits = next(cost for cost in COSTS if cost.name == "bits")
-    assert [ends.tolist() for ends in one.reach(0.8, bits.of(one))] == [[3e6], [6e6]]
-    rows, text = cost_table(curves(*folders), [0.7, 0.8], bits)[1:]
+    assert [ends.tolist() for ends in one.reach(0.8, COMMUNICATION.of(one))] == [[3e6], [6e6]]
+    rows, text = cost_table(curves(*folders), [0.7, 0.8], COMMUNICATION)[1:]
     assert [(row["after_bits"], row["bits"], row["reached"]) for row in rows[:1]] == [(0, 4e6, 2)]
     assert (isnan(rows[1]["bits"]), rows[1]["reached"]) == (True, 0), "the seeds share two evaluations"
     header, *lines = cells(text)
@@ -226,14 +224,10 @@ def test_what_the_tail_gains_and_the_mean_pays_is_paired_by_seed(delta_fl):
     # p90 lies at .7 between the third and the fourth client: .4 and .47, of the reference .51 and .65
     assert tail["p90 difference"] == pytest.approx((0.4 - 0.51 + 0.47 - 0.65) / 2)
     assert reference["p90 difference"] == 0
-    text = table.text
-    assert "minus that of Delta-FL, conformity=1.0 with the same seed" in text
-    assert "| Delta-FL, conformity=0.5 | +1.3 ± 1.8 | -14.5 ± 4.9 | " in text
-
-
-def test_curves_without_a_common_seed_have_no_difference(delta_fl):
-    tail, _ = error_table(curves(*delta_fl(0.5, {3: [0.5]}), *delta_fl(1.0, ERRORS))).rows
-    assert isnan(tail["mean difference"])
+    assert "minus that of Delta-FL, conformity=1.0 with the same seed" in table.text
+    assert "| Delta-FL, conformity=0.5 | +1.3 ± 1.8 | -14.5 ± 4.9 | " in table.text
+    alone, _ = error_table(curves(folders[2], *folders[3:])).rows
+    assert isnan(alone["mean difference"]), "seed 3 alone has no partner"
 
 
 def test_training_losses_are_weighted_by_samples(delta_fl, evaluate):
@@ -245,11 +239,3 @@ def test_training_losses_are_weighted_by_samples(delta_fl, evaluate):
     # 2 is where 90 of 100 samples are reached, and 9 where 36 of 40 are
     assert row["train loss mean"] == pytest.approx((2.2 + 5.25) / 2)
     assert row["train loss p90"] == pytest.approx((2 + 9) / 2)
-
-
-def test_losses_of_a_regression_need_no_correct_predictions(write_run):
-    folder = write_run("run", {"global": [[1.5, 2.5]]}, "DeltaFL", quantity="loss")
-    table = error_table(curves(folder))
-    (row,) = table.rows
-    assert (row["mean"], row["worst"]) == (2.0, 2.5)
-    assert table.text.startswith("Clients' test loss at the last evaluation")

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 
-from pfl_lightning.report import choice_figure, choice_of, curves_of, error_rounds_figure, read_run, tail_figure
+from pfl_lightning.report import choice_of, curves_of, read_run
 from pfl_lightning.report.choice import choice_tables
+from pfl_lightning.report.compare_figures import error_rounds_figure
+from pfl_lightning.report.tail_figures import choice_figure, tail_figure
 
 ERRORS = {1: [0.1, 0.4, 0.2], 2: [0.1, 0.6, 0.2]}
 

@@ -29,12 +29,12 @@ class SparsityTracker(pl.Callback):
     ``density/global``. Layers are not logged further, since each would be several columns of ``metrics.csv``.
 
     Attributes:
-        history: What the heat maps show, by model: the rounds of the evaluations, and the densities at each of them,
-            of the layers and of the whole model.
+        history: What the heat maps show, by model and by round of the evaluation: the densities of the layers and of
+            the whole model.
     """
 
     def __init__(self) -> None:
-        self.history: dict[str, dict[str, list[Any]]] = {}
+        self.history: dict[str, dict[int, list[float]]] = {}
 
     def state_dict(self) -> dict[str, Any]:
         """The history, so that heat maps of a resumed run begin with its first round."""
@@ -50,7 +50,7 @@ class SparsityTracker(pl.Callback):
             self.history = {}
         if is_extra(trainer):
             for history in self.history.values():
-                history["rounds"].pop(), history["densities"].pop()
+                history.popitem()
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Have the clients' models measured while they are evaluated; the global one needs no clients."""
@@ -67,7 +67,8 @@ class SparsityTracker(pl.Callback):
             assert isinstance(metric, ClientDensity)
             densities = metric.compute()
             self._log(trainer, method, model, metric, densities)
-            self._remember(method, model, densities[:, metric.thresholds.index(method.sparsity.threshold)])
+            shown = densities[:, metric.thresholds.index(method.sparsity.threshold)]
+            self.history.setdefault(model, {})[method.accounting.clock.rounds] = shown.tolist()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the heat maps."""
@@ -75,7 +76,7 @@ class SparsityTracker(pl.Callback):
         rows, threshold = [*metric_for(method).layers, ALL], method.sparsity.threshold
         for model, history in self.history.items():
             title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
-            figure = density_figure(history["rounds"], rows, np.array(history["densities"]), title)
+            figure = density_figure(list(history), rows, np.array(list(history.values())), title)
             show_figure(trainer, f"density/{model}", figure, method.accounting.clock.rounds)
 
     def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
@@ -90,11 +91,6 @@ class SparsityTracker(pl.Callback):
         }
         for board in tensorboards(trainer):
             board.log_metrics(shown, method.accounting.clock.rounds)
-
-    def _remember(self, method: Method, model: str, densities: Tensor) -> None:
-        history = self.history.setdefault(model, {"rounds": [], "densities": []})
-        history["rounds"].append(method.accounting.clock.rounds)
-        history["densities"].append(densities.tolist())
 
 
 def key_of(model: str) -> str:

@@ -38,12 +38,15 @@ def test_a_rule_only_says_when_a_stage_ends(fit):
     assert rounds.sizes == [1, 2, 4, 8, 10]
 
 
-@pytest.mark.parametrize("rule", [StageDoubling, GradientDoubling])
 @pytest.mark.parametrize(
-    ("unit", "sizes"),
+    ("rule", "unit", "sizes"),
     # six clients with 1, 4, 9, 16, 25 and 36 samples, 91 / 6 at a mean client, the smallest ones first: 1, 5, 14, 30,
     # 55 and 91 together. One mean client's samples are reached by four clients, those of two by five, of four by six.
-    [({}, [1, 2, 4, 6]), ({"double_by": "clients"}, [1, 2, 4, 6]), ({"double_by": "samples"}, [4, 5, 6, 6])],
+    [
+        (StageDoubling, {}, [1, 2, 4, 6]),
+        (StageDoubling, {"double_by": "samples"}, [4, 5, 6, 6]),
+        (GradientDoubling, {"double_by": "samples"}, [4, 5, 6, 6]),
+    ],
 )
 def test_a_stage_has_so_many_clients_or_so_many_mean_clients_samples(rule, unit, sizes, ragged_data, fit):
     rounds = Rounds()

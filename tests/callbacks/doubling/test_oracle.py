@@ -28,30 +28,32 @@ class Rounds(pl.Callback):
 
 @pytest.fixture
 def run(fit):
-    def start(rounds=60, folder="run", ckpt_path=None, doubling=None, pool_size=None):
+    def start(rounds=60, folder="run", ckpt_path=None, pool_size=None):
         data = LinearRepresentation(
             num_clients=24, noise=0.3, fresh=True, participation=Participation(pool_size=pool_size)
         )
-        doubling = doubling or OracleDoubling(6, FLOOR, LEAVE, STOP)
         rounds_seen = Rounds()
         method = LinearFedRep(network=LinearNetwork, lr=0.5, init="random")
-        fit(method, data, rounds, folder, ckpt_path, [doubling, rounds_seen])
+        fit(method, data, rounds, folder, ckpt_path, [OracleDoubling(6, FLOOR, LEAVE, STOP), rounds_seen])
         return rounds_seen.values
 
     return start
 
 
-@pytest.mark.parametrize("pool_size", [None, 12])
-def test_participants_double_at_their_floor_and_the_run_ends_at_the_pools(run, pool_size):
-    pool = pool_size or 24
-    seen = run(pool_size=pool_size)
-    assert [seen[0][0], seen[-1][0]] == [6, pool]
-    assert {size for size, _ in seen} == {6, 12, pool}
-    for (size, distance), (following, _) in pairwise(seen):
-        assert following == (min(2 * size, pool) if distance <= LEAVE * FLOOR / sqrt(size) else size)
-        assert distance > STOP * FLOOR / sqrt(pool)
-    assert seen[-1][1] <= STOP * FLOOR / sqrt(pool)
-    assert len(seen) < 60
+def test_participants_double_at_their_floor_and_the_run_ends_at_the_pools_also_if_it_is_resumed(run, tmp_path):
+    straight = run(folder="straight")
+    for seen, pool in ((straight, 24), (run(pool_size=12), 12)):
+        assert [seen[0][0], seen[-1][0]] == [6, pool]
+        assert {size for size, _ in seen} == {6, 12, pool}
+        for (size, distance), (following, _) in pairwise(seen):
+            assert following == (min(2 * size, pool) if distance <= LEAVE * FLOOR / sqrt(size) else size)
+            assert distance > STOP * FLOOR / sqrt(pool)
+        assert seen[-1][1] <= STOP * FLOOR / sqrt(pool)
+        assert len(seen) < 60
+    stop = 1 + [size for size, _ in straight].index(12)  # within the second stage
+    assert straight[stop][0] == 12
+    first = run(stop, "resumed")
+    assert first + run(60, "resumed", tmp_path / "resumed/checkpoints/last.ckpt") == straight
 
 
 class Told(FedAvg):
@@ -66,32 +68,17 @@ class Told(FedAvg):
         self.log("train/distance", next(self.told))
 
 
-def test_a_stage_is_left_at_its_own_floor_and_the_run_ends_at_the_pools_lower_one(ragged_data, fit):
+def test_a_stage_is_left_at_its_own_floor_and_the_run_ends_at_the_pools_lower_one(ragged_data, fit, tmp_path):
     # the floors of 1, 2 and 4 clients are 1, 0.707 and 0.5: left at 1.5 and 1.06, not at 0.75; the end is at 0.6
-    rounds, distances = Rounds(), [1.6, 1.4, 1.2, 1.0, 0.74, 0.61, 0.59, 0.58]
+    distances = [1.6, 1.4, 1.2, 1.0, 0.74, 0.61, 0.59, 0.58]
     doubling = OracleDoubling(1, floor=1.0, leave=1.5, stop=1.2)
-    fit(Told(distances), ragged_data(num_clients=4), 8, callbacks=[doubling, rounds])
-    assert rounds.values == list(zip([1, 1, 2, 2, 4, 4, 4], map(pytest.approx, distances), strict=False))
-
-
-def test_a_resumed_run_continues_its_stage(run, tmp_path):
-    straight = run(folder="straight")
-    doublings = [number for number, (size, _) in enumerate(straight) if size == 12]
-    stop = doublings[0] + 1  # within the second stage
-    assert len(straight) > stop
-    first = run(stop, "resumed")
-    assert first + run(60, "resumed", tmp_path / "resumed/checkpoints/last.ckpt") == straight
-
-
-def test_a_run_that_has_arrived_is_not_resumed(run, tmp_path):
-    rounds = len(run())
-    with pytest.raises(PflError, match=rf"^ckpt_path: the run reached its target in round {rounds}; allowed: another$"):
-        run(ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
-
-
-def test_an_object_that_is_used_again_starts_anew(run):
-    doubling = OracleDoubling(6, FLOOR, LEAVE, STOP)
-    assert run(folder="one", doubling=doubling) == run(folder="two", doubling=doubling)
+    for folder in ("one", "two"):  # an object that is used again starts anew
+        rounds = Rounds()
+        fit(Told(distances), ragged_data(num_clients=4), 8, folder, callbacks=[doubling, rounds])
+        assert rounds.values == list(zip([1, 1, 2, 2, 4, 4, 4], map(pytest.approx, distances), strict=False))
+    last = tmp_path / "two/checkpoints/last.ckpt"
+    with pytest.raises(PflError, match=r"^ckpt_path: the run reached its target in round 7; allowed: another$"):
+        fit(Told(distances), ragged_data(num_clients=4), 8, "two", last, [doubling])
 
 
 def test_a_method_without_a_distance_is_refused(fit, ragged_data):

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.quantity import ACCURACY, LOSS
 from pfl_lightning.report import scatter_figure
-from pfl_lightning.report.figures import scatter_axes
+from pfl_lightning.report.figures.scatter import scatter_axes
 
 SAMPLES, SCORES = np.array([100, 400, 25, 50]), np.array([0.9, 1.0, 0.5, 0.7])
 

@@ -64,7 +64,7 @@ def test_a_graph_that_can_turn_is_on_a_circle(graph):
     assert places[1][0] > 0, "clockwise"
 
 
-@pytest.mark.parametrize("clients", [8, 32, 64, 65, 100, 127, 128, 150])
+@pytest.mark.parametrize("clients", [8, 64, 65, 128, 150])
 def test_pies_on_a_circle_do_not_touch_and_can_be_seen(clients):
     places = circle(clients)
     apart = np.linalg.norm(places[:, None] - places, axis=2) + 9 * np.eye(clients)
@@ -73,11 +73,12 @@ def test_pies_on_a_circle_do_not_touch_and_can_be_seen(clients):
     assert radius >= 0.02 * np.ptp(places, axis=0).max()
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(1, 1), (2, 20), (128, 100), (600, 62)])
-def test_any_number_of_clients_and_classes_can_be_drawn(clients, classes, tmp_path):
+@pytest.mark.parametrize(("clients", "classes"), [(1, 1), (2, 20), (128, 30), (600, 62)])
+def test_any_number_of_clients_and_classes_can_be_drawn(clients, classes):
     counts = np.random.default_rng(0).multinomial(20, np.full(classes, 1 / classes), clients)
-    topology_figure(nx.path_graph(clients), counts, "Path").savefig(tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 5000
+    figure = topology_figure(nx.path_graph(clients), counts, "Path")
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 1 + (classes > 20), "a bar of colours in place of a legend"
 
 
 def test_too_many_clients_are_counted_by_their_neighbours():
