@@ -317,7 +317,7 @@ def test_describe_refuses_what_it_cannot_show_before_it_writes(files, refused, n
         ([], "data: a subcommand is missing; allowed: prepare, describe"),
         (["fetch"], "data: fetch is not possible; allowed: prepare, describe"),
         (["prepare"], "name"),
-        (["prepare", "mnist"], "mnist; did you mean MNIST?"),
+        (["prepare", "mnist"], "data: mnist is not possible; did you mean MNIST?"),
         (["prepare", "MNIST", "--rot=files"], "data.rot: MNIST has no such option; did you mean root?"),
         (["prepare", "MNIST", "--size=14"], "size: 14 is not possible; allowed: 28, 32"),
         (["describe", "--data=MNISTT"], "data: MNISTT is not possible; did you mean MNIST?"),
