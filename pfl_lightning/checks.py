@@ -29,7 +29,7 @@ POSSIBLE: dict[str, tuple[Any, ...]] = {
     "precision": (None, "32-true", "64-true", "bf16-true", "bf16-mixed"),
 }
 STRATEGIES = ("auto", "ddp", "DDPStrategy")  # the others split the model, or do not start the whole command
-IN_EVERY_RUN = tuple(vars(ours)[name] for name in registry.IN_EVERY_RUN)
+IN_EVERY_RUN = tuple(vars(ours)[name] for name in sorted(registry.IN_EVERY_RUN))
 NOT_WITH_ROUNDS = (  # they act on the trainer's own steps, or save and average what is no whole round
     theirs.BaseFinetuning,
     theirs.BasePredictionWriter,
