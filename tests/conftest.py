@@ -1,5 +1,6 @@
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,16 @@ settings.load_profile("repeatable")
 # the tests' tensors are tiny: more threads only disturb each other, in processes that a test starts too
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def users_modules_end_with_their_test(monkeypatch, tmp_path_factory):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    yield
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path_factory.getbasetemp())):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

@@ -70,7 +70,6 @@ class Broken(Remote):
 def in_a_folder_with_files_of_the_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pfl"])
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     Path("mine.py").write_text(MINE)
     for name in ("config.yaml", "clients.csv", "metrics.csv"):

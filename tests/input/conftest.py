@@ -1,4 +1,4 @@
-"""Every test runs in an empty folder, in which users' own files may lie, and forgets the modules made of them."""
+"""Every test runs in an empty folder, in which users' own files may lie."""
 
 import sys
 from collections.abc import Callable
@@ -18,10 +18,6 @@ def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["pfl"])
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    yield
-    for name, module in [*sys.modules.items()]:
-        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 def content() -> dict[str, bytes | None]:
