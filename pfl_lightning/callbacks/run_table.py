@@ -31,8 +31,8 @@ class RunTable(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Cut the table of a run that resumes."""
-        table, last = self.csv, self.last_saved
-        if table is None or not continues(trainer) or not trainer.is_global_zero:
+        table, last, resumes = self.csv, self.last_saved, continues(trainer)  # all processes must ask together
+        if table is None or not resumes or not trainer.is_global_zero:
             return
         table.cut(trainer.global_step)
         if last is not None and (table.round is None or table.round < last):
