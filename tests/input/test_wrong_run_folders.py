@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,11 @@ def test_a_run_folder_that_cannot_be_written(finished, monkeypatch, refusal):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ([MLFLOW, "--trainer.logger.tracking_uri=no://where"], "MLFlowLogger cannot be made: "),
+        pytest.param(
+            [MLFLOW, "--trainer.logger.tracking_uri=no://where"],
+            "MLFlowLogger cannot be made: ",
+            marks=pytest.mark.skipif(not find_spec("mlflow"), reason="needs the extra mlflow"),
+        ),
         (["--trainer.callbacks=CosineMaps"], "CosineMaps: not possible with FedAvg"),
         (["--checkpoint.monitor=val/nothing"], "checkpoint.monitor: val/nothing is not logged"),
     ],
