@@ -9,7 +9,6 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.callbacks.run_table import RunTable
 from pfl_lightning.report.run_files import METRICS
 
@@ -77,15 +76,14 @@ class MetricsTable(Logger, RunTable):
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
         self.trained = checkpoint.get("trained", {})
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Continue the table of a run that resumes, without an evaluation that a longer run does not have."""
-        super().on_train_start(trainer, pl_module)
-        if continues(trainer) and trainer.is_global_zero:
-            self.row = self.csv.numbers()  # callbacks may add to them, as LearningRateMonitor does
-            boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]
-            for logger in (self, *(board for board in boards if Path(board.log_dir) == self.folder)):
-                if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation
-                    logger.log_metrics(self.trained, trainer.global_step)
+    def continue_table(self, trainer: pl.Trainer, table: RoundCsv) -> None:
+        """Continue the table, without an evaluation that a longer run does not have."""
+        super().continue_table(trainer, table)
+        self.row = table.numbers()  # callbacks may add to them, as LearningRateMonitor does
+        boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]
+        for logger in (self, *(board for board in boards if Path(board.log_dir) == self.folder)):
+            if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation
+                logger.log_metrics(self.trained, trainer.global_step)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Remember what a run logs of this round that does not evaluate it."""

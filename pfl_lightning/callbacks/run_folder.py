@@ -107,6 +107,6 @@ def folder_of(trainer: pl.Trainer) -> Path:
 
 
 def continues(trainer: pl.Trainer) -> bool:
-    """Whether a run continues from a checkpoint of its own folder."""
+    """Whether a run continues from a checkpoint of its own folder; all processes must call this together."""
     folder, checkpoint = folder_of(trainer), trainer.ckpt_path
     return checkpoint is not None and Path(checkpoint).resolve().parent.parent == folder.resolve()

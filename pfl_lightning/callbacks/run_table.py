@@ -30,11 +30,14 @@ class RunTable(pl.Callback):
         self.last_saved = checkpoint.get("tables", {}).get(self.file)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Cut the table of a run that resumes."""
-        table, last, resumes = self.csv, self.last_saved, continues(trainer)  # all processes must ask together
-        if table is None or not resumes or not trainer.is_global_zero:
-            return
+        """Continue the table of a run that resumes; all processes ask together whether it does."""
+        if continues(trainer) and self.csv is not None and trainer.is_global_zero:
+            self.continue_table(trainer, self.csv)
+
+    def continue_table(self, trainer: pl.Trainer, table: RoundCsv) -> None:
+        """Cut the table at the checkpoint's round."""
         table.cut(trainer.global_step)
+        last = self.last_saved
         if last is not None and (table.round is None or table.round < last):
             ends = "is empty" if table.round is None else f"ends with round {table.round}"
             warnings.warn(f"'{table.path}' {ends}, but had round {last} when the checkpoint was saved", stacklevel=2)

@@ -45,8 +45,8 @@ class PerFedAvg(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train by steps along the meta-gradient."""
-        phase = replace(self.phase("all", self.epochs), gradient_transform=self.meta_gradient)
-        phase = replace(phase, independent_batch=self.independent_batch)
+        plain, other = self.phase("all", self.epochs), self.independent_batch
+        phase = replace(plain, gradient_transform=self.meta_gradient, independent_batch=other)
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient) -> Tree:
