@@ -2,7 +2,9 @@ PYTHON ?= python3
 LOWEST_PYTHON ?= $(PYTHON)
 BIN = .venv/bin
 LOWEST = .venv-lowest/bin
-# bytecode is compiled when it is needed: all of it would take half a minute
+# bytecode is compiled when it is needed, not all of it in half a minute, and then kept, as containers often forbid:
+# importing would take 17 s each time instead of 5
+unexport PYTHONDONTWRITEBYTECODE
 PIP = -m pip install --quiet --disable-pip-version-check --no-compile
 EXTRA = $(if $(CI),dev,test)
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
