@@ -92,8 +92,10 @@ def test_without_a_terminal_a_long_run_says_a_line_now_and_then(monkeypatch, cap
     monkeypatch.setattr(progress, "SAID_EVERY", 0.01)
     lines = Lines(working(seconds=30.0))
     lines.start()
-    while not (said := capsys.readouterr().err):
+    said, deadline = "", time.monotonic() + 60
+    while not said and time.monotonic() < deadline:
         time.sleep(0.01)
+        said = capsys.readouterr().err
     lines.stop()
     assert re.match(r"pfl: round 0 of 100, \S+ left; training: 00:\d\d left, 1 of 3 clients\n", said)
 

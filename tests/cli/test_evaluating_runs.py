@@ -3,6 +3,8 @@
 import csv
 import shutil
 import sys
+from errno import EISDIR
+from os import strerror
 from pathlib import Path
 
 import pytest
@@ -99,4 +101,4 @@ def test_a_table_that_cannot_be_written_gets_a_word(capsys):
     main(["test", str(RUN)])
     told = capsys.readouterr()
     assert "after round 3" in told.out
-    assert told.err == f"pfl: warning: '{RUN}/test.csv' cannot be written (Is a directory)\n"
+    assert told.err == f"pfl: warning: '{RUN}/test.csv' cannot be written ({strerror(EISDIR)})\n"

@@ -1,5 +1,7 @@
 import csv
 import sys
+from errno import ENOENT
+from os import strerror
 from pathlib import Path
 
 import networkx as nx
@@ -79,7 +81,7 @@ T = "--model.topology"
         (f"{T}=ErdosRenyi {T}.redraw_every=0", 2, f"{T[2:]}.redraw_every: 0 is not possible; allowed: "),
         (f"{T}=Torus --data.num_clients=7", 1, f"{T[2:]}: Torus is not possible with 7 clients, "),
         (f"{T}=GraphFile", 2, f"{T[2:]}.path: a value is missing; see {T}.help GraphFile"),
-        (f"{T}=GraphFile {T}.path=none.txt", 1, f"{T[2:]}.path: 'none.txt' is not possible: No such file or directory"),
+        (f"{T}=GraphFile {T}.path=none.txt", 1, f"{T[2:]}.path: 'none.txt' is not possible: {strerror(ENOENT)}"),
         (
             f"{T}=GraphFile {T}.path=path.graphml --data.num_clients=5",
             1,

@@ -1,3 +1,5 @@
+from errno import ENOENT
+from os import strerror
 from pathlib import Path
 
 import pytest
@@ -89,5 +91,5 @@ def test_good_samples_pass():
 def test_a_file_that_cannot_be_read_is_named():
     data = Given((INPUTS, LABELS))
     data.load = lambda: Path("missing.npy").read_bytes()
-    with pytest.raises(PflError, match=r"^data\.root: cannot read 'missing\.npy' \(No such file or directory\)$"):
+    with pytest.raises(PflError, match=rf"^data\.root: cannot read 'missing\.npy' \({strerror(ENOENT)}\)$"):
         data.setup()

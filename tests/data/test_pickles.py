@@ -68,5 +68,5 @@ def test_arrays_of_objects_and_of_more_than_their_bytes_are_refused(tmp_path):
         read_pickle(write(tmp_path, {"data": np.array([{}, None])}))
     content = pickle.dumps({"data": np.zeros(7, dtype=np.uint8)}, protocol=2)
     assert content.count(b"K\x07\x85") == 1  # the shape, (7,)
-    with pytest.raises(ValueError, match="cannot reshape"):
+    with pytest.raises(ValueError, match="99"):
         read_pickle(write(tmp_path, content.replace(b"K\x07\x85", b"K\x63\x85")))
