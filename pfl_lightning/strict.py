@@ -5,7 +5,7 @@ They name classes to import, or functions that make networks, and call nothing e
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from pkgutil import resolve_name
@@ -13,6 +13,8 @@ from typing import Any, get_type_hints
 
 from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
 from torch import nn
+
+from pfl_lightning.errors import PflError
 
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
@@ -26,9 +28,19 @@ class StrictParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes."""
 
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
-        """Parse arguments; a null for an option of an option arrives here under its Python name."""
+        """Parse arguments; a null for an option of an option arrives here under its Python name.
+
+        Raises:
+            PflError: If an option was given to a class, and then another class that does not have it.
+        """
         words = [re.sub("=None$", "=null", word) for word in (sys.argv[1:] if args is None else args)]
-        return super().parse_args(list(_with_options(words)), *others, **kwargs)
+        namespace = super().parse_args(list(_with_options(words)), *others, **kwargs)
+        for key, name in _given_before_their_class(words):
+            chosen = namespace.get(key)
+            if isinstance(chosen, Namespace) and "class_path" in chosen and name not in chosen.get("init_args", {}):
+                kind = chosen.class_path.rpartition(".")[2]
+                raise PflError(f"{key}.{name}: {kind} has no such option; allowed: options of {kind}")
+        return namespace
 
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
         """Settings as text; an option that has no value, though it needs one, is null."""
@@ -79,6 +91,15 @@ class CheckpointParser(StrictParser):
     def may_call(self, function: Any) -> bool:
         """Whether a checkpoint may name a function: one of torchvision that makes a network."""
         return makes_network(function) and str(function.__module__).startswith("torchvision.models.")
+
+
+def _given_before_their_class(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Keys of classes that are chosen after an option of theirs was given, and the name of that option."""
+    options = [word.partition("=")[0] for word in words]
+    for place, option in enumerate(options):
+        for dot in re.finditer(r"\.", option):
+            if option[: dot.start()] in options[place + 1 :]:
+                yield option[2 : dot.start()], option[dot.end() :].partition(".")[0]
 
 
 def _later(function: Any, **options: Any) -> Any:

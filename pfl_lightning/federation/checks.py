@@ -66,11 +66,14 @@ def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> 
         raise PflError(f"model.server_optimizer: not possible: {one_line(error)}") from error
 
 
-def check_private(aggregator: Aggregator, weighting: Weighting, has_statistics: bool, chooses: bool) -> None:
-    """Refuse what ``DPAggregator`` would not protect.
+def check_aggregator(
+    aggregator: Aggregator, uploads: bool, weighting: Weighting, has_statistics: bool, chooses: bool
+) -> None:
+    """Refuse what an aggregator would not hide, and what ``DPAggregator`` would not protect.
 
     Args:
-        aggregator: The method's aggregator; all others go with everything.
+        aggregator: The method's aggregator.
+        uploads: Whether clients upload anything for sums.
         weighting: Weights of the uploads.
         has_statistics: Whether uploads have statistics of BatchNorm.
         chooses: Whether the method chooses clients by what they hold.
@@ -78,6 +81,9 @@ def check_private(aggregator: Aggregator, weighting: Weighting, has_statistics: 
     Raises:
         PflError: If something is not possible, or the library that counts the budget is missing.
     """
+    if aggregator.hides and not uploads:
+        name = type(aggregator).__name__
+        raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")
     if not isinstance(aggregator, DPAggregator):
         return
     if weighting != "uniform":

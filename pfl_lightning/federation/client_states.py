@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning import processes
+from pfl_lightning.errors import PflError
 from pfl_lightning.tree import Tree
 
 CLIENTS = "clients"  # prefix of the rows in a checkpoint, and entry that says whose they are if these are not all
@@ -31,13 +32,29 @@ class ClientStates(nn.Module):
         super().__init__()
         self.shard, self.names = Shard(start), list(start)
         self._placed: tuple[Tensor, Tree] | None = None  # ids, rising, and rows of the clients that train here
+        self._closed = ""  # why nobody may read rows now
+
+    @contextmanager
+    def closed(self, reason: str) -> Iterator[None]:
+        """Meanwhile, refuse to read any rows with a PflError for this reason, unless it is empty."""
+        self._closed = reason
+        try:
+            yield
+        finally:
+            self._closed = ""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PflError(self._closed)
 
     def stack(self, name: str) -> Tensor:
         """The rows of all clients of this process, ``[own clients, ...]``; not a copy."""
+        self._check_open()
         return self.shard.fill()[name]
 
     def first(self, names: Iterable[str]) -> Tree:
         """Copies of the first client's tensors, ``[...]``; between rounds the first process has them, and it alone."""
+        self._check_open()
         return {name: self.shard.read(name, torch.zeros(1, dtype=torch.int64))[0] for name in names}
 
     @property
@@ -48,6 +65,7 @@ class ClientStates(nn.Module):
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that are placed here, or else of those that this process stores."""
+        self._check_open()
         if self._placed is None:
             return {name: self.shard.read(name, ids) for name in self.names}
         known, rows = self._placed

@@ -35,7 +35,7 @@ from pfl_lightning.data import EvalBatch, FederatedDataModule, Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Accounting, Traffic
 from pfl_lightning.federation.checkpoints import FORMAT, Content, check_optimizer_state, check_same, refusing
-from pfl_lightning.federation.checks import check_network, check_private, try_optimizer
+from pfl_lightning.federation.checks import check_aggregator, check_network, try_optimizer
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.federation.cohort import Cohort, Progress
@@ -333,10 +333,17 @@ class Method(pl.LightningModule):
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
-        self.server_update(result.mean, batch)
+        with self.clients.closed(self._server_reads()):
+            self.server_update(result.mean, batch)
         self.prune_shared(result.mean)
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
+
+    def _server_reads(self) -> str:
+        """Why the server may not read what clients keep; empty if it may."""
+        both = f"{type(self.aggregator).__name__} is not possible with {type(self).__name__}"
+        reason = f"model.aggregator: {both}, whose server reads what clients keep; allowed: Aggregator"
+        return reason if self.aggregator.hides else ""
 
     def skip_round(self, batch: Round) -> None:
         """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
@@ -514,7 +521,8 @@ class Method(pl.LightningModule):
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
-        check_private(self.aggregator, self.weighting, bool(self.shared & statistics), chooses)
+        has_statistics = bool(self.shared & statistics)
+        check_aggregator(self.aggregator, bool(self.shared), self.weighting, has_statistics, chooses)
         tensors = self.network.state_dict()
         start = self.initial_state(tensors, num_clients, seed)
         self.clients = ClientStates(start)

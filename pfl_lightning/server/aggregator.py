@@ -1,4 +1,4 @@
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,11 +25,13 @@ class Aggregator:
         mean = total.result()
 
     Attributes:
+        hides: Whether the server is not to learn more than sums about any client.
         fewest: Smallest number of uploads for a sum; with fewer, the round is skipped and the model does not change.
         calls: Number of sums so far.
         bytes: Bytes that all clients have uploaded for them so far.
     """
 
+    hides: ClassVar[bool] = False
     fewest: int = 1
 
     def __init__(self) -> None:

@@ -42,6 +42,7 @@ class SecureAggregator(Aggregator):
         masks: Whether uploads are masked; results are the same without masks, and faster.
     """
 
+    hides = True
     fewest = 2
 
     def __init__(self, limit: Limit = 2.0**20, masks: bool = True) -> None:

@@ -44,6 +44,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model.server_optimizer=SparseAdam", 1, "model.server_optimizer: not possible: "),
         ("--model.server_optimizer=Adaam", 2, "model.server_optimizer: Adaam is not possible; allowed: "),
         # what differential privacy cannot protect
+        (f"--model=FedAvg {DP} --model=DisPFL", 2, "model.aggregator: DisPFL has no such option; allowed: options of "),
         (DP, 1, "model.weighting: samples is not possible with DPAggregator; allowed: uniform"),
         (f"{DP} --model.weighting=uniform --model.network=WideResNet", 1, "model.batch_norm: average is not possible "),
         (f"{DP} --model.weighting=uniform --trainer.callbacks=StageDoubling", 1, "trainer.callbacks: StageDoubling is"),

@@ -7,7 +7,7 @@ from fakes.methods import distance
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep
-from pfl_lightning.server import Aggregator, SecureAggregator
+from pfl_lightning.server import Aggregator, DPAggregator, SecureAggregator
 from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -40,6 +40,26 @@ def test_a_round_is_one_sum_of_uploads_and_losses(sums, ragged_data, train):
 
 def test_two_methods_do_not_share_their_counts():
     assert FedAvg().aggregator is not FedAvg().aggregator
+
+
+class Alone(FedAvg):
+    keeps = "all"
+
+
+class Reading(FedRep):
+    def server_update(self, mean, batch):
+        self.clients.mean(self.kept)
+        super().server_update(mean, batch)
+
+
+@pytest.mark.parametrize("sums", [SecureAggregator, partial(DPAggregator, noise_multiplier=1.0)])
+@pytest.mark.parametrize(
+    ("make", "why"), [(Alone, "where clients upload no model"), (Reading, "with Reading, whose s")]
+)
+def test_what_an_aggregator_could_not_hide_is_refused(make, why, sums, train):
+    with pytest.raises(PflError, match=rf"^model.aggregator: \w+Aggregator is not possible {why}"):
+        train(make, 1, aggregator=sums(), weighting="uniform", batch_norm="local")
+    train(make, 1)
 
 
 def test_a_diverging_round_and_a_lonely_client_are_refused(ragged_data, train):

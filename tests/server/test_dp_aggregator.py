@@ -142,6 +142,19 @@ def test_sampling_is_counted_as_the_library_counts_it_and_amplifies():
     assert spent(1.5, 29, 10, 1000) < expected
 
 
+@pytest.mark.parametrize("sample", [1, 30, 50, 99])
+def test_a_sample_never_costs_more_than_all_clients(sample):
+    assert spent(3.0, 100, sample, 100) <= spent(3.0, 100, 100, 100)
+
+
+def test_few_clients_of_many_have_their_bound_at_a_large_order():
+    # the library's bound at each order near the best one, which its own choice of orders, 63 and then 128, leaves out
+    drawn = SampledWithoutReplacementDpEvent(1_000_000, 50, GaussianDpEvent(2.5))
+    best = RdpAccountant([*range(115, 128)], NeighboringRelation.REPLACE_ONE).compose(drawn, 1000).get_epsilon(1e-6)
+    assert best == pytest.approx(0.066, abs=0.001)
+    assert best <= spent(5.0, 1000, 50, 1_000_000, 1e-6) < 1.05 * best
+
+
 def test_no_round_takes_nothing_and_no_noise_has_no_budget():
     assert spent(1.0, 0, 5, 50) == 0
     assert spent(0.0, 3, 5, 50) is None
