@@ -48,7 +48,8 @@ _WORDS = {
     **dict.fromkeys(("dict", "Mapping"), "options below this key"),
 }
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
-_OWN = {"network": ["the import path of a torch module, or of a function annotated to return one"]}
+_NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
+_OWN = {"network": [_NETWORKS]}
 
 
 def explain(message: str, options: Iterable[str] = ()) -> str:

@@ -5,22 +5,24 @@ They name classes to import, or functions that make networks, and call nothing e
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+import sysconfig
+from collections.abc import Iterator
 from functools import partial
+from inspect import getfile
 from itertools import pairwise
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
 from torch import nn
 
-from pfl_lightning.errors import PflError
-
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
 set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
 
 
+_FOREIGN = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 _UNSET = "==UNSET=="  # as the parser writes it
 
 
@@ -28,19 +30,9 @@ class StrictParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes."""
 
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
-        """Parse arguments; a null for an option of an option arrives here under its Python name.
-
-        Raises:
-            PflError: If an option was given to a class, and then another class that does not have it.
-        """
+        """Parse arguments; a null for an option of an option arrives here under its Python name."""
         words = [re.sub("=None$", "=null", word) for word in (sys.argv[1:] if args is None else args)]
-        namespace = super().parse_args(list(_with_options(words)), *others, **kwargs)
-        for key, name in _given_before_their_class(words):
-            chosen = namespace.get(key)
-            if isinstance(chosen, Namespace) and "class_path" in chosen and name not in chosen.get("init_args", {}):
-                kind = chosen.class_path.rpartition(".")[2]
-                raise PflError(f"{key}.{name}: {kind} has no such option; allowed: options of {kind}")
-        return namespace
+        return super().parse_args(list(_with_options(words)), *others, **kwargs)
 
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:
         """Settings as text; an option that has no value, though it needs one, is null."""
@@ -81,7 +73,7 @@ class StrictParser(ArgumentParser):
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
 
     def may_call(self, function: Any) -> bool:
-        """Whether settings may name a function: any that says that it returns a torch module."""
+        """Whether settings may name a function: one of torchvision or of the user's own that makes a network."""
         return makes_network(function)
 
 
@@ -90,16 +82,7 @@ class CheckpointParser(StrictParser):
 
     def may_call(self, function: Any) -> bool:
         """Whether a checkpoint may name a function: one of torchvision that makes a network."""
-        return makes_network(function) and str(function.__module__).startswith("torchvision.models.")
-
-
-def _given_before_their_class(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Keys of classes that are chosen after an option of theirs was given, and the name of that option."""
-    options = [word.partition("=")[0] for word in words]
-    for place, option in enumerate(options):
-        for dot in re.finditer(r"\.", option):
-            if option[: dot.start()] in options[place + 1 :]:
-                yield option[2 : dot.start()], option[dot.end() :].partition(".")[0]
+        return makes_network(function) and _is_torchvisions(function)
 
 
 def _later(function: Any, **options: Any) -> Any:
@@ -124,11 +107,25 @@ def imported(path: str) -> Any:
 
 
 def makes_network(function: Any) -> bool:
-    """Whether a function says that it returns a torch module."""
+    """Whether a function says that it returns a torch module, and is torchvision's or in a file of the user's own.
+
+    Those of other libraries may do anything with their arguments: one of ``torch.fx`` runs them as code.
+    """
     try:
-        return not isinstance(function, type) and issubclass(get_type_hints(function)["return"], nn.Module)
+        returns_module = not isinstance(function, type) and issubclass(get_type_hints(function)["return"], nn.Module)
+        return returns_module and (_is_torchvisions(function) or is_own(Path(getfile(function))))
     except Exception:  # whatever its annotations raise, or what has none
         return False
+
+
+def _is_torchvisions(function: Any) -> bool:
+    return str(function.__module__).startswith("torchvision.models.")
+
+
+def is_own(file: Path) -> bool:
+    """Whether a file is neither ours nor one of Python or an installed package."""
+    installed = {"site-packages", "dist-packages"} & {*file.parts}
+    return file.is_file() and not (installed or any(map(file.is_relative_to, _FOREIGN)))
 
 
 def origin(given: Any) -> Any:

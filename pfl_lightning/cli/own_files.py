@@ -1,13 +1,12 @@
 """Errors in a user's own file: where they are, in one line."""
 
-import sysconfig
 import traceback
 from pathlib import Path
 
 from pfl_lightning.errors import one_line
+from pfl_lightning.strict import is_own
 
 MORE = "(PFL_DEBUG=1 shows the traceback)"
-_FOREIGN = [Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 
 
 def blame(error: BaseException | None) -> str:
@@ -20,7 +19,7 @@ def blame(error: BaseException | None) -> str:
         places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
         if isinstance(error, SyntaxError):
             places.append((error.filename or "", error.lineno, "<module>"))
-        if own := [place for place in places if _is_own(Path(place[0]))]:
+        if own := [place for place in places if is_own(Path(place[0]))]:
             file, line, name = own[-1]
             where = "" if name == "<module>" else f", in {name}"
             kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
@@ -28,12 +27,6 @@ def blame(error: BaseException | None) -> str:
             return f"{_shown(Path(file).resolve())}, line {line}{where}: {kind}{said}"
         error = error.__cause__ or error.__context__
     return ""
-
-
-def _is_own(file: Path) -> bool:
-    """Whether a file is neither ours nor one of Python or an installed package."""
-    installed = {"site-packages", "dist-packages"} & {*file.parts}
-    return file.is_file() and not (installed or any(map(file.is_relative_to, _FOREIGN)))
 
 
 def _shown(file: Path) -> Path:

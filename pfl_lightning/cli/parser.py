@@ -1,8 +1,11 @@
 """The parser of every command: settings files by name, and one line for what is wrong."""
 
+import re
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
+from jsonargparse import Namespace
 from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.cli.console import debugging, say_once
@@ -25,11 +28,18 @@ class PflParser(StrictParser, LightningArgumentParser):
     def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a settings file may be given by its name in the package.
 
-        A file of the user's own that fails when it is imported is an error in them.
+        A file of the user's own that fails when it is imported is an error in them, and so is an option that was given
+        to a class before another class was chosen that does not have it.
         """
         try:
             words = list(with_config_files(sys.argv[1:] if args is None else args))
-            return super().parse_args(words, *others, **kwargs)
+            settings = super().parse_args(words, *others, **kwargs)
+            for key, name in _given_before_their_class(words):
+                chosen = settings.get(key)
+                if isinstance(chosen, Namespace) and "class_path" in chosen and name not in chosen.get("init_args", {}):
+                    kind = chosen.class_path.rpartition(".")[2]
+                    raise PflError(f"{key}.{name}: {kind} has no such option; allowed: options of {kind}")
+            return settings
         except Exception as error:  # whatever such a file raises
             if debugging() or not (isinstance(error, PflError | OverflowError) or blame(error)):
                 raise
@@ -78,3 +88,12 @@ class PflParser(StrictParser, LightningArgumentParser):
             *self._option_string_actions,
             *(name for parsers in subparsers for p in parsers for name in p.options()),
         ]
+
+
+def _given_before_their_class(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Keys of classes that are chosen after an option of theirs was given, and the name of that option."""
+    options = [word.partition("=")[0] for word in words]
+    for place, option in enumerate(options):
+        for dot in re.finditer(r"\.", option):
+            if option[: dot.start()] in options[place + 1 :]:
+                yield option[2 : dot.start()], option[dot.end() :].partition(".")[0]

@@ -1,12 +1,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from pfl_lightning.errors import PflError, one_line
 
 
 @contextmanager
-def reading(path: Path, remedy: str, place: str = "", key: str = "data.root") -> Iterator[None]:
+def reading(path: object, remedy: str, place: str = "", key: str = "data.root") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into one line that names the file.
 
     Args:

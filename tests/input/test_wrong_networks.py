@@ -11,7 +11,7 @@ import torch
 from fakes import wrong_networks
 
 OWN = "fakes.wrong_networks"
-PATHS = "the import path of a torch module, or of a function annotated to return one"
+PATHS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
 
 
 class Runs:
@@ -34,6 +34,10 @@ def line_of(refused):
         ("Broken", "model.network: Broken cannot be made: no luck today"),
         ("NoModule", f"model.network: {OWN}.NoModule is not possible; allowed: "),
         ("unannotated", f"model.network: {OWN}.unannotated is not possible; allowed: "),
+        (
+            "torch.fx.graph_module.reduce_graph_module",
+            "model.network: torch.fx.graph_module.reduce",
+        ),
         ("absent", f"model.network: {OWN}.absent is not possible: "),
         (
             "Net --model.head=fc",
@@ -44,7 +48,7 @@ def line_of(refused):
     ],
 )
 def test_a_network_that_cannot_be_trained_gets_one_line(words, line, line_of):
-    found = line_of(*f"--model.network={OWN}.{words}".split())
+    found = line_of(*f"--model.network={'' if words.startswith('torch') else OWN + '.'}{words}".split())
     assert found.startswith(line)
     assert OWN not in line or found.endswith(PATHS)
 

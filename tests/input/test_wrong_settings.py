@@ -51,6 +51,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"--model=LinearFedRep --data=LinearRepresentation {DP}", 1, "model.init: method_of_moments is not possible "),
         # losses and schedules of rates
         ("--model.loss=torch.nn.functional.cross_entropy", 2, "model.loss: torch.nn.functional.cross_entropy is"),
+        ("--model.loss=torch.fx.graph_module.reduce_graph_module", 2, "model.loss: torch.fx.graph_module.reduce_graph"),
         ("--model.loss=torch.nn.CrossEntropyLoss --model.loss.gamma=1", 2, "model.loss.gamma: CrossEntropyLoss has no"),
         (f"{RATES}=CosineAnnealingLR", 2, "model.lr_schedule.T_max: a value is missing; see --model.lr_sch"),
         (f"--model.lr_decay=0.5 {RATES}=StepLR {RATES}.step_size=1", 1, "model.lr_decay: 0.5 is not possible with mod"),

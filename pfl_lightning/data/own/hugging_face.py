@@ -1,7 +1,9 @@
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pfl_lightning.data.own.base import OwnData
+from pfl_lightning.data.own.image_folders import decode
 from pfl_lightning.data.own.raw import FromPython, RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
@@ -17,7 +19,8 @@ class HuggingFace(OwnData):
 
     On the command line ``root`` is what ``save_to_disk`` has written, or a folder of Parquet files, as those of a
     repository on the hub: ``train*.parquet`` and, if there are any, ``test*.parquet``. The split ``train`` is for
-    training and the split ``test``, if there is one, for testing; others are left out. Needs
+    training and the split ``test``, if there is one, for testing; others are left out. Pictures are decoded from the
+    bytes in the data set, never from a path or an address that it names, in the formats of ``ImageFolders``. Needs
     ``pip install "pfl_lightning[datasets]"``.
 
     Args:
@@ -50,14 +53,38 @@ class HuggingFace(OwnData):
             return self._columns(train), None if test is None else self._columns(test)
 
     def _columns(self, split: "Dataset") -> RawData:
-        from datasets import ClassLabel
+        from datasets import ClassLabel, Image
+        from datasets.features.features import require_decoding
 
         names = [name for name in (self.input, self.target, self.client) if name is not None]
-        columns = split.select_columns(names).with_format("numpy")[:]
+        pictures = [name for name in names if isinstance(split.features[name], Image)]
+        others = split.select_columns([name for name in names if name not in pictures])
+        for name, feature in others.features.items():
+            if require_decoding(feature):
+                raise ValueError(
+                    f"column '{name}' of the kind {type(feature).__name__}; allowed: pictures, numbers, text"
+                )
+        columns = others.with_format("numpy")[:]
+        for name in pictures:
+            stored = split.cast_column(name, Image(decode=False))[name]
+            columns[name] = decode([_Picture(name, row, picture) for row, picture in enumerate(stored)])
         feature = split.features[self.target]
         class_names = tuple(feature.names) if isinstance(feature, ClassLabel) else ()
         clients = None if self.client is None else columns[self.client]
         return RawData(columns[self.input], columns[self.target], clients, class_names)
+
+
+class _Picture(BytesIO):
+    """The bytes of a picture, which an error names by its place."""
+
+    def __init__(self, column: str, row: int, stored: dict[str, Any]) -> None:
+        self.place = f"column {column}, row {row}"
+        if stored["bytes"] is None:
+            raise PflError(f"data.root: {self.place} names a file; allowed: the bytes of a picture")
+        super().__init__(stored["bytes"])
+
+    def __str__(self) -> str:
+        return self.place
 
 
 def _open(root: Path) -> "Dataset | dict[str, Dataset]":

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +66,11 @@ class ImageFolders(OwnData):
         return raw[0], raw[1] if len(raw) > 1 else None
 
 
-def decode(paths: Sequence[Path], size: int | None = None, grey: bool = False) -> Tensor:
+def decode(files: Sequence[Path | BytesIO], size: int | None = None, grey: bool = False) -> Tensor:
     """Decode pictures; progress is shown on a terminal.
 
     Args:
-        paths: The files.
+        files: The files, or their bytes; an error names them as ``str`` does.
         size: Pixels of a side that they are resized to; None for their own.
         grey: Whether to make them grey.
 
@@ -80,20 +81,20 @@ def decode(paths: Sequence[Path], size: int | None = None, grey: bool = False) -
         PflError: If one of them cannot be decoded, or they are not of one size; it names the file.
     """
     pictures: list[Pixels] = []
-    for path in rich.progress.track(paths, "Decoding", **on_terminal()):
-        with reading(path, "allowed: pictures of 8 bits a channel; data.size resizes them"):
-            pictures.append(_decode(path, size, grey))
+    for file in rich.progress.track(files, "Decoding", **on_terminal()):
+        with reading(file, "allowed: pictures of 8 bits a channel; data.size resizes them"):
+            pictures.append(_decode(file, size, grey))
             if pictures[-1].shape[1:] != pictures[0].shape[1:]:
                 here, first = (" x ".join(map(str, each.shape[:0:-1])) for each in (pictures[-1], pictures[0]))
-                raise ValueError(f"{here} pixels instead of {first}, as '{paths[0]}' has")
+                raise ValueError(f"{here} pixels instead of {first}, as '{files[0]}' has")
     channels = max(len(picture) for picture in pictures)
     same = [np.broadcast_to(picture, (channels, *picture.shape[1:])) for picture in pictures]  # grey in all channels
     return torch.from_numpy(np.stack(same))
 
 
-def _decode(path: Path, size: int | None, grey: bool) -> Pixels:
+def _decode(file: Path | BytesIO, size: int | None, grey: bool) -> Pixels:
     """One picture, ``[channels, height, width]``."""
-    with Image.open(path, formats=FORMATS) as image:
+    with Image.open(file, formats=FORMATS) as image:
         if image.mode not in (*GREY, *COLOR):
             raise ValueError(f"pixels of the mode {image.mode}; allowed: {', '.join((*GREY, *COLOR))}")
         plain = image.convert("L" if grey or image.mode in GREY else "RGB")

@@ -176,6 +176,31 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
 
 
+def test_hugging_faces_pictures_are_decoded_from_bytes_of_plain_formats_alone(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    Image.fromarray(IMAGES[0]).save(tmp_path / "mine.png")
+    Image.fromarray(IMAGES[0]).save(tmp_path / "program.eps")  # Pillow would start Ghostscript
+    eps = (tmp_path / "program.eps").read_bytes()
+
+    def line(column, feature):
+        dataset = datasets.Dataset.from_dict({"image": column, "label": [0, 1]}).cast_column("image", feature)
+        with pytest.raises(PflError) as caught:
+            HuggingFace(dataset).setup()
+        return str(caught.value)
+
+    named = "data.root: column image, row 0 names a file; allowed: the bytes of a picture"
+    for path in (str(tmp_path / "mine.png"), "http://127.0.0.1:9/mine.png"):
+        assert line([{"bytes": None, "path": path}] * 2, datasets.Image()) == named
+    said = line([{"bytes": eps, "path": None}] * 2, datasets.Image())
+    assert said.startswith("data.root: cannot read 'column image, row 0' (")
+    said = line([[{"bytes": eps, "path": None}]] * 2, [datasets.Image()])
+    assert "column 'image' of the kind " in said
+    assert said.endswith(
+        "; allowed: pictures, numbers, text); allowed: a folder that save_to_disk has written, or one "
+        "with train*.parquet and test*.parquet"
+    )
+
+
 def test_the_datas_own_clients_are_taken_unless_options_say_otherwise():
     assert ready(Arrays(IMAGES, LABELS, WARDS)).num_clients == 4
     assert ready(Arrays(IMAGES, LABELS, WARDS, num_clients=2)).num_clients == 2
