@@ -15,3 +15,13 @@ def cause_of(error: BaseException | None) -> PflError | None:
 def one_line(error: BaseException) -> str:
     """Message of an exception on one line; its class name if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def printable(text: str) -> str:
+    r"""Text in which what a terminal would obey, or could not show, is written out.
+
+    Examples:
+        >>> printable("runs/\x1b[31mred")
+        'runs/\\x1b[31mred'
+    """
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)

@@ -13,6 +13,7 @@ from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
+from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, density
 from pfl_lightning.quantity import Quantity
@@ -90,7 +91,7 @@ class RunSummary(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str, facts: Iterable[tuple[str, str]]
     ) -> None:
         """Print one table for the score and one for each other metric, and then a line for each fact."""
-        console, method = Console(), method_of(pl_module)
+        console, method = Console(markup=False, emoji=False), method_of(pl_module)
         name = f"{split}/{method.evaluated_models[0]}"
         others = [
             cast(ClientMetric, metric) for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")
@@ -98,7 +99,7 @@ class RunSummary(pl.Callback):
         for quantity in (method.evaluator.scores[name].quantity, *(metric.quantity for metric in others)):
             console.print(self._table(trainer, method, split, quantity))
         for what, fact in facts:
-            console.print(f"{what + ':':<15} {fact}", soft_wrap=True)
+            console.print(f"{what + ':':<15} {printable(fact)}", soft_wrap=True)
 
     def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"

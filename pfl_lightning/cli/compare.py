@@ -6,7 +6,7 @@ from typing import Literal
 
 from pfl_lightning import report
 from pfl_lightning.bounds import NonNegativeFloat
-from pfl_lightning.cli.console import CONSOLE, say_once
+from pfl_lightning.cli.console import say_once, show
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import ACCURACY
@@ -42,7 +42,7 @@ def compare_command(args: list[str]) -> None:
         write_text(table.text, out / f"{table.name}.md")
     choice = write_choice(curves, out) if report.can_choose(curves) else None
     report.write_pictures(report.pictures_of(curves, given.communication_times, choice), given.format, out)
-    CONSOLE.print(f"Figures and tables: {out}; captions: {out / 'figures.md'}")
+    show(f"Figures and tables: {out}; captions: {out / 'figures.md'}")
 
 
 def compare_parser() -> PflParser:
@@ -73,4 +73,4 @@ def write_choice(curves: Sequence[report.Curve], out: Path) -> report.Choice | N
 def write_text(text: str, path: Path) -> None:
     """Print a text, and write it."""
     path.write_text(text)
-    CONSOLE.print(text)
+    show(text)

@@ -8,7 +8,9 @@ import warnings
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
-CONSOLE = Console(soft_wrap=True, highlight=False, markup=False)
+from pfl_lightning.errors import printable
+
+CONSOLE = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def debugging() -> bool:
@@ -30,7 +32,12 @@ def silence_lightning() -> None:
 
 def say(message: str, kind: str = "error") -> None:
     """Print one line on stderr."""
-    sys.stderr.write(f"pfl: {kind}: {message}\n")
+    sys.stderr.write(f"pfl: {kind}: {printable(message)}\n")
+
+
+def show(text: str) -> None:
+    """Print a result on stdout, as it is; long lines are not wrapped."""
+    CONSOLE.print(printable(text))
 
 
 say_once = rank_zero_only(say)  # in the first process of a run

@@ -6,7 +6,7 @@ from pathlib import Path
 from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.callbacks.figures import graph_figure
-from pfl_lightning.cli.console import CONSOLE
+from pfl_lightning.cli.console import CONSOLE, show
 from pfl_lightning.cli.fit import PflCLI
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
@@ -69,7 +69,7 @@ def prepare(args: list[str]) -> None:
     users = "" if (every := train.join(test).users) is None else f" of {len(every.unique()):,} users"
     goal = "a regression" if data.regression else f"{data.num_classes} classes"
     shape = f"{data.input_kind} of the shape {list(data.input_shape)}"
-    CONSOLE.print(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
+    show(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
 
 
 class DescribeCLI(PflCLI):
@@ -99,4 +99,4 @@ class DescribeCLI(PflCLI):
                 save_figure(figure, place, dpi=150)
             except (OSError, ValueError) as error:
                 raise PflError(f"figure: {place} is not possible ({one_line(error)}); allowed: a file") from error
-            CONSOLE.print(f"Figure: {place}")
+            show(f"Figure: {place}")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pfl_lightning.bounds import NonNegativeInt
-from pfl_lightning.cli.console import CONSOLE
+from pfl_lightning.cli.console import show
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.experiment import Run
 from pfl_lightning.models.checks import two_inputs
@@ -26,7 +26,7 @@ def export_command(args: list[str]) -> None:
     method = run.method()
     module = run.client(given.client, given.model, **moved)
     export(module, two_inputs(method.built_for["input_shape"], method.network.takes), path)
-    CONSOLE.print(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
+    show(f"Client {given.client} after round {method.accounting.clock.rounds}: {path}")
 
 
 def export_parser() -> PflParser:

@@ -27,7 +27,7 @@ from optuna.trial import TrialState
 
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
-from pfl_lightning.cli.console import CONSOLE
+from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_run, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
@@ -149,7 +149,7 @@ class Search:
             del best["seed_everything"], best["trainer"]["default_root_dir"], best["trainer"]["enable_progress_bar"]
             files.write_text(yaml.safe_dump(best, sort_keys=False), path)
             which = f"trial {study.best_trial.number} of {path.with_name('trials.csv')}"
-            CONSOLE.print(f"Best so far: {which}: pfl fit --config {path}")
+            show(f"Best so far: {which}: pfl fit --config {path}")
 
 
 def planned_searches(

@@ -10,7 +10,7 @@ from typing import Any
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
-from pfl_lightning.cli.console import CONSOLE
+from pfl_lightning.cli.console import show
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
 from pfl_lightning.config_files import config_file
@@ -62,15 +62,15 @@ class Sweep:
         try:
             resume = run.resume()
             if not is_finished(resume, rounds):
-                CONSOLE.print(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
+                show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
                 self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [])
                 resume = run.resume()
                 if not is_finished(resume, rounds):
                     raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
         except (PflError, OSError) as error:
-            CONSOLE.print(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
+            show(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
             return None
-        CONSOLE.print(f"{run.name}: finished")
+        show(f"{run.name}: finished")
         return resume and resume.folder
 
     def fit(self, run: PlannedRun, args: list[str]) -> None:
@@ -122,7 +122,7 @@ def sweep_command(args: list[str]) -> None:
         found = [each.run(given.trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
         folders = sweep.execute_all(runs)
     if finished := [str(folder) for folder in folders if folder]:
-        CONSOLE.print(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
+        show(f"Compare: {shlex.join(['pfl', 'compare', *finished, '--out', f'{out}/comparison'])}")
     if sweep.signal or not all([*found, *folders]):
         raise SystemExit(128 + sweep.signal if sweep.signal else 1)
 

@@ -14,3 +14,9 @@ def test_a_note_says_how_many_samples_are_kept(most, ragged_data, fit, capsys):
     there = len(data.tables["train"].samples.targets)
     note = f"pfl: note: data.max_samples: {most} keeps {kept} of {there} samples; null keeps all\n"
     assert capsys.readouterr().err == (note if most == 5 else "")
+
+
+def test_names_of_folders_are_printed_as_they_are_and_tell_a_terminal_nothing(ragged_data, fit, capsys):
+    method = FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
+    fit(method, ragged_data(), 1, folder="[/x] old[er] :smile: \x1b[31m", callbacks=[RunSummary()])
+    assert "[/x] old[er] :smile: \\x1b[31m\n" in capsys.readouterr().out
