@@ -31,7 +31,7 @@ def config_file(word: str, option: str = "config") -> str:
         PflError: If there is no such file.
     """
     path = Path(word).expanduser()
-    if any(mark in word for mark in ":{") or (path.exists() and not path.is_dir()):
+    if any(mark in word for mark in ":{") or path.is_file():
         return word
     known = configs()
     name = word.removesuffix(".yaml")

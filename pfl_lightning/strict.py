@@ -14,8 +14,17 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
-from jsonargparse import ArgumentParser, Namespace, Unset, add_instantiator, set_parsing_settings
+from jsonargparse import (
+    ArgumentParser,
+    Namespace,
+    Unset,
+    add_instantiator,
+    get_loader,
+    set_loader,
+    set_parsing_settings,
+)
 from torch import nn
+from yaml import YAMLError
 
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
@@ -24,6 +33,27 @@ set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False
 
 _FOREIGN = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 _UNSET = "==UNSET=="  # as the parser writes it
+_LARGEST = 100_000  # values in a text of settings
+_load_yaml = get_loader("yaml")
+
+
+def _load(text: str) -> Any:
+    """Settings as plain values, but for a text that holds itself, or whose aliases make it too long to ever be read.
+
+    Raises:
+        YAMLError: If it is one of these.
+    """
+    settings = _load_yaml(text)
+    values, counted = [settings], 0
+    while values:
+        value, counted = values.pop(), counted + 1
+        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if counted + len(values) > _LARGEST:
+            raise YAMLError(f"more than {_LARGEST:,} values, or an alias within its own anchor")
+    return settings
+
+
+set_loader("yaml", _load, exceptions=(YAMLError,))
 
 
 class StrictParser(ArgumentParser):

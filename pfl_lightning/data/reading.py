@@ -1,5 +1,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EINVAL
+from pathlib import Path
 
 from pfl_lightning.errors import PflError, one_line
 
@@ -18,6 +20,8 @@ def reading(path: object, remedy: str, place: str = "", key: str = "data.root") 
         PflError: For every other exception.
     """
     try:
+        if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
+            raise OSError(EINVAL, "no regular file")  # a pipe or a device, which may never end
         yield
     except PflError:
         raise

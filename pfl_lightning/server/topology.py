@@ -162,6 +162,8 @@ class GraphFile(Topology):
         return graph
 
     def _read(self) -> nx.Graph:
+        if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
+            raise self._error("a pipe or a device", "a file that can be read")
         try:
             content = self.path.read_bytes()
         except OSError as error:

@@ -1,5 +1,6 @@
 """Wrong settings get one line with the key, the value and what is allowed, before anything is built or written."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,32 @@ def test_a_class_of_the_users_own_is_called_in_its_place(capsys):
     Path("owned.py").write_text(f"{text}        super().__init__(params, lr=lr)\n")
     main(["fit", "--model.server_optimizer=owned.Mine", "--trainer.fast_dev_run=true"])
     assert "after round 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["model: &a {class_path: FedAvg, init_args: *a}", "[" * 3 + "&a [*a, *a]" + "]" * 3])
+def test_settings_that_hold_themselves_are_refused(text, refused):
+    Path("endless.yaml").write_text(text)
+    code, line = refused("fit", "--config=endless.yaml")
+    assert code == 2
+    assert line.endswith("more than 100,000 values, or an alias within its own anchor (in endless.yaml)")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        ("--config=pipe", 2, "config: pipe is not possible; allowed: a file that exists, or a name such as "),
+        ("--model.pretrained=pipe", 1, "model.pretrained: cannot read 'pipe' (no regular file); "),
+        ("--data=Arrays --data.file=pipe", 1, "data.file: cannot read 'pipe' (no regular file); "),
+        ("--data=Table --data.file=pipe --data.target=y", 1, "data.file: cannot read 'pipe' (no regular file); "),
+        (
+            "--model=DPSGD --model.topology=GraphFile --model.topology.path=pipe",
+            1,
+            "model.topology.path: 'pipe' is ",
+        ),
+    ],
+)
+def test_a_pipe_or_a_device_is_not_read(words, code, line, refused):
+    os.mkfifo("pipe")
+    found = refused("fit", "--trainer.max_steps=1", *words.split())
+    assert found[0] == code
+    assert found[1].startswith(line)
