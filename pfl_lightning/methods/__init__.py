@@ -5,6 +5,7 @@ from pfl_lightning.federation.checkpoints import (
 from pfl_lightning.federation.client_models import NeedsSamplesError
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods.apfl import APFL
+from pfl_lightning.methods.cfl import CFL
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
 from pfl_lightning.methods.dispfl import DisPFL
@@ -40,6 +41,7 @@ from pfl_lightning.methods.scaffold import SCAFFOLD
 
 __all__ = [
     "APFL",
+    "CFL",
     "DPSGD",
     "HFMAML",
     "IFCA",
