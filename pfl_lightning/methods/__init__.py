@@ -35,6 +35,7 @@ from pfl_lightning.methods.local import Local
 from pfl_lightning.methods.method import Method, method_of
 from pfl_lightning.methods.moon import MOON
 from pfl_lightning.methods.per_fedavg import PerFedAvg
+from pfl_lightning.methods.pfedhn import PFedHN
 from pfl_lightning.methods.pfedme import PFedMe
 from pfl_lightning.methods.qffl import QFFL
 from pfl_lightning.methods.scaffold import SCAFFOLD
@@ -74,6 +75,7 @@ __all__ = [
     "Local",
     "Method",
     "NeedsSamplesError",
+    "PFedHN",
     "PFedMe",
     "PerFedAvg",
     "Sparsity",
