@@ -123,11 +123,12 @@ class PFedHN(Method):
         mine = (ids % processes.count() == processes.rank()).nonzero()[:, 0]
         rows = self.clients.gather(ids[mine])
         weights = batch.weights[mine].to(rows[EMBEDDING])
-        updates = {name: wide(weights, t) * t for name, t in Params({}, rows).under(UPDATE).own.items()}
         phi = select(self.broadcast(), self.engine.trainable | names)
-        slopes, slopes_of_embeddings = torch.func.vjp(self.made, phi, rows[EMBEDDING])[1](updates)
-        slopes = processes.total(slopes)
-        rows[EMBEDDING] -= self.hyper_lr * slopes_of_embeddings / weights[:, None]
+        with torch.autocast(weights.device.type, enabled=False):
+            made, product = torch.func.vjp(self.made, phi, rows[EMBEDDING])
+            of_phi, of_rows = product({name: wide(weights, t) * rows[f"{UPDATE}.{name}"] for name, t in made.items()})
+        slopes = processes.total(of_phi)
+        rows[EMBEDDING] -= self.hyper_lr * of_rows / weights[:, None]
         self.clients.scatter(ids[mine], rows)
         for name, tensor in self.server.tree.items():
             tensor.sub_(slopes[f"server.{name}"], alpha=self.hyper_lr)
