@@ -125,7 +125,7 @@ class PFedHN(Method):
         weights = batch.weights[mine].to(rows[EMBEDDING])
         phi = select(self.broadcast(), self.engine.trainable | names)
         with torch.autocast(weights.device.type, enabled=False):
-            made, product = torch.func.vjp(self.made, phi, rows[EMBEDDING])
+            made, product = torch.func.vjp(self.made, phi, rows[EMBEDDING])[:2]
             of_phi, of_rows = product({name: wide(weights, t) * rows[f"{UPDATE}.{name}"] for name, t in made.items()})
         slopes = processes.total(of_phi)
         rows[EMBEDDING] -= self.hyper_lr * of_rows / weights[:, None]

@@ -98,7 +98,8 @@ NETWORKS = {
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
-MAY_STAY = ("mask.", "weight.")  # a client may regrow what it has pruned, or have nothing to weigh yet
+# a client may regrow what it has pruned, or have nothing to weigh yet; embeddings move from the second round on
+MAY_STAY = ("mask.", "weight.", "embedding")
 NEED_A_BODY = ("DePRL", "FedBABU", "FedPAC", "FedPer", "FedProto", "FedRep", "LGFedAvg", "MOON")
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class

@@ -61,7 +61,7 @@ def test_after_the_first_round_models_differ_by_how_alike_the_trunk_makes_them(t
     method = built(partial(PFedHN, hyper_lr=0.3, width=6, layers=1, embedding=4), data)
     first.load_state_dict({name: method.server.tree[f"trunk.{name}"] for name in first.state_dict()})
     start, features = tensors(method.network), first(method.clients.stack("embedding")).detach()
-    method = train(partial(PFedHN, hyper_lr=0.3, width=6, layers=1, embedding=4), 1)
+    method = train(partial(PFedHN, hyper_lr=0.3, width=6, layers=1, embedding=4), 1, data)
     weights = data.tables["train"].counts / data.tables["train"].counts.sum()
     alike = 1 + features @ features.T
     models = method.made(method.broadcast(), method.clients.stack("embedding"))
