@@ -11,6 +11,7 @@ import pytest
 import torch
 from fakes.methods import built
 from hypothesis import settings
+from torch.utils.tensorboard import SummaryWriter
 
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule, Partition
@@ -33,6 +34,17 @@ def users_modules_end_with_their_test(monkeypatch, tmp_path_factory):
     for name in sys.modules.keys() - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path_factory.getbasetemp())):
             del sys.modules[name]
+
+
+@pytest.fixture
+def pictures():
+    """For tests that look at TensorBoard's pictures."""
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(request, monkeypatch):
+    if "pictures" not in request.fixturenames:  # drawing takes a third of a short run
+        monkeypatch.setattr(SummaryWriter, "add_figure", lambda *_, **__: None)
 
 
 @pytest.fixture(autouse=True)

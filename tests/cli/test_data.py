@@ -40,7 +40,7 @@ def test_describe_takes_the_settings_file_of_a_run(capsys):
     assert train[1] == "7"
 
 
-def test_a_run_shows_the_partition_in_tensorboard_once(capsys):
+def test_a_run_shows_the_partition_in_tensorboard_once(pictures, capsys):
     small = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
     main(["fit", "--trainer.max_steps=1", *small])
     main(["fit", "--trainer.max_steps=2", "--ckpt_path=last", *small])

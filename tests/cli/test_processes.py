@@ -122,10 +122,16 @@ def test_two_processes_of_a_machine_are_reached_from_there_alone(resumed):
     assert {*addresses} == {"0100007F"}
 
 
-@pytest.mark.parametrize("port", ["99999", "abc"])
-def test_a_port_that_is_none_is_named_once(port, tmp_path):
-    line = f"pfl: error: MASTER_PORT: {port} is not possible; allowed: 1 to 65535\n"
-    assert pfl(tmp_path, *FIT, TWO, MASTER_PORT=port) == (2, "", line)
+def test_a_port_that_is_none_is_named_once(tmp_path):
+    line = "pfl: error: MASTER_PORT: 99999 is not possible; allowed: 1 to 65535\n"
+    assert pfl(tmp_path, *FIT, TWO, MASTER_PORT="99999") == (2, "", line)
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "-1", ""])
+def test_a_port_is_a_number_from_1(port, monkeypatch):
+    monkeypatch.setenv("MASTER_PORT", port)
+    with pytest.raises(PflError, match=f"^MASTER_PORT: {port} is not possible; allowed: 1 to 65535$"):
+        processes.check_port()
 
 
 def test_a_port_that_another_process_has_is_refused(monkeypatch):

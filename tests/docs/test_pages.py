@@ -1,7 +1,8 @@
 """Runs README and pages in the order of their blocks: Python, and the commands of blocks without a language.
 
 What ``bash`` blocks show is not run: it needs a network, a cluster or hours. ``text`` is output. A Python block that
-begins with the name of a file, such as ``# mine.py``, is also that file. Runs without a number of rounds get few.
+begins with the name of a file, such as ``# mine.py``, is also that file. Runs without a number of rounds get few. Of
+the pages of methods only the settings are tried: ``cli/test_configs.py`` runs their files.
 """
 
 import re
@@ -24,6 +25,7 @@ PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((DO
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# (\w+\.py)\n")
 FEW = ["--trainer.max_steps", "2"]  # rounds of a run that does not say how many
+SETTINGS = ["--print_config"]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -38,20 +40,20 @@ def runnable(page: Path) -> list[tuple[str, str]]:
     return [(language, text) for language, text in found if language == "python" or (not language and commands(text))]
 
 
-def shortened(words: list[str]) -> list[str]:
-    """A command with few rounds, or of data that are not here with its settings alone."""
-    if words[0] != "fit":
+def shortened(words: list[str], page: Path) -> list[str]:
+    """A command with few rounds; of a method's page, or of data that are not here, with its settings alone."""
+    if words[0] != "fit" or any("help" in word for word in words):
         return words
-    if "DIR" in words:
-        return [*words, "--print_config"]
-    is_short = {FEW[0], "--rounds"} & {*words} or any("help" in word for word in words)
-    return words if is_short else [*words, *FEW]
+    if "DIR" in words or page.parent.name == "methods":
+        return [*words, *SETTINGS]
+    return words if {FEW[0], "--rounds"} & {*words} else [*words, *FEW]
 
 
-def run(words: list[str]) -> None:
-    """Run ``pfl``, with the words that a shell would give it."""
+def run(words: list[str], page: Path) -> None:
+    """Run a page's ``pfl`` with the words that a shell would give it."""
+    found = [each for word in words for each in (("*" in word and sorted(glob(word))) or [word])]
     try:
-        main(shortened([found for word in words for found in (("*" in word and sorted(glob(word))) or [word])]))
+        main(shortened(found, page))
     except SystemExit as end:  # of help and of printed settings
         if end.code:
             raise
@@ -75,7 +77,7 @@ def test_every_block_of_a_page_runs_in_its_order(page, tmp_path, monkeypatch):
             exec(compile(text, page.name, "exec"), names)
         else:
             for words in commands(text):
-                run(words)
+                run(words, page)
 
 
 def test_only_commands_of_blocks_without_a_language_are_run(tmp_path):

@@ -12,7 +12,8 @@ from pfl_lightning.federation import client_states
 pytestmark = pytest.mark.slow
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
-TOLERANCE = {"float64": 1e-12, "float32": 1e-6}  # of what the last round has changed; in float32 also of the number
+EXACT, USUAL = torch.float64, torch.float32
+TOLERANCE = {EXACT: 1e-12, USUAL: 1e-6}  # of what the last round has changed; in float32 also of the number
 
 
 def content(folder, name, file="last.ckpt"):
@@ -40,7 +41,7 @@ def table(folder, name, file):
 def assert_equal_runs(one, other, name, dtype):
     straight, shared = (content(folder, name) for folder in (one, other))
     assert straight["accounting"] == shared["accounting"], name
-    expected, found, exact = numbers(straight), numbers(shared), dtype == "float64"
+    expected, found, exact = numbers(straight), numbers(shared), dtype == EXACT
     assert expected.keys() == found.keys()
     atol = TOLERANCE[dtype] * movement(numbers(content(one, name, "previous.ckpt")), expected)
     for key, tensor in expected.items():
@@ -53,26 +54,26 @@ def assert_equal_runs(one, other, name, dtype):
 @pytest.mark.parametrize(
     ("count", "clients", "dtype", "names"),
     [
-        (2, 6, "float64", METHODS),
-        (2, 6, "float32", QUICK),
-        (3, 7, "float64", QUICK),
-        (3, 2, "float64", SOME),
+        (2, 6, EXACT, METHODS),
+        (2, 6, USUAL, QUICK),
+        (3, 7, EXACT, QUICK),
+        (3, 2, EXACT, SOME),
     ],
     ids=["every method", "float32", "three", "fewer clients than processes"],
 )
 def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setattr(client_states, "DEVICE_BLOCK_BYTES", client_states.DEVICE_BLOCK_BYTES)
-    main(str(tmp_path / "one"), "3", str(clients), dtype, "", *names)
-    run_together(count, tmp_path / "several", 3, clients, dtype, "", *names)
+    main(tmp_path / "one", 3, clients, dtype, None, [*names])
+    run_together(count, tmp_path / "several", 3, clients, dtype, None, [*names])
     for name in names:
         assert_equal_runs(tmp_path / "one", tmp_path / "several", name, dtype)
 
 
 def test_a_run_continues_on_another_number_of_processes(tmp_path):
-    run_together(1, tmp_path / "straight", 4, 6, "float64", "", *QUICK)
+    run_together(1, tmp_path / "straight", 4, 6, EXACT, None, QUICK)
     for rounds, count in enumerate((1, 3, 2), start=2):
-        before = "" if rounds == 2 else tmp_path / "resumed"
-        run_together(count, tmp_path / "resumed", rounds, 6, "float64", before, *QUICK)
+        before = None if rounds == 2 else tmp_path / "resumed"
+        run_together(count, tmp_path / "resumed", rounds, 6, EXACT, before, QUICK)
     for name in QUICK:
-        assert_equal_runs(tmp_path / "straight", tmp_path / "resumed", name, "float64")
+        assert_equal_runs(tmp_path / "straight", tmp_path / "resumed", name, EXACT)

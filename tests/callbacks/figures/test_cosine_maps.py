@@ -12,6 +12,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, LGFedAvg, Local
 from pfl_lightning.models import MLP
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 HEAD, BODY = ("fc2.weight", "fc2.bias"), ("fc1.weight", "fc1.bias")
 CORRELATION, SMALLEST = "cosines/heads_data_correlation", "cosines/bodies_smallest"
 

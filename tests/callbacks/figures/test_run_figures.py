@@ -17,6 +17,8 @@ from pfl_lightning.methods import DPSGD, FedAvg, FedRep
 from pfl_lightning.models import MLP
 from pfl_lightning.server import ErdosRenyi
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 
 def run(make, data, fit, folder, rounds=1, ckpt_path=None, logger=TensorBoardLogger, **options):
     """What TensorBoard has of a run with figures."""

