@@ -6,6 +6,8 @@ from pfl_lightning.client.losses import (
     Loss,
     LossFunction,
     OwnLoss,
+    as_outputs,
+    log_probabilities,
     loss_of_samples,
     sample_losses,
     try_loss,
@@ -13,7 +15,7 @@ from pfl_lightning.client.losses import (
 from pfl_lightning.client.optimizers import squared_norms
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, total
 from pfl_lightning.client.phase import FeatureLoss, Gradient, LocalOptimizer, Phase
-from pfl_lightning.client.predictions import Collected
+from pfl_lightning.client.predictions import Collected, joined
 
 __all__ = [
     "STANDARD",
@@ -35,7 +37,10 @@ __all__ = [
     "Proximity",
     "Samples",
     "SmoothL1",
+    "as_outputs",
+    "joined",
     "largest_first",
+    "log_probabilities",
     "loss_of_samples",
     "sample_losses",
     "squared_norms",

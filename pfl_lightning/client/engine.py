@@ -1,6 +1,7 @@
 """The local work of clients: ``train`` runs declared phases, ``each`` maps any function over the clients."""
 
 from collections.abc import Callable, Collection, Iterator
+from copy import copy
 from functools import partial
 from typing import Literal
 
@@ -79,6 +80,12 @@ class Engine:
         if backend == "batched" and (unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM) + alone(network)):
             raise PflError(f"model.backend: batched is not possible with {', '.join(unfit)}; allowed: auto, sequential")
 
+    def on(self, network: nn.Sequential) -> "Engine":
+        """The same engine for another network, to evaluate it."""
+        engine = copy(self)
+        engine.network = network
+        return engine
+
     def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
         """The backend for a part of the network; ``own`` holds the stacked tensors that differ between clients."""
         if self.reason_for_sequential(network, own, training):
@@ -156,9 +163,9 @@ class Engine:
             self.report(epochs.computed * (len(features) + bool(frozen)))
             return outputs, features
 
-        epochs = Epochs(examples, phase, key, computed, next(self.network.parameters()).dtype)
+        epochs = Epochs(examples, phase, key, computed, next(self.network.parameters()), received.own)
         body = 0 if phase.feature_loss is None else self.body_layers() - frozen
-        start = received.without(leading.state_dict())
+        start = received.without({*leading.state_dict(), *phase.sample_rows, phase.sample_weights or ""})
         steps = backend.steps(network, start, rows, phase, self.loss, epochs.fixed, body)
         self._note(network, backend, rows, steps)
         batches, draws = epochs.batches, is_random(network)

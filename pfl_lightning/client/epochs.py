@@ -25,9 +25,10 @@ class Epoch(NamedTuple):
         order: Indices into the inputs in visiting order, ``[clients, visited]``; None if they are already in it.
         targets: Labels in visiting order, ``[clients, visited]``.
         counts: Samples that each client visits, ``[clients]``.
-        present: 1 for a sample, 0 for padding, ``[clients, visited]``.
+        present: Factor of each sample's loss, which is usually 1, and 0 for padding, ``[clients, visited]``.
         weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
-        features: Features of frozen models for each input, ``[clients, samples, ...]`` by prefix.
+        features: Features of frozen models for each input, ``[clients, samples, ...]`` by prefix, and the phase's
+            ``sample_rows``.
         other: For ``independent_batch``, the same epoch in an independent order.
     """
 
@@ -60,13 +61,15 @@ class Epochs:
         key: Key for orders and augmentation.
         frozen: Computes the outputs of the network's frozen layers, and the features of frozen models, for inputs
             ``[clients, samples, ...]``.
-        dtype: Type of the weights.
+        like: A tensor of the type of the weights.
+        extra: Extra tensors of the clients, among them those with one row for each sample.
     """
 
     def __init__(
-        self, examples: Examples, phase: Phase, key: Key, frozen: Callable[[Tensor], Frozen], dtype: torch.dtype
+        self, examples: Examples, phase: Phase, key: Key, frozen: Callable[[Tensor], Frozen], like: Tensor, extra: Tree
     ) -> None:
-        self.examples, self.phase, self.key, self.frozen, self.dtype = examples, phase, key, frozen, dtype
+        self.examples, self.phase, self.key, self.frozen, self.dtype = examples, phase, key, frozen, like.dtype
+        self.extra = extra
         self.visited = phase.visited(examples.longest)
         augmented = examples.samples.transform.random
         self.kept = phase.epochs * self.visited > examples.longest and not augmented
@@ -122,9 +125,14 @@ class Epochs:
         inputs, features = kept or self.frozen(examples.gather(order, bits))
         present = (torch.arange(self.visited, device=counts.device) < counts[:, None]).to(self.dtype)
         weights = batch_weights(present, self.phase.batch_size)
+        if self.phase.sample_weights is not None:
+            factors = in_order(self.extra[self.phase.sample_weights], order)
+            present, weights = present * factors, weights * factors
         visited = counts.clamp(max=self.visited)
-        order_left = order if kept else None
-        return Epoch(inputs, order_left, examples.targets(order), visited, present, weights, features)
+        order_left, order_taken = (order, None) if kept else (None, order)
+        rows = {name: in_order(self.extra[name], order_taken) for name in self.phase.sample_rows}
+        beside = {**features, **rows}
+        return Epoch(inputs, order_left, examples.targets(order), visited, present, weights, beside)
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:

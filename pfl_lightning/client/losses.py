@@ -47,6 +47,17 @@ def sample_losses(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
 
 
+def log_probabilities(outputs: Tensor) -> Tensor:
+    """Log-probabilities of all classes, ``[..., classes]``; a single output is the logit of the second of two."""
+    logits = F.pad(outputs, (1, 0)) if outputs.shape[-1] == 1 else outputs
+    return logits.log_softmax(-1)
+
+
+def as_outputs(log_probabilities: Tensor, outputs: int) -> Tensor:
+    """The outputs of a network that has so many of them for these probabilities, ``[..., outputs]``."""
+    return log_probabilities.diff() if outputs == 1 else log_probabilities
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss of samples as the engine takes it, for several clients at once; its gradients are autograd's.

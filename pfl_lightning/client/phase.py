@@ -52,10 +52,14 @@ class Phase:
         independent_batch: Whether that function uses another mini-batch of the same size, drawn independently.
         feature_loss: Loss in place of the method's: losses ``[batch]`` of one client, from outputs
             ``[batch, outputs]``, features (the inputs of the head) ``[batch, ...]``, targets ``[batch]``, and the
-            extra tensors by name: the client's, ``[...]``, and the features of ``frozen_models``, ``[batch, ...]``,
-            each under its prefix.
+            extra tensors by name: the client's, ``[...]``, the features of ``frozen_models``, ``[batch, ...]``, each
+            under its prefix, and ``sample_rows``, ``[batch, ...]``.
         frozen_models: Prefixes of models among the extra tensors whose features of each sample ``feature_loss`` sees;
             they are computed once, unless inputs are augmented.
+        sample_rows: Names of extra tensors that hold one row for each sample, ``[clients, samples, ...]``, in the order
+            of the clients' examples; ``feature_loss`` sees those of its samples.
+        sample_weights: Name of an extra tensor with a factor for the loss of each sample, ``[clients, samples]``, as
+            for ``sample_rows``. A step still divides by the number of samples in its mini-batch.
         optimizer: What takes the steps, as in ``torch.optim`` with its defaults.
 
     Raises:
@@ -79,6 +83,8 @@ class Phase:
     independent_batch: bool = False
     feature_loss: FeatureLoss | None = None
     frozen_models: tuple[str, ...] = ()
+    sample_rows: tuple[str, ...] = ()
+    sample_weights: str | None = None
     optimizer: LocalOptimizer = "SGD"
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,23 @@ class Predictions(NamedTuple):
 
 
 Watch = Callable[[Predictions], None]
+
+
+def joined(found: Iterable[tuple[Tensor | slice, Tensor]], clients: int) -> Tensor:
+    """Join what is known of each sample, such as its features; clients without a sample there have zeros.
+
+    Args:
+        found: Positions of some clients in the cohort, and their rows for the next samples, ``[some, samples, ...]``.
+        clients: Number of clients.
+
+    Returns:
+        All rows, ``[clients, longest, ...]``.
+    """
+    parts = []
+    for there, rows in found:
+        parts.append(rows.new_zeros(clients, *rows.shape[1:]))
+        parts[-1][there] = rows
+    return torch.cat(parts, dim=1)
 
 
 class Collected:

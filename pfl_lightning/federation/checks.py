@@ -41,6 +41,12 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool) -
         )
 
 
+def check_classes(method: str, num_classes: int) -> None:
+    """Refuse a regression for a method that needs classes."""
+    if num_classes < 2:
+        raise PflError(f"model: {method} is not possible for a regression; allowed: data with classes")
+
+
 def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:
     """Make the server's optimizer for copies of these parameters, and take a step.
 

@@ -13,6 +13,7 @@ from pfl_lightning.quantity import ACCURACY, HEADLINED, LOSS, headline
 from pfl_lightning.tree import Params
 
 Models = Callable[[Examples], Iterator[tuple[str, Params]]]  # names and tensors of some clients' models
+EngineOf = Callable[[str, Params], Engine]  # what predicts with a model, given its name and tensors
 Found = tuple[Any, tuple[Tensor, ...]]  # a metric, and what it takes
 
 
@@ -50,13 +51,13 @@ class Evaluator(nn.Module):
         """Begin an evaluation; the memory that a client takes is learned anew, so that a resumed run does the same."""
         self._differing.clear()
 
-    def step(self, batch: EvalBatch, models: Models, engine: Engine, cohort: Cohort, input_bytes: int) -> None:
+    def step(self, batch: EvalBatch, models: Models, engine_of: EngineOf, cohort: Cohort, input_bytes: int) -> None:
         """Evaluate some clients.
 
         Args:
             batch: The clients' examples.
             models: Makes the clients' models one by one.
-            engine: Scores them.
+            engine_of: The engine that scores a model.
             cohort: Splits the clients into chunks.
             input_bytes: Bytes of a network's input.
         """
@@ -66,6 +67,7 @@ class Evaluator(nn.Module):
             found: list[Found] = []
             own: list[int] = []
             for model, params in models(train):
+                engine = engine_of(model, params)
                 own += [stack.nbytes // len(train) for stack in params.own.values()]
                 for split, examples in splits.items():
                     found += self._scored(f"{split}/{model}", examples, params, engine)

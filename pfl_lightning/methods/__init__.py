@@ -17,6 +17,7 @@ from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedbn import FedBN
 from pfl_lightning.methods.feddyn import FedDyn
+from pfl_lightning.methods.fedem import FedEM
 from pfl_lightning.methods.fedfomo import FedFomo
 from pfl_lightning.methods.fedmac import FedMac
 from pfl_lightning.methods.fednova import FedNova
@@ -29,6 +30,7 @@ from pfl_lightning.methods.fedrod import FedRoD
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.ifca import IFCA
+from pfl_lightning.methods.knn_per import KNNPer
 from pfl_lightning.methods.lg_fedavg import LGFedAvg
 from pfl_lightning.methods.linear_fedrep import LinearFedRep
 from pfl_lightning.methods.local import Local
@@ -60,6 +62,7 @@ __all__ = [
     "FedBABU",
     "FedBN",
     "FedDyn",
+    "FedEM",
     "FedFomo",
     "FedMac",
     "FedNova",
@@ -70,6 +73,7 @@ __all__ = [
     "FedRep",
     "FedRoD",
     "HeurFedAMP",
+    "KNNPer",
     "LGFedAvg",
     "LinearFedRep",
     "Local",

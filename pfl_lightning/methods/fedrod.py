@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, select
@@ -51,8 +52,7 @@ class FedRoD(Method):
         Raises:
             PflError: If there are no classes, or the last layer is not linear with a bias.
         """
-        if num_classes < 2:
-            raise PflError("model: FedRoD is not possible for a regression; allowed: data with classes")
+        check_classes("FedRoD", num_classes)
         super().build(input_shape, num_classes, *args, **kwargs)
         last = next(iter(self.parts["head"])).split(".")[0]
         layer, self.bias = self.network.get_submodule(last), f"{last}.bias"

@@ -61,7 +61,7 @@ from pfl_lightning.tree import Params, Tree, prefixed, select
 HOOKS = (
     *("initial_state", "server_state", "broadcast", "select_clients", "local_update", "sample_losses"),
     *("server_update", "count_traffic"),
-    *("advance_clock", "eval_models", "eval_model", "common_body"),
+    *("advance_clock", "eval_models", "eval_model", "eval_network", "common_body"),
 )
 
 
@@ -348,6 +348,15 @@ class Method(pl.LightningModule):
             return self.engine.train(train, received, self.finetuning, key)[0]
         return received.under("personal") if model == "personal" else received
 
+    def eval_network(self, model: str, params: Params) -> Network:
+        """The network of one of the ``eval_models``: what predicts for a client; by default the one that it trains.
+
+        Args:
+            model: Its name.
+            params: What ``eval_model`` has returned: the tensors of this network, and perhaps others.
+        """
+        return self.network
+
     def common_body(self) -> Tree:
         """The body on which new clients train their heads.
 
@@ -619,6 +628,10 @@ class Method(pl.LightningModule):
         for model in self.eval_models:
             yield model, self.eval_model(model, train, received, key)
 
+    def engine_of(self, model: str, params: Params) -> Engine:
+        """What predicts with one of the ``evaluated_models``: the engine with its network; see ``eval_network``."""
+        return self.engine if self.new_head_epochs else self.engine.on(self.eval_network(model, params))
+
     @property
     def evaluated_models(self) -> tuple[str, ...]:
         """The models of this evaluation: ``eval_models``, or those of new clients that train new heads."""
@@ -653,7 +666,8 @@ class Method(pl.LightningModule):
         received = self.received(train.ids)
         for name in self.eval_models if model is None else (model,):
             with suppress(NeedsSamplesError):
-                return module_of(self.network, self.eval_model(name, train, received, key))
+                params = self.eval_model(name, train, received, key)
+                return module_of(self.eval_network(name, params), params)
         raise NeedsSamplesError(f"model: {model or name} is trained on the client's samples; allowed: with data")
 
     def on_validation_epoch_start(self) -> None:
@@ -672,7 +686,7 @@ class Method(pl.LightningModule):
         """Evaluate some clients with each of their models, on each split."""
         key = (batch.seed, "refit", self.accounting.clock.rounds)
         input_bytes = 4 * prod(self.built_for["input_shape"])
-        self.evaluator.step(batch, lambda train: self.evaluate(train, key), self.engine, self.cohort, input_bytes)
+        self.evaluator.step(batch, lambda train: self.evaluate(train, key), self.engine_of, self.cohort, input_bytes)
 
     def on_validation_epoch_end(self) -> None:
         """Log summaries of the scores over the clients, and reset them."""

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.client import Engine, Phase, Proximity, Samples
+from pfl_lightning.client import Engine, Phase, Proximity, Samples, joined
 from pfl_lightning.client.layers import frozen_layers
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
@@ -81,6 +82,35 @@ def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform,
             assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
 
 
+@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@pytest.mark.parametrize("rule", ["sample_weights", "sample_rows"])
+@pytest.mark.parametrize(("transform", "epochs"), [(Identity(), 2), (Identity(), 1), (Shift(), 2)])
+@pytest.mark.parametrize(
+    "make", [partial(MLP, hidden=(6, 5)), partial(MLP, hidden=(12, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))]
+)
+def test_rows_and_weights_go_with_their_samples(backend, rule, transform, epochs, make):
+    network, examples = make((1, 16, 16), 3), examples_of(transform)
+    rows = 2 * torch.rand(len(COUNTS), max(COUNTS))
+    params = params_of(network).with_own({"own": rows})
+    phase = Phase(names(network, "all"), epochs, batch_size=4, lr=0.1, momentum=0.5)
+    if rule == "sample_weights":
+        phase = replace(phase, sample_weights="own")
+    else:
+        phase = replace(phase, sample_rows=("own",), feature_loss=losses_times_own)
+    engine = Engine(network, backend, chunk_size=2)
+    engine.head = names(network, "head")
+    trained, losses = engine.train(examples, params, phase, KEY)
+    for client, count in enumerate(COUNTS):
+        reference, loss = by_torch(network, examples, params, phase, client, factors=rows[client, :count])
+        assert losses[client].item() == pytest.approx(loss, abs=1e-12)
+        for name, tensor in reference.items():
+            assert (trained.own[name][client] - tensor).abs().max() < 1e-12
+
+
+def losses_times_own(outputs, features, targets, beside):
+    return F.cross_entropy(outputs, targets, reduction="none") * beside["own"]
+
+
 @pytest.mark.parametrize("part", ["head", "all"])
 def test_a_ragged_cohort_in_several_tiles_is_what_the_sequential_backend_does(part):
     counts = (*[40] * 10, 19, *[8] * 10, 3)
@@ -126,6 +156,17 @@ def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeyp
             targets = rows.targets(mine)[0]
             assert correct[client] == (logits.argmax(1) == targets).sum()
             torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
+
+
+def test_rows_of_samples_are_joined_over_windows(monkeypatch):
+    monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 4)
+    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(2, 5, 0))
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    found = joined(((each.there, each.outputs) for each in Engine(network).predictions(examples, params)), 3)
+    outputs = functional_call(network, params.shared, examples.gather(examples.positions).flatten(0, 1)).view(3, 5, 3)
+    torch.testing.assert_close(found[examples.present], outputs[examples.present])
+    assert found.shape == (3, 5, 3)
+    assert not found[2].any()
 
 
 @pytest.mark.parametrize("backend", ["sequential", "batched"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pfl_lightning.client.losses import STANDARD, hits, sample_losses
+from pfl_lightning.client.losses import STANDARD, as_outputs, hits, log_probabilities, sample_losses
 
 LABELS = torch.tensor([[1, 0, 1]])
 NUMBERS = torch.tensor([[0.5, -1.0, 2.0]])
@@ -32,6 +32,17 @@ def test_several_outputs_are_the_cross_entropy_of_torch():
     targets = torch.tensor([[0, 1, 2, 3, 0], [3, 3, 1, 0, 2]])
     expected = nn.CrossEntropyLoss(reduction="none")(outputs.transpose(1, 2), targets)
     assert torch.allclose(sample_losses(outputs, targets), expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_log_probabilities_are_minus_the_losses_of_the_classes_and_outputs_with_the_same_losses(outputs):
+    values = 9 * torch.randn(1, 3, outputs, generator=torch.Generator().manual_seed(2))
+    logs = log_probabilities(values)
+    for label in range(max(outputs, 2)):
+        losses = sample_losses(values, torch.full((1, 3), label))
+        assert torch.allclose(-logs[..., label], losses, atol=1e-14)
+        assert torch.allclose(sample_losses(as_outputs(logs, outputs), torch.full((1, 3), label)), losses, atol=1e-14)
+    assert torch.allclose(logs.exp().sum(-1), torch.ones(1, 3))
 
 
 @pytest.mark.parametrize(("outputs", "targets"), [(1, LABELS), (1, NUMBERS), (2, LABELS), (3, LABELS)])

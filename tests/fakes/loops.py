@@ -17,10 +17,12 @@ def pull(strength, anchor):
     return lambda moving: strength / 2 * sum((moving[name] - anchor[name]).square().sum() for name in moving)
 
 
-def trained(network, tensors, moves, own, key, lr, epochs=1, momentum=0.0, decay=0.0, batch_size=4, penalty=None):
+def trained(
+    network, tensors, moves, own, key, lr, epochs=1, momentum=0.0, decay=0.0, batch_size=4, penalty=None, factors=None
+):
     """``by_phase`` for the usual numbers of local training; ``penalty`` is a function of the tensors that move."""
     phase = Phase(frozenset(moves), epochs, batch_size, lr, momentum, decay)
-    return by_phase(network, tensors, phase, own, key, penalty and (lambda moving, _: penalty(moving)))
+    return by_phase(network, tensors, phase, own, key, penalty and (lambda moving, _: penalty(moving)), factors)
 
 
 def map_clients(examples, work):

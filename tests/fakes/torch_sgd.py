@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -12,14 +13,14 @@ from pfl_lightning.seeding import permutations, random_bits, samples
 KEY = (1, "train", 0)
 
 
-def by_torch(network, examples, params, phase, client, penalty=None):
+def by_torch(network, examples, params, phase, client, penalty=None, factors=None):
     """The trained tensors of one of several clients and its mean loss; see ``by_phase``."""
     own = examples.rows(client, client + 1)
-    tensors, loss = by_phase(network, params.client(client), phase, own, KEY, penalty)
+    tensors, loss = by_phase(network, params.client(client), phase, own, KEY, penalty, factors)
     return {name: tensors[name] for name in phase.trainable}, loss
 
 
-def by_phase(network, tensors, phase, own, key, penalty=None):
+def by_phase(network, tensors, phase, own, key, penalty=None, factors=None):
     """Tensors of one client after a phase by an optimizer of torch, and its mean loss in the last epoch.
 
     Args:
@@ -30,6 +31,7 @@ def by_phase(network, tensors, phase, own, key, penalty=None):
         key: Key of the orders.
         penalty: What is added to the loss, a function of the tensors that move and of all; it does not count in the
             mean loss.
+        factors: Of the loss of each sample, ``[samples]``; 1 by default.
     """
     tensors = {name: tensor.detach().clone() for name, tensor in tensors.items()}
     moving = {name: tensors[name].requires_grad_() for name in sorted(phase.trainable)}
@@ -40,6 +42,7 @@ def by_phase(network, tensors, phase, own, key, penalty=None):
     kind = {"SGD": partial(SGD, momentum=phase.momentum), "Adam": Adam, "AdamW": AdamW}[phase.optimizer]
     optimizer = kind(groups, lr=phase.lr)
     count = int(own.counts[0])
+    factors = torch.ones(count) if factors is None else factors
     for epoch in range(phase.epochs):
         order, visited = (*key, "order", epoch), min(phase.visited(10**6), count)
         few = samples([order], own.ids, own.counts, visited)[0] if phase.steps else None
@@ -50,7 +53,8 @@ def by_phase(network, tensors, phase, own, key, penalty=None):
         for batch in places.split(phase.batch_size)[: phase.steps]:
             optimizer.zero_grad()
             state = {name: tensors[name] for name in network.state_dict()}
-            loss = F.cross_entropy(functional_call(network, state, inputs[batch]), targets[batch])
+            outputs = functional_call(network, state, inputs[batch])
+            loss = (F.cross_entropy(outputs, targets[batch], reduction="none") * factors[batch]).mean()
             losses += [loss.item()] * len(batch)
             (loss + (penalty(moving, tensors) if penalty else 0)).backward()
             if phase.clip_norm:

@@ -51,6 +51,8 @@ METHODS = {
     "FedAvg with AdamW": partial(methods.FedAvg, local_optimizer="AdamW", epochs=2, weight_decay=0.1),
     "FedAvg over secure sums": partial(over_secure_sums, methods.FedAvg),
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
+    "FedEM": partial(methods.FedEM, models=2),
+    "FedEM over secure sums": partial(over_secure_sums, methods.FedEM),
     "FedDyn": partial(methods.FedDyn, alpha=0.1),
     "FedFomo": methods.FedFomo,
     "FedNova": partial(methods.FedNova, momentum=0.5),
@@ -77,6 +79,7 @@ METHODS = {
     "HFMAML": partial(methods.HFMAML, difference=1e-2),
     "IFCA": methods.IFCA,
     "IFCA over secure sums": partial(over_secure_sums, methods.IFCA, groups=3),
+    "KNNPer": partial(methods.KNNPer, neighbours=3),
     "LGFedAvg": methods.LGFedAvg,
     "Local": methods.Local,
     "QFFL": partial(methods.QFFL, q=0.5),
@@ -101,6 +104,8 @@ WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes
 # a client may regrow what it has pruned, or have nothing to weigh yet; embeddings move from the second round on
 MAY_STAY = ("mask.", "weight.", "embedding")
 NEED_A_BODY = ("DePRL", "FedBABU", "FedPAC", "FedPer", "FedProto", "FedRep", "LGFedAvg", "MOON")
+MAY_STAY = ("mask.", "weight.")  # a client may regrow what it has pruned, or have nothing to weigh yet
+NEED_A_BODY = ("DePRL", "FedBABU", "FedPAC", "FedPer", "FedProto", "FedRep", "KNNPer", "LGFedAvg", "MOON")
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
 MARKS = {name: [] if name in FIRST.values() else [pytest.mark.slow] for name in METHODS}
@@ -228,7 +233,7 @@ def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data,
         module = method.client(4, model, data)
         loss = nn.functional.cross_entropy(module(inputs), targets)
         assert loss.item() == pytest.approx(losses[f"test/{model}"][4], rel=1e-6)  # metrics are float32
-    chosen_by_samples = data if method.eval_models == ("cluster",) else None
+    chosen_by_samples = data if method.eval_models in (("cluster",), ("mixture",)) else None
     module, before = method.client(4, data=chosen_by_samples), tensors(method)
     assert not module.training
     nn.init.ones_(next(module.parameters()))

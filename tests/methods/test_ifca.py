@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 def models_of(method):
     """The models of the groups."""
     server = Params(method.server.tree, {})
-    return [tensors(method.network), *(server.under(str(group)).shared for group in range(1, method.groups))]
+    return [tensors(method.network), *(server.under(str(group)).shared for group in range(1, method.number))]
 
 
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])

@@ -7,6 +7,7 @@ from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.tree import Params, Tree
 
@@ -52,9 +53,7 @@ class Prototypes(Method):
         Raises:
             PflError: If there are no classes, or the head does not begin with a linear layer.
         """
-        if num_classes < 2:
-            name = type(self).__name__
-            raise PflError(f"model: {name} is not possible for a regression; allowed: data with classes")
+        check_classes(type(self).__name__, num_classes)
         self.num_classes = int(num_classes)
         super().build(input_shape, num_classes, *args, **kwargs)
 

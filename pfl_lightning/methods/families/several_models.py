@@ -1,0 +1,76 @@
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+from torch.optim import SGD
+
+from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods.method import Method
+from pfl_lightning.seeding import seed_of
+from pfl_lightning.tree import Params, Tree, prefixed, select
+
+MODELS, WEIGHTS = "models", "weights"  # prefix of what is uploaded for all models but the first, and weights of all
+
+
+class SeveralModels(Method):
+    """A server with several models, all of which the clients receive; the network is the first of them.
+
+    The models begin with the same body, which can be pretrained, and with a random head each. In every round they
+    become means of what clients upload for each, and the server also keeps the mean of the clients' weights of the
+    models. Models are not pruned.
+
+    Args:
+        kwargs: See ``Method``.
+
+    Attributes:
+        number: Number of models.
+    """
+
+    uploads = (f"{MODELS}.", WEIGHTS)
+    number: int
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(eval_epochs=0, eval_momentum=0.0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
+        if self.sparsity.prune:
+            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
+
+    def build(
+        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
+    ) -> None:
+        """Make the models, once, each with another head; see ``Method.build``."""
+        super().build(input_shape, num_classes, num_clients, seed, *args, **kwargs)
+        for number in range(1, self.number):
+            for name, tensor in self._new_head(seed_of(seed, "group", number)).items():
+                if name in self.shared:
+                    self.server.tree[f"{number}.{name}"].copy_(tensor)
+
+    def server_state(self, tensors: Tree) -> Tree:
+        """All models but the first (``1.*`` and so on), and the weights of all in the last round."""
+        model = select(tensors, self.shared)
+        models = {name: t for number in range(1, self.number) for name, t in prefixed(str(number), model).items()}
+        return {**models, WEIGHTS: F.one_hot(torch.tensor(0), self.number).to(next(self.network.parameters()))}
+
+    def models(self, received: Params) -> list[Params]:
+        """All models, each with what clients keep."""
+        others = [received.under(f"server.{number}").shared for number in range(1, self.number)]
+        return [Params({**received.select(self.shared).shared, **own}, received.own) for own in ({}, *others)]
+
+    def server_update(self, mean: Tree, batch: Round) -> None:
+        """Set every model to its mean."""
+        self.server.tree[WEIGHTS].copy_(mean[WEIGHTS])
+        for number in range(1, self.number):
+            for name in self.shared:
+                self.server.tree[f"{number}.{name}"].copy_(mean[f"{MODELS}.{number}.{name}"])
+        super().server_update(select(mean, self.shared), batch)
+
+    def common_body(self) -> Tree:
+        """The body of the model that had the most weight in the last round."""
+        largest = int(self.server.tree[WEIGHTS].argmax())
+        return select(self.models(Params(self.broadcast(), {}))[largest].shared, self.parts["body"])
+
+
+def uploaded(number: int, model: Tree) -> Tree:
+    """A model of the given number as it is uploaded: the first one under the network's own names."""
+    return prefixed(f"{MODELS}.{number}", model) if number else model
