@@ -103,8 +103,6 @@ NETWORKS = {
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
 # a client may regrow what it has pruned, or have nothing to weigh yet; embeddings move from the second round on
 MAY_STAY = ("mask.", "weight.", "embedding")
-NEED_A_BODY = ("DePRL", "FedBABU", "FedPAC", "FedPer", "FedProto", "FedRep", "LGFedAvg", "MOON")
-MAY_STAY = ("mask.", "weight.")  # a client may regrow what it has pruned, or have nothing to weigh yet
 NEED_A_BODY = ("DePRL", "FedBABU", "FedPAC", "FedPer", "FedProto", "FedRep", "KNNPer", "LGFedAvg", "MOON")
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
