@@ -13,7 +13,7 @@ from pfl_lightning.client.losses import (
     try_loss,
 )
 from pfl_lightning.client.optimizers import squared_norms
-from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, SmoothL1, total
+from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, Ridge, SmoothL1, total
 from pfl_lightning.client.phase import FeatureLoss, Gradient, LocalOptimizer, Phase
 from pfl_lightning.client.predictions import Collected, joined
 
@@ -35,6 +35,7 @@ __all__ = [
     "Penalty",
     "Phase",
     "Proximity",
+    "Ridge",
     "Samples",
     "SmoothL1",
     "as_outputs",

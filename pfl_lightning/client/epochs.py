@@ -47,6 +47,12 @@ class Epoch(NamedTuple):
         features = {name: in_order(rows, self.order) for name, rows in self.features.items()}
         return self._replace(inputs=in_order(self.inputs, self.order), features=features, order=None)
 
+    @property
+    def beside(self) -> Tree:
+        """What a ``feature_loss`` sees of each sample, in visiting order, ``[clients, visited, ...]`` by name."""
+        features = {name: in_order(rows, self.order) for name, rows in self.features.items()}
+        return {**features, "weights": self.weights}
+
 
 class Epochs:
     """The epochs of a phase for some clients.

@@ -121,6 +121,23 @@ class SmoothL1(Penalty):
 
 
 @dataclass(frozen=True)
+class Ridge(Penalty):
+    """Term ``strength / 2 * |w|^2`` of some parameters, biases too, beside ``weight_decay``.
+
+    Attributes:
+        strength: Weight of the term.
+        names: Names of the parameters.
+    """
+
+    strength: float
+    names: frozenset[str]
+
+    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+        """``strength * w``."""
+        return {name: Slope(self.strength) for name in tensors if name in self.names}
+
+
+@dataclass(frozen=True)
 class Total(Penalty):
     """Sum of several penalties.
 

@@ -51,9 +51,11 @@ class Phase:
             may change those in ``trainable`` in place.
         independent_batch: Whether that function uses another mini-batch of the same size, drawn independently.
         feature_loss: Loss in place of the method's: losses ``[batch]`` of one client, from outputs
-            ``[batch, outputs]``, features (the inputs of the head) ``[batch, ...]``, targets ``[batch]``, and the
-            extra tensors by name: the client's, ``[...]``, the features of ``frozen_models``, ``[batch, ...]``, each
-            under its prefix, and ``sample_rows``, ``[batch, ...]``.
+            ``[batch, outputs]``, features (the inputs of the head) ``[batch, ...]``, targets ``[batch]``, and more
+            tensors by name: the client's extra ones, ``[...]``; where the method has extended the network, also the
+            model's own; the features of ``frozen_models``, ``[batch, ...]``, each under its prefix; ``sample_rows``,
+            ``[batch, ...]``; and as ``weights`` those of the samples in the mean of the mini-batch, ``[batch]``, which
+            are 0 for padding: a term of the whole mini-batch is made with them and added to each loss.
         frozen_models: Prefixes of models among the extra tensors whose features of each sample ``feature_loss`` sees;
             they are computed once, unless inputs are augmented.
         sample_rows: Names of extra tensors that hold one row for each sample, ``[clients, samples, ...]``, in the order

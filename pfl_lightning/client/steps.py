@@ -143,7 +143,7 @@ class AutogradSteps(Steps):
         """Losses of a mini-batch, and the gradient of their mean plus the penalty."""
         seen = (slice(clients), batch)
         data = epoch.inputs[seen], epoch.targets[seen]
-        features = {name: rows[seen] for name, rows in epoch.features.items()}
+        features = {name: rows[seen] for name, rows in epoch.beside.items()}
         losses, grads = loss_gradient(
             lambda leaves: self._losses(leaves, *data, features), tensors, epoch.weights[seen]
         )
@@ -185,8 +185,7 @@ class FeatureSteps(AutogradSteps):
         def client(tensors: Tree, batch: Tensor, labels: Tensor, *frozen: Tensor) -> Tree:
             found = functional_call(self.body, select(tensors, body), self.layout(batch)) if len(self.body) else batch
             outputs = functional_call(self.head, select(tensors, head), found)
-            extra = {name: tensor for name, tensor in tensors.items() if name not in body | head}
-            return {"": of(outputs, found, labels, {**extra, **dict(zip(features, frozen, strict=True))})}
+            return {"": of(outputs, found, labels, {**tensors, **dict(zip(features, frozen, strict=True))})}
 
         beside = self._beside.rows(0, self.clients)
         params = Params({**self.params.shared, **beside.shared}, {**self.params.own, **beside.own, **leaves})

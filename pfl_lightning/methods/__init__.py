@@ -16,6 +16,8 @@ from pfl_lightning.methods.fedamp import FedAMP
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedbn import FedBN
+from pfl_lightning.methods.fedcp import FedCP
+from pfl_lightning.methods.feddbe import FedDBE
 from pfl_lightning.methods.feddyn import FedDyn
 from pfl_lightning.methods.fedem import FedEM
 from pfl_lightning.methods.fedfomo import FedFomo
@@ -27,6 +29,7 @@ from pfl_lightning.methods.fedproto import FedProto
 from pfl_lightning.methods.fedprox import FedProx
 from pfl_lightning.methods.fedrep import FedRep
 from pfl_lightning.methods.fedrod import FedRoD
+from pfl_lightning.methods.gpfl import GPFL
 from pfl_lightning.methods.heur_fedamp import HeurFedAMP
 from pfl_lightning.methods.hf_maml import HFMAML
 from pfl_lightning.methods.ifca import IFCA
@@ -46,6 +49,7 @@ __all__ = [
     "APFL",
     "CFL",
     "DPSGD",
+    "GPFL",
     "HFMAML",
     "IFCA",
     "MOON",
@@ -61,6 +65,8 @@ __all__ = [
     "FedAvg",
     "FedBABU",
     "FedBN",
+    "FedCP",
+    "FedDBE",
     "FedDyn",
     "FedEM",
     "FedFomo",

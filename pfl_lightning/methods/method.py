@@ -59,8 +59,8 @@ from pfl_lightning.strict import import_path
 from pfl_lightning.tree import Params, Tree, prefixed, select
 
 HOOKS = (
-    *("initial_state", "server_state", "broadcast", "select_clients", "local_update", "sample_losses"),
-    *("server_update", "count_traffic"),
+    *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
+    *("sample_losses", "server_update", "count_traffic"),
     *("advance_clock", "eval_models", "eval_model", "eval_network", "common_body"),
 )
 
@@ -231,6 +231,13 @@ class Method(pl.LightningModule):
         self._newcomer: Tree = {}  # what new clients start with
 
     # What a method may override
+
+    def extend_network(self, network: Network) -> None:
+        """Add modules to a new network, which then are part of all models; by default none.
+
+        Args:
+            network: The network; see ``Network.extend_head``.
+        """
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """What clients keep before they have taken part; also for clients that are new to a finished run.
@@ -556,10 +563,14 @@ class Method(pl.LightningModule):
         """
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.test_only = test_only
-        self.network = start_network(self.make_network, input_shape, num_classes, seed, pretrained, input_kind)
+        self.network = start_network(
+            self.make_network, input_shape, num_classes, seed, pretrained, input_kind, self.extend_network
+        )
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self._loss())
         self.parts = self.network.parts(self.head)
-        self.engine.head = self.parts["head"]
+        self.engine.head = self.parts["head"] | self.network.extension
+        if self.network.extension:
+            self.engine.body_layers()
         if weights is not None:
             self.taken = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
@@ -577,13 +588,8 @@ class Method(pl.LightningModule):
         one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
         sizes = [tensor.nbytes for tensor in one_client.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
-        self.built_for = {
-            "input_shape": shape,
-            "num_classes": int(num_classes),
-            "num_clients": int(num_clients),
-            "test_only": test_only,
-            "input_kind": input_kind,
-        }
+        counts = {"num_classes": int(num_classes), "num_clients": int(num_clients)}
+        self.built_for = {"input_shape": shape, **counts, "test_only": test_only, "input_kind": input_kind}
 
     def _loss(self) -> Loss:
         """The loss for the engine: the standard one, unless a method or a user says otherwise."""

@@ -4,7 +4,7 @@ from pfl_lightning.models.lenet import ConvNet, LeNet5
 from pfl_lightning.models.linear import LinearNetwork
 from pfl_lightning.models.logistic import LogisticRegression
 from pfl_lightning.models.mlp import MLP
-from pfl_lightning.models.network import Head, InputKind, Network, Part, Parts
+from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Network, Part, Parts
 from pfl_lightning.models.resnet import ResNet18
 from pfl_lightning.models.start import start_network
 from pfl_lightning.models.text import CharGRU, LSTMClassifier, TweetLSTM
@@ -17,6 +17,7 @@ __all__ = [
     "AlexNet",
     "CharGRU",
     "ConvNet",
+    "ExtendedLinear",
     "Head",
     "InputKind",
     "LSTMClassifier",

@@ -1,8 +1,8 @@
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, cast
 
 from torch import nn
 
@@ -19,7 +19,7 @@ class Parts(dict[Part, frozenset[str]]):
     """Names of the tensors of each part of a network: ``nothing``, ``head``, ``body`` and ``all``.
 
     Any other key is a pattern of tensors' names, such as ``*.bn1.*``, or the kind of some layers, such as ``BatchNorm``
-    or ``Linear``; its part are all tensors that match.
+    or ``Linear``; its part are all tensors that match. Several keys with ``|`` between them are all of their parts.
 
     Args:
         network: The network.
@@ -38,6 +38,8 @@ class Parts(dict[Part, frozenset[str]]):
         return {each: sorted(map(self.network.own_name, self[each])) for each in asked}
 
     def __missing__(self, pattern: str) -> frozenset[str]:
+        if "|" in pattern:
+            return frozenset[str]().union(*(self[each.strip()] for each in pattern.split("|")))
         own_names = {name: self.network.own_name(name) for name in self["all"]}
         layers = self.network.named_modules() if pattern else ()
         kinds = [path for path, layer in layers if type(layer).__name__.startswith(pattern)]
@@ -60,6 +62,7 @@ class Network(nn.Sequential):
     """
 
     takes: InputKind = "numbers"
+    extension: frozenset[str] = frozenset()  # names of the tensors that a method has added
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__(OrderedDict(layers))
@@ -82,11 +85,37 @@ class Network(nn.Sequential):
         parts = [
             frozenset(name for name in names if f"{self.own_name(name)}.".startswith(f"{path}.")) for path in chosen
         ]
-        found = frozenset[str]().union(*parts)
+        found = frozenset[str]().union(*parts) - self.extension
         if not parts or not all(parts) or (found == names and len(units) > 1):
             allowed = f"1 to {max(len(units) - 1, 1)}, or some of {', '.join(units)}"
             raise PflError(f"model.head: {head} is not possible; allowed: {allowed}, the layers of {self.kind}")
         return names - found, found
+
+    def linear_head(self, names: frozenset[str]) -> str:
+        """Path of the linear layer that a head begins with.
+
+        Args:
+            names: Names of the head's tensors.
+
+        Raises:
+            PflError: If it begins with another layer.
+        """
+        first = next(name for name in self.state_dict() if name in names)
+        path = first.rpartition(".")[0]
+        if not isinstance(self.get_submodule(path), nn.Linear):
+            raise PflError(f"model.head: {first} is not possible; allowed: a head that begins with a linear layer")
+        return path
+
+    def extend_head(self, head: int | str | Sequence[str], make: Callable[[nn.Linear], nn.Linear]) -> None:
+        """Replace the linear layer that the head begins with; what the new one has beside it belongs to the body.
+
+        Args:
+            head: See ``cut``.
+            make: Makes the new layer of the old one, such as an ``ExtendedLinear``.
+        """
+        before, path = frozenset(self.state_dict()), self.linear_head(self.cut(head)[1])
+        self.set_submodule(path, make(cast(nn.Linear, self.get_submodule(path))))
+        self.extension = frozenset(self.state_dict()) - before
 
     def parts(self, head: int | str | Sequence[str]) -> Parts:
         """Names of the tensors of each part; see ``cut``."""
@@ -111,6 +140,18 @@ class Network(nn.Sequential):
         module = deepcopy(self)
         module.load_state_dict(tensors)
         return module
+
+
+class ExtendedLinear(nn.Linear):
+    """A linear layer with tensors of its own beside the weight and the bias of another one, which it takes over.
+
+    Args:
+        layer: The other layer.
+    """
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
+        self.weight, self.bias = layer.weight, layer.bias
 
 
 def outputs(num_classes: int) -> int:

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 
 import torch
@@ -21,6 +21,7 @@ def start_network(
     seed: int,
     pretrained: Mapping[str, Tensor],
     input_kind: InputKind = "numbers",
+    extend: Callable[[Network], None] | None = None,
 ) -> Network:
     """Make a network, whose initial weights depend on the seed but not on the state of torch's generator.
 
@@ -31,6 +32,7 @@ def start_network(
         seed: Seed of the initial weights.
         pretrained: Pretrained tensors by name; names that the network does not have are ignored.
         input_kind: The kind of the inputs.
+        extend: Adds modules to the new network.
 
     Raises:
         PflError: If the network cannot be made or does not fit the inputs, the classes or the memory, or if a
@@ -40,6 +42,8 @@ def start_network(
         torch.manual_seed(seed_of(seed, "network"))
         module = _made(make, input_shape, num_classes)
         network = module if isinstance(module, Network) else _wrapped(module, input_shape, num_classes, input_kind)
+        if extend is not None:
+            extend(network)
     tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
     for name in tensors.keys() & pretrained.keys():
         if tensors[name].shape != pretrained[name].shape:

@@ -1,16 +1,21 @@
 """What a phase can do beside plain SGD, against the optimizers of torch on a loss that has the penalty in it."""
 
+from collections import OrderedDict
 from functools import partial
+from itertools import chain
 from math import log
 
 import numpy as np
 import pytest
 import torch
 from fakes.cohorts import COUNTS, Identity, examples_of
+from fakes.loops import batches
 from fakes.torch_sgd import KEY, by_torch
 from torch import nn
+from torch.func import functional_call, grad
+from torch.nn import functional as F
 
-from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Samples, SmoothL1
+from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Ridge, Samples, SmoothL1
 from pfl_lightning.client.penalties import Total
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
@@ -45,15 +50,21 @@ def small(moving, tensors):
     return 0.03 * sum(0.1 * torch.log(torch.cosh(w / 0.1)).sum() for w in moving.values())
 
 
+def last_bias(moving, tensors):
+    return 0.15 * next(w.square().sum() for name, w in moving.items() if name in LAST_BIAS)
+
+
 def everything(moving, tensors):
     return near(moving, tensors) + along(moving, tensors) + small(moving, tensors)
 
 
+LAST_BIAS = frozenset({"fc3.bias"})
 PENALTIES = (Proximity(0.3, "anchor"), Correlation(0.02, "anchor"), SmoothL1(0.03, 0.1))
 RULES = {
     "proximity": ({"penalty": PENALTIES[0]}, near),
     "correlation": ({"penalty": PENALTIES[1]}, along),
     "smooth l1": ({"penalty": PENALTIES[2]}, small),
+    "ridge": ({"penalty": Ridge(0.3, LAST_BIAS)}, last_bias),
     "all three": ({"penalty": Total(PENALTIES)}, everything),
     "all three with momentum": ({"penalty": Total(PENALTIES), "momentum": 0.5, "weight_decay": 0.1}, everything),
     "clipping": ({"clip_norm": 0.3, "momentum": 0.5, "weight_decay": 0.1}, None),
@@ -90,6 +101,33 @@ def test_a_phase_with_rules_is_torchs_on_the_loss_with_the_penalty(backend, rule
         for name, tensor in reference.items():
             assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
         assert losses[client].item() == pytest.approx(loss, abs=1e-10)
+
+
+@every_backend
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_a_term_of_a_mini_batch_is_of_the_samples_that_are_there(backend, make):
+    network, examples = make((1, 16, 16), 3), examples_of()
+    engine, params = Engine(network, backend), params_of(network)
+    engine.head = network.parts(1)["head"]
+    body = nn.Sequential(OrderedDict([*network.named_children()][:-1]))
+
+    def near_zero(outputs, features, targets, beside):
+        return F.cross_entropy(outputs, targets, reduction="none") + (beside["weights"] @ features).square().sum()
+
+    phase = Phase(frozenset(network.state_dict()), 2, 4, 0.1, feature_loss=near_zero)
+    trained, _ = engine.train(examples, params, phase, KEY)
+    for client in range(len(COUNTS)):
+        model = params.client(client)
+        for inputs, targets in chain(*batches(examples.rows(client, client + 1), KEY, epochs=2)):
+
+            def loss(tensors, inputs=inputs, targets=targets):
+                features = functional_call(body, {name: tensors[name] for name in body.state_dict()}, inputs)
+                outputs = functional_call(network, tensors, inputs)
+                return F.cross_entropy(outputs, targets) + features.mean(0).square().sum()
+
+            slopes = grad(loss)(model)
+            model = {name: tensor - 0.1 * slopes[name] for name, tensor in model.items()}
+        assert max((trained.own[name][client] - tensor).abs().max() for name, tensor in model.items()) < 1e-10
 
 
 @every_backend

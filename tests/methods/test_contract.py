@@ -53,6 +53,10 @@ METHODS = {
     "FedAvgM": partial(methods.FedAvg, server_optimizer=partial(SGD, lr=0.7, momentum=0.9)),
     "FedEM": partial(methods.FedEM, models=2),
     "FedEM over secure sums": partial(over_secure_sums, methods.FedEM),
+    "FedCP": methods.FedCP,
+    "FedCP over secure sums": partial(over_secure_sums, methods.FedCP),
+    "FedDBE": methods.FedDBE,
+    "FedDBE over secure sums": partial(over_secure_sums, methods.FedDBE),
     "FedDyn": partial(methods.FedDyn, alpha=0.1),
     "FedFomo": methods.FedFomo,
     "FedNova": partial(methods.FedNova, momentum=0.5),
@@ -75,6 +79,8 @@ METHODS = {
         aggregator=DPAggregator(0.5, 0.1), weighting="uniform", **kwargs
     ),
     "FedRoD": partial(methods.FedRoD, personal_epochs=2),
+    "GPFL": partial(methods.GPFL, strength=0.1),
+    "GPFL over secure sums": partial(over_secure_sums, methods.GPFL),
     "HeurFedAMP": partial(methods.HeurFedAMP, proximity=0.5),
     "HFMAML": partial(methods.HFMAML, difference=1e-2),
     "IFCA": methods.IFCA,
@@ -101,9 +107,13 @@ NETWORKS = {
 }
 
 WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes for all clients, also for absent ones
-# a client may regrow what it has pruned, or have nothing to weigh yet; embeddings move from the second round on
-MAY_STAY = ("mask.", "weight.", "embedding")
-NEED_A_BODY = ("DePRL", "FedBABU", "FedPAC", "FedPer", "FedProto", "FedRep", "KNNPer", "LGFedAvg", "MOON")
+# a client may regrow what it has pruned, have nothing to weigh yet, or as many samples of each class; embeddings move
+# from the second round on
+MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares")
+NEED_A_BODY = (
+    *("DePRL", "FedBABU", "FedCP", "FedDBE", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL", "KNNPer", "LGFedAvg"),
+    "MOON",
+)
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
 MARKS = {name: [] if name in FIRST.values() else [pytest.mark.slow] for name in METHODS}

@@ -2,9 +2,11 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.networks import Nested
+from torch import nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models import MLP, start_network
+from pfl_lightning.models import MLP, ExtendedLinear, start_network
 
 MAKE = partial(MLP, hidden=(4,))
 
@@ -34,3 +36,36 @@ def test_pretrained_tensors_take_the_place_of_random_ones():
 def test_a_pretrained_tensor_of_another_shape_is_refused():
     with pytest.raises(PflError, match=r"model\.network: MLP has fc1\.weight of shape \(4, 6\); .*shape \(4, 7\)"):
         start(pretrained={"fc1.weight": torch.ones(4, 7)})
+
+
+class Gated(ExtendedLinear):
+    """A layer with a second one, which decides how much of each output is let through."""
+
+    def __init__(self, layer):
+        super().__init__(layer)
+        self.gate = nn.Linear(layer.in_features, layer.out_features)
+
+    def forward(self, inputs):
+        return super().forward(inputs) * self.gate(inputs).sigmoid()
+
+
+@pytest.mark.parametrize(("make", "layer"), [(MAKE, "fc2"), (Nested, "classifier.2")])
+def test_an_extended_network_has_the_same_tensors_and_more_which_belong_to_the_body(make, layer):
+    plain, network, other = (start_network(make, (6,), 3, seed, {}, "numbers", extend) for seed, extend in STARTS)
+    before, after = plain.state_dict(), network.state_dict()
+    added = {f"{layer.replace('.', '_')}.gate.{name}" for name in ("weight", "bias")}
+    assert after.keys() == before.keys() | added
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert not any(torch.equal(after[name], other.state_dict()[name]) for name in added)
+    assert (network.cut(1)[1], network.cut(1)[0]) == (plain.cut(1)[1], plain.cut(1)[0] | added)
+    module, inputs = network.module_with(after), torch.randn(2, 6)
+    assert f"{layer}.gate.weight" in module.state_dict()
+    gate = module.get_submodule(layer).gate(nn.Sequential(*list(plain.children())[:-1])(inputs)).sigmoid()
+    torch.testing.assert_close(module(inputs), plain(inputs) * gate)
+
+
+def gate(network):
+    network.extend_head(1, Gated)
+
+
+STARTS = ((1, None), (1, gate), (2, gate))

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from pfl_lightning.client.after_steps import Follow
-from pfl_lightning.client.epochs import Epoch, in_order
+from pfl_lightning.client.epochs import Epoch
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.layer import LinearLayer
 from pfl_lightning.client.linear.recursion import Tie
@@ -51,7 +51,7 @@ class LinearSteps(Steps):
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""
         self.epoch = epoch
-        self.features = {name: in_order(rows, epoch.order) for name, rows in epoch.features.items()}
+        self.beside_samples = epoch.beside
         self.layers[0].enter(epoch)
 
     @torch.no_grad()
@@ -65,9 +65,9 @@ class LinearSteps(Steps):
         at_features: Tensor | float = 0.0
         if self.phase.feature_loss is None:
             losses, grad = self.loss.with_gradients(hidden[-1], self.epoch.targets[seen])
+            grad *= self.epoch.weights[seen][..., None]
         else:
             losses, grad, at_features = self._with_gradients(hidden[-1], hidden[self.body - 1], seen)
-        grad *= self.epoch.weights[seen][..., None]
         penalty = self.penalty(self.moving.tensors)
         self.moving.count_step()
         for number, layer in reversed([*enumerate(others, start=1)]):
@@ -80,20 +80,21 @@ class LinearSteps(Steps):
     def _with_gradients(
         self, outputs: Tensor, features: Tensor, seen: tuple[slice, slice]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses of samples, their gradients by the outputs, and by the features those of the mean of a mini-batch."""
+        """Losses of samples, and the gradients of their mean by outputs and features."""
         with torch.enable_grad():
             leaves = [tensor.detach().requires_grad_() for tensor in (outputs, features)]
-            beside, rows = self._beside.rows(0, self.clients), [each[seen] for each in self.features.values()]
+            beside, rows = self._beside.rows(0, self.clients), [each[seen] for each in self.beside_samples.values()]
             losses = vmap(self._losses_of_client, randomness="different")(
                 beside.own, *leaves, self.epoch.targets[seen], *rows
             )
-            by_outputs, by_features = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True)
-        return losses.detach(), by_outputs, by_features.mul_(self.epoch.weights[seen][..., None])
+            mean = (losses * self.epoch.weights[seen]).sum()
+            by_outputs, by_features = torch.autograd.grad(mean, leaves, materialize_grads=True)
+        return losses.detach(), by_outputs, by_features
 
     def _losses_of_client(self, own: Tree, outputs: Tensor, features: Tensor, targets: Tensor, *rows: Tensor) -> Tensor:
-        frozen = dict(zip(self.features, rows, strict=True))
+        of_samples = dict(zip(self.beside_samples, rows, strict=True))
         assert self.phase.feature_loss is not None
-        return self.phase.feature_loss(outputs, features, targets, {**self._beside.shared, **own, **frozen})
+        return self.phase.feature_loss(outputs, features, targets, {**self._beside.shared, **own, **of_samples})
 
     def finish(self) -> None:
         """End the phase."""

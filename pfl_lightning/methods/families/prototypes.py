@@ -1,12 +1,11 @@
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.tree import Params, Tree
@@ -60,11 +59,8 @@ class Prototypes(Method):
     def server_state(self, tensors: Tree) -> Tree:
         """No prototypes yet: zeros, ``[classes, features]``, and which are known, ``[classes]``."""
         self.engine.body_layers()
-        first = next(name for name in tensors if name in self.parts["head"])
-        if not isinstance(self.network.get_submodule(first.rpartition(".")[0]), nn.Linear):
-            name = type(self).__name__
-            raise PflError(f"model.head: {first} is not possible with {name}; allowed: linear layers")
-        prototypes = tensors[first].new_zeros(self.num_classes, tensors[first].shape[1])
+        weight = tensors[f"{self.network.linear_head(self.parts['head'])}.weight"]
+        prototypes = weight.new_zeros(self.num_classes, weight.shape[1])
         return {PROTOTYPES: prototypes, SHARES: prototypes[:, 0]}
 
     def losses_near_prototypes(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
