@@ -21,7 +21,14 @@ from pfl_lightning.data.own.table import Table
 from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.dirichlet import Dirichlet, EqualDirichlet, GroupedDirichlet
-from pfl_lightning.data.partitions.shards import IID, ClassShards, ConsecutiveClasses, SpeedGroups, UnequalClassShards
+from pfl_lightning.data.partitions.shards import (
+    IID,
+    ClassShards,
+    ConsecutiveClasses,
+    GroupedShards,
+    SpeedGroups,
+    UnequalClassShards,
+)
 from pfl_lightning.data.partitions.sizes import EqualSizes, LogNormalSizes, Sizes, UniformSizes
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.rounds import EvalBatch, Round
@@ -47,6 +54,7 @@ __all__ = [
     "FashionMNIST",
     "FederatedDataModule",
     "GroupedDirichlet",
+    "GroupedShards",
     "HARBox",
     "HuggingFace",
     "ImageFolders",

@@ -64,7 +64,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         choice_fraction: Share of each test client's samples with which it may choose between models: Delta-FL trains
             one for each level of conformity, and a new device picks its own. They are the split ``choice``, which
             selects no checkpoint; the others stay ``test``, at least one. 0 for none.
-        max_samples: Most samples of a client in each split, drawn at random, so that rounds stay short. Default: all.
+        max_samples: Most samples of a client in each split, drawn at random, so that rounds stay short; below 1, the
+            share of its samples. Default: all.
         eval_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
             that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
@@ -107,7 +108,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         test_clients: ClosedUnitInterval = 0.0,
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
-        max_samples: PositiveInt | None = None,
+        max_samples: PositiveInt | OpenUnitInterval | None = None,
         eval_train: bool = False,
         new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,

@@ -171,19 +171,20 @@ def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts
     return kept, [part if client in clients else nothing for client, part in enumerate(parts)]
 
 
-def at_most(splits: Mapping[Split, Parts], samples: int | None, rng: Generator) -> dict[Split, Parts]:
+def at_most(splits: Mapping[Split, Parts], samples: float | None, rng: Generator) -> dict[Split, Parts]:
     """Draw so many samples of each client in each split; all of a client that has no more.
 
     Args:
         splits: Sample indices of each client, by split.
-        samples: How many to draw; None for all.
+        samples: How many to draw, or below 1 the share of them, but at least one; None for all.
         rng: Source of randomness.
     """
-    most = math.inf if samples is None else samples
-    return {
-        split: [rng.choice(part, samples, replace=False) if len(part) > most else part for part in parts]
-        for split, parts in splits.items()
-    }
+    return {split: [_some(part, samples, rng) for part in parts] for split, parts in splits.items()}
+
+
+def _some(part: Indices, samples: float | None, rng: Generator) -> Indices:
+    most = math.inf if samples is None else max(1, round(samples * len(part)) if samples < 1 else samples)
+    return rng.choice(part, int(most), replace=False) if len(part) > most else part
 
 
 def held_out_size(samples: int, fraction: float) -> int:

@@ -1,6 +1,9 @@
+from collections.abc import Sequence
+
 from torch import nn
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
+from pfl_lightning.models.mlp import linear_layers
 from pfl_lightning.models.network import Network, check_images
 
 
@@ -47,7 +50,9 @@ class LeNet5(Network):
 
 
 class ConvNet(Network):
-    """Delta-FL's small convolutional network for EMNIST: LeNet's convolutions and one linear layer.
+    """LeNet's convolutions and linear layers; the defaults are Delta-FL's small network for EMNIST, with a single one.
+
+    PFLlib's CNN (arXiv:2312.04992) is ``hidden: [512]``.
 
     Paper: Laguel et al., "Device Heterogeneity in Federated Learning: A Superquantile Approach", 2020,
     arXiv:2002.11223.
@@ -56,17 +61,22 @@ class ConvNet(Network):
         input_shape: Channels, height and width; at least 16 x 16.
         num_classes: Number of outputs.
         channels: Output channels of the two convolutions.
+        hidden: Widths of hidden linear layers.
 
     Raises:
         PflError: If the images are too small for two unpadded convolutions.
     """
 
     def __init__(
-        self, input_shape: tuple[int, ...], num_classes: int, channels: tuple[PositiveInt, PositiveInt] = (32, 64)
+        self,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        channels: tuple[PositiveInt, PositiveInt] = (32, 64),
+        hidden: Sequence[PositiveInt] = (),
     ) -> None:
         side = conv_side(type(self).__name__, input_shape)
-        layers = {**conv_layers(input_shape[0], channels), "flatten": nn.Flatten()}
-        super().__init__({**layers, "fc": nn.Linear(channels[1] * side[0] * side[1], num_classes)})
+        linear = linear_layers([channels[1] * side[0] * side[1], *hidden, num_classes], {}, relus=2)
+        super().__init__({**conv_layers(input_shape[0], channels), "flatten": nn.Flatten(), **linear})
 
 
 def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:

@@ -64,6 +64,8 @@ def rows():
         yield [paper, "methods/delta-fl"], Path(paper).name.partition("_")[0], DELTA
     for paper in names("papers/deprl/"):
         yield [paper, "methods/deprl"], Path(paper).name, DEPRL
+    for library in (*names("papers/pfllib/"), *names("papers/niid_bench/")):
+        yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.epochs=1"
     for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
         few = "--data.num_clients=9" if paper.endswith("cifar100") else ""
         yield [paper, "methods/fedavg"], Path(paper).name, few

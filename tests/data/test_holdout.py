@@ -125,6 +125,15 @@ def test_at_most_so_many_samples_are_drawn_of_each_client(parts, most, seed):
     assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
 
 
+@given(parts_of_clients, st.sampled_from([0.1, 0.25, 0.9]), st.integers(0, 99))
+def test_a_share_of_each_clients_samples_is_drawn_but_at_least_one(parts, share, seed):
+    drawn = at_most({"train": parts}, share, np.random.default_rng(seed))["train"]
+    assert [len(set(part)) for part in lists(drawn)] == [
+        min(len(part), max(1, round(share * len(part)))) for part in parts
+    ]
+    assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
+
+
 def test_the_samples_that_a_client_may_keep_are_drawn_at_random():
     drawn = [at_most({"val": [np.arange(10)]}, 3, np.random.default_rng(seed))["val"][0] for seed in range(500)]
     # hypergeometric: each sample with probability 0.3, so binomial(500, 0.3) with standard deviation 10

@@ -23,7 +23,8 @@ def reference(weights, values, linear):
         (LeNet5(COLOUR, 10, (4, 5), (7, 6)), COLOUR, ["fc1", "fc2", "fc3"]),
         (LeNet5(COLOUR, 10, (4, 5), (7, 6), dropout=0.6).eval(), COLOUR, ["fc1", "fc2", "fc3"]),
         (LeNet5((1, 16, 23), 3, (4, 5), (7, 6)), (1, 16, 23), ["fc1", "fc2", "fc3"]),
-        (ConvNet(GREY, 62, (4, 5)), GREY, ["fc"]),
+        (ConvNet(GREY, 62, (4, 5)), GREY, ["fc1"]),
+        (ConvNet(GREY, 62, (4, 5), [7, 6]), GREY, ["fc1", "fc2", "fc3"]),
     ],
 )
 def test_output_is_the_papers_layers(network, shape, linear):

@@ -46,6 +46,7 @@ FEDMAC_VGG = [16, "M", 32, "M", 64, "M", 128, "M", 128, "M"]
         (LeNet5, COLOUR, 100, CIFAR100, 4_864 + 64 * 25 * 128 + 128 + 3200 * 256 + 256 + 32_896 + 12_900, 12_900),
         # 28 -> 24 -> 12 -> 8 -> 4: 64*4*4 = 1024 features (Delta-FL's network)
         (ConvNet, GREY, 62, {}, 25 * 32 + 32 + 32 * 25 * 64 + 64 + 1024 * 62 + 62, 1024 * 62 + 62),
+        (ConvNet, GREY, 10, {"hidden": [512]}, 832 + 51_264 + 1024 * 512 + 512 + 5_130, 5_130),  # PFLlib's
         # 32 -> 16 -> 8 -> 4 -> 2: 256*2*2 = 1024 features (DePRL, Table 5); convolutions 9*inputs*outputs + outputs
         (AlexNet, (1, 32, 32), 10, {}, 640 + 36_928 + 73_856 + 147_584 + 295_168 + 524_800 + 262_656 + 5_130, 5_130),
         # convolutions: 9,220,480; 512*512+512 twice; 512*10+10 (DePRL's VGG-11)
@@ -131,7 +132,7 @@ def normalised():
     [
         (LeNet5(COLOUR, 10), 2, {"fc2", "fc3"}),
         (MLP(GREY, 10), 2, {"fc3", "fc4"}),
-        (ConvNet(GREY, 62), 2, {"conv2", "fc"}),
+        (ConvNet(GREY, 62), 2, {"conv2", "fc1"}),
         (LogisticRegression(GREY, 10), 1, {"fc"}),
         (normalised(), 2, {"norm", "fc"}),
         (MLP(GREY, 10), "fc4", {"fc4"}),

@@ -169,6 +169,12 @@ def newest(folder: Path) -> Path:
     return max(folder.glob("*/version_*"), key=lambda version: int(version.name.removeprefix("version_")))
 
 
+def over_all_samples(run: RunRecord, split: str, model: str) -> list[float]:
+    """Share of correct predictions among all samples of a split, at each evaluation."""
+    each = [run.clients[split, model, int(at)] for at in run.rounds]
+    return [float(clients.correct.sum() / clients.samples.sum()) for clients in each]
+
+
 def compare(place: Place, runs: Iterable[RunRecord], name: str) -> None:
     """Draw and tabulate some runs by ``pfl compare``, in a folder beside them."""
     main(["compare", *(str(run.folder) for run in runs), "--out", str(place.folder / f"{name}_comparison")])

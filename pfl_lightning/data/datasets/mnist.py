@@ -9,6 +9,8 @@ from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform
 
+CONSTANTS = {"constants": (0.1307, 0.3081), "symmetric": (0.5, 0.5)}  # mean and standard deviation
+
 
 class MNIST(TorchvisionData):
     """MNIST: 70,000 handwritten digits of 28 x 28 pixels, 10 classes.
@@ -19,7 +21,8 @@ class MNIST(TorchvisionData):
     Args:
         normalize: ``constants`` for MNIST's usual mean 0.1307 and standard deviation 0.3081, of pixels in [0, 1];
             ``pixels`` for (x - mean) / (std + 0.001), with the mean and the standard deviation of each pixel over all
-            images, training and test, of grey values from 0 to 255 (pFedMe's code, which FedMac follows).
+            images, training and test, of grey values from 0 to 255 (pFedMe's code, which FedMac follows);
+            ``symmetric`` for pixels in [-1, 1] (PFLlib), ``none`` for pixels in [0, 1] (Flower's niid_bench).
         size: Height and width in pixels; 32 resizes the images while they are loaded, as DePRL does.
         kwargs: See ``FederatedDataModule``.
     """
@@ -32,13 +35,17 @@ class MNIST(TorchvisionData):
     num_classes = 10
 
     def __init__(
-        self, normalize: Literal["constants", "pixels"] = "constants", size: Literal[28, 32] = 28, **kwargs: Any
+        self,
+        normalize: Literal["constants", "pixels", "symmetric", "none"] = "constants",
+        size: Literal[28, 32] = 28,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.normalize, self.size = normalize, size
         self.input_shape = (1, size, size)
-        self.mean: list[float] | Tensor = [0.1307]
-        self.std: list[float] | Tensor = [0.3081]
+        mean, std = CONSTANTS.get(normalize, (0.0, 1.0))
+        self.mean: list[float] | Tensor = [mean]
+        self.std: list[float] | Tensor = [std]
 
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, resized bilinearly if ``size`` is not 28."""
@@ -59,7 +66,7 @@ class MNIST(TorchvisionData):
         return train, test
 
     def transform(self) -> ImageTransform:
-        """Normalise with the usual constants, or with those of each pixel."""
+        """Normalise as ``normalize`` says."""
         return ImageTransform(self.mean, self.std)
 
 

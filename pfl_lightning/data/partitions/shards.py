@@ -107,6 +107,43 @@ class UnequalClassShards(ClassPartition):
         return shares
 
 
+class GroupedShards(ClassPartition):
+    """Groups of clients that hold the same classes, in unequal shares; PFLlib's pathological split.
+
+    In their order, classes go to the first ceil(clients * classes_per_client / classes) clients that lack some. Each of
+    these m clients but the last takes a uniform random integer from [size // (10 m), size // m) of the class's samples;
+    the last client takes the rest.
+
+    Paper: Zhang et al., "PFLlib: A Beginner-Friendly and Comprehensive Personalized Federated Learning Library and
+    Benchmark", JMLR 26, 2025, arXiv:2312.04992, and its authors' code.
+
+    Args:
+        classes_per_client: Number of different classes per client. If the groups do not come out even, the last clients
+            get fewer, or the last classes stay unused.
+    """
+
+    def __init__(self, classes_per_client: PositiveInt = 2) -> None:
+        self.classes_per_client = classes_per_client
+
+    def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
+        """Unequal shares within each group.
+
+        Raises:
+            PflError: If clients need more classes than there are, or there are too few clients for all classes.
+        """
+        classes, clients = len(class_sizes), population.num_clients
+        _check_classes(self.classes_per_client, classes, least=-(-classes // clients))
+        lacking, shares = np.full(clients, self.classes_per_client), np.zeros((classes, clients))
+        for label, size in enumerate(class_sizes):
+            takers = np.flatnonzero(lacking)[: -(-clients * self.classes_per_client // classes)]
+            lacking[takers] -= 1
+            if len(takers):
+                low, high = size // (10 * len(takers)), size // len(takers)
+                taken = rng.integers(low, max(high, low + 1), len(takers) - 1)
+                shares[label, takers] = np.array([*taken, size - taken.sum()]) / max(size, 1)
+        return shares
+
+
 class ConsecutiveClasses(ClassPartition):
     """Client u holds the classes u, u + 1, ... (modulo their number), with the same number of samples of each.
 

@@ -49,6 +49,12 @@ def test_grey_values_are_normalised_by_the_usual_constants(source):
     assert black_and_white.flatten().tolist() == pytest.approx([-0.424213, 2.821486], abs=1e-6)
 
 
+@pytest.mark.parametrize(("normalize", "ends"), [("symmetric", [-1, 1]), ("none", [0, 1])])
+def test_grey_values_are_scaled_to_a_range(normalize, ends):
+    module = FashionMNIST(normalize=normalize)
+    assert module.transform()(torch.tensor([0, 255], dtype=torch.uint8).view(1, 1, 1, 2)).flatten().tolist() == ends
+
+
 @pytest.fixture(params=[MNIST, FashionMNIST])
 def fake(request, tmp_path):
     """A class, its root, and its images."""

@@ -8,6 +8,7 @@ from pfl_lightning.data import (
     ClassShards,
     ConsecutiveClasses,
     EqualSizes,
+    GroupedShards,
     Labels,
     Population,
     SpeedGroups,
@@ -108,6 +109,30 @@ def test_nobody_needs_to_be_given_a_sample_of_an_unequal_shard(takers, more, see
     counts = UnequalClassShards(1).shares(np.array([size]), population, np.random.default_rng(seed)) * size
     assert counts.min() > 1 - 1e-9
     np.testing.assert_allclose(counts.sum(), size)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_grouped_shards_are_those_of_pfllib(seed, share_out, class_counts):
+    # 20 clients with two of ten classes: four clients each hold 0 and 1, 2 and 3, ...; all but the last of a class take
+    # from [size // 40, size // 4)
+    labels = np.repeat(np.arange(10), MNIST)
+    (parts,) = share_out(GroupedShards(2), [labels], 20, seed)
+    counts = class_counts(parts, labels, 10)
+    for client in range(20):
+        assert set(np.flatnonzero(counts[:, client])) == {client // 4 * 2, client // 4 * 2 + 1}
+    assert counts.sum(1).tolist() == MNIST
+    for label, size in enumerate(MNIST):
+        *taken, rest = counts[label][counts[label] > 0]
+        assert all(size // 40 <= each < size // 4 for each in taken)
+        assert rest > size / 4
+    assert len(set(map(len, parts))) > 10
+
+
+def test_grouped_shards_that_do_not_come_out_even_leave_late_classes_to_fewer_clients(share_out, class_counts):
+    # ceil(3 * 2 / 4) = 2 clients a class: the third client is alone with the third class, and has the fourth, too
+    (parts,) = share_out(GroupedShards(2), [equal_classes(4, 40)], 3)
+    holds = class_counts(parts, equal_classes(4, 40), 4) > 0
+    assert holds.astype(int).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]]
 
 
 def test_consecutive_classes_are_those_of_the_papers_femnist(share_out, class_counts):

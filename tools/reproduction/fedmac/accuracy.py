@@ -12,7 +12,7 @@ from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, better, listed, spread
 from reproduction.fedmac.runs import METHODS, sweep
-from reproduction.runs import Place, publish, trained
+from reproduction.runs import Place, over_all_samples, publish, trained
 
 # FedAvg GM, FedProx GM, HeurFedAMP PM, Per-FedAvg PM, pFedMe GM and PM, FedMac GM and PM, in %
 ROWS = (
@@ -68,12 +68,6 @@ def accuracy(found: Sequence[RunRecord], model: str) -> Accuracy:
         [[run.clients["test", model, int(at)].scores(run.quantity).mean() for at in run.rounds] for run in found]
     )
     return Accuracy(100 * micro, 100 * macro)
-
-
-def over_all_samples(run: RunRecord, split: str, model: str) -> list[float]:
-    """Share of correct predictions among all samples of a split, at each evaluation."""
-    each = [run.clients[split, model, int(at)] for at in run.rounds]
-    return [float(clients.correct.sum() / clients.samples.sum()) for clients in each]
 
 
 def table_claims(place: Place) -> list[Claim]:

@@ -1,0 +1,80 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fakes.panels import passed
+from reproduction.baselines import table
+from reproduction.baselines.table import Published, Row, Scores
+from reproduction.runs import Sweep
+
+SAMPLES = np.array([30, 10])
+ROWS = (
+    Row("Local", Sweep(("local",)), "stored"),
+    Row("FedAvg", Sweep(("fedavg",)), "global"),
+    Row("FedAvg-FT", Sweep(("fedavg",)), "finetuned"),
+)
+
+
+def run(**models):
+    """A run of two clients with 30 and 10 samples: of each model, how many are correct at each evaluation."""
+    correct = {(model, at): np.array(each) for model, found in models.items() for at, each in enumerate(found)}
+    return SimpleNamespace(
+        rounds=range(3),
+        clients={("test", *key): SimpleNamespace(correct=each, samples=SAMPLES) for key, each in correct.items()},
+        client_scores=lambda model, at: correct[model, at] / SAMPLES,
+    )
+
+
+def test_scores_are_those_of_the_best_and_the_last_round_of_the_mean_and_of_the_worst_client():
+    found = table.scores([run(m=[(0, 0), (30, 5), (15, 6)]), run(m=[(0, 10), (9, 9), (30, 10)])], "m")
+    np.testing.assert_allclose(found, [[87.5, 100], [52.5, 100], [55, 100], [50, 100]])
+
+
+@pytest.mark.parametrize(
+    ("best", "published", "expected"),
+    [
+        ((89.1, 89.1, 89.1), Published(90.0), True),
+        ((88.9, 88.9, 88.9), Published(90.0), False),
+        ((91.1, 91.1, 91.1), Published(90.0), False),
+        ((88.9, 88.9, 88.9), Published(90.0, 1.5), True),
+        ((80.0, 90.0, 100.0), Published(90.0), True),
+    ],
+    ids=str,
+)
+def test_a_row_agrees_within_a_point_or_the_published_deviation(best, published, expected):
+    found = {"FedAvg": Scores(*[np.array(best)] * 4)}
+    assert passed(table.claims(found, {"FedAvg": published})) == [expected]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Replaces training by two methods' runs, the same for each seed; notes the sweeps that are asked for."""
+    asked = []
+    made = {
+        "local": run(stored=[(0, 0), (30, 5), (30, 5)]),
+        "fedavg": run(**{"global": [(0, 0), (15, 5), (12, 4)], "finetuned": [(0, 0), (27, 9), (24, 9)]}),
+    }
+
+    def train(place, sweeps):
+        asked.extend(sweeps)
+        return {name: [made[name]] * len(place.seeds) for sweep in sweeps for name in sweep.names}
+
+    monkeypatch.setattr(table, "trained", train)
+    return asked
+
+
+def test_rows_of_the_same_runs_train_once_and_stand_beside_what_was_published(trained, place):
+    found = table.table_claims(place("toy", seeds=(1, 2, 3)), ROWS, {"FedAvg": Published(51.0, 0.2)})
+    assert [sweep.methods for sweep in trained] == [("local",), ("fedavg",)]
+    assert (len(found), passed(found)) == (1, [True])
+    text = (place("toy").folder / "table.md").read_text()
+    assert "toy, small scale, 3 seeds:" in text
+    assert "| Local | - | 87.50 ± 0.00 | 87.50 ± 0.00 | 75.00 ± 0.00 | 50.00 ± 0.00 |" in text
+    assert "| FedAvg | 51.00 ± 0.20 | 50.00 ± 0.00 | 40.00 ± 0.00 |" in text
+    assert "| FedAvg-FT | - | 90.00 ± 0.00 | 82.50 ± 0.00 | 85.00 ± 0.00 | 80.00 ± 0.00 |" in text
+
+
+@pytest.mark.parametrize(("seeds", "noted"), [((1,), "1 seed, no claim"), ((1, 2), "2 seeds, no claim")])
+def test_fewer_than_three_seeds_make_no_claim(seeds, noted, trained, place):
+    assert table.table_claims(place("toy", seeds=seeds), ROWS, {"FedAvg": Published(51.0)}) == []
+    assert noted in (place("toy").folder / "table.md").read_text()

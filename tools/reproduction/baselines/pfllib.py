@@ -1,0 +1,86 @@
+"""PFLlib's table of Fashion-MNIST: practical (Dirichlet) and pathological (2 classes a client) clients."""
+
+from collections.abc import Mapping
+
+from reproduction.baselines.table import Published, Row, table_claims
+from reproduction.claims import Claim
+from reproduction.runs import CONFIGS, Item, Paper, Place, Sweep, data_options
+
+PARTITIONS: Mapping[str, tuple[str, ...]] = {
+    "dirichlet": (),
+    "2_classes": ("--data.partition=GroupedShards", "--data.partition.classes_per_client=2"),
+}
+# half of the clients in each of 100 rounds, with a quarter of their samples
+SMALL = (
+    "--data.participation.pool_size=10",
+    "--data.max_samples=0.25",
+    "--trainer.max_steps=100",
+    "--trainer.val_check_interval=5",
+)
+RATE = "--model.lr=0.005"  # of all methods
+
+
+def row(name: str, method: str, model: str, *options: str) -> Row:
+    """A row: its name, the method's file, the evaluated model, and what its runs alone are told."""
+    return Row(name, Sweep((method,), options=(RATE, *options)), model)
+
+
+AVERAGE = "--model.eval_epochs=10"  # of FedAvg-FT
+ROWS = (
+    row("Local", "local", "stored"),
+    row("FedAvg", "fedavg", "global", AVERAGE),
+    row("FedAvg-FT", "fedavg", "finetuned", AVERAGE),
+    row("FedPer", "fedper", "stored"),
+    row("FedRep", "fedrep", "stored", "--model.head_epochs=1"),
+    row("Ditto", "ditto", "personal"),
+    row("FedALA", "fedala", "personal"),
+    row("FedProto", "fedproto", "stored"),
+    row("APFL", "apfl", "personal"),
+    row("FedProx", "fedprox", "global"),
+    row("Per-FedAvg", "per-fedavg", "adapted", "--model.inner_lr=0.005"),
+    row("pFedMe", "pfedme", "personal"),
+    row("FedAMP", "fedamp", "personal"),
+    row("FedFomo", "fedfomo", "personal", "--data.val_fraction=0.2"),
+    row("FedRoD", "fedrod", "personal"),
+    row("FedBABU", "fedbabu", "finetuned", "--model.eval_epochs=10"),
+)
+
+NUMBERS = {  # practical, pathological
+    "FedAvg": (85.85, 80.41),
+    "FedPer": (97.44, 99.47),
+    "FedRep": (97.56, 99.56),
+    "Ditto": (97.47, 99.44),
+    "FedALA": (97.66, 99.57),
+    "FedProto": (97.40, 99.49),
+    "APFL": (97.25, 99.41),
+    "FedProx": (85.63, 78.08),
+    "Per-FedAvg": (95.10, 99.18),
+    "pFedMe": (97.25, 99.35),
+    "FedAMP": (97.20, 99.42),
+    "FedFomo": (97.21, 99.46),
+    "FedRoD": (97.52, 99.52),
+    "FedBABU": (97.46, 99.41),
+}
+PUBLISHED = {
+    pair: {name: Published(numbers[column]) for name, numbers in NUMBERS.items()}
+    for column, pair in enumerate(PARTITIONS)
+}
+
+
+def fit_options(place: Place) -> list[str]:
+    """Options of ``pfl fit`` for all runs of a partition."""
+    file = f"--config={CONFIGS}/papers/pfllib/fashion_mnist.yaml"
+    small = SMALL if place.scale == "small" else ()
+    return [file, *data_options(place.root, "fashion_mnist"), *PARTITIONS[place.pair], *small]
+
+
+def fashion_mnist_claims(place: Place) -> list[Claim]:
+    """PFLlib's row of Fashion-MNIST for a partition."""
+    return table_claims(place, ROWS, PUBLISHED[place.pair])
+
+
+PAPER = Paper(
+    {"fashion_mnist": Item(fashion_mnist_claims, tuple(PARTITIONS))},
+    {"small": [1, 2, 3], "full": [1, 2, 3]},
+    fit_options,
+)

@@ -1,0 +1,109 @@
+"""A published table beside ours: the best round on test samples, as they report it, and what it does not say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from pfl_lightning.report import RunRecord
+from pfl_lightning.report.tables import markdown
+from reproduction.claims import Claim, Floats, spread
+from reproduction.runs import Place, Sweep, over_all_samples, publish, trained
+
+FEWEST_SEEDS = 3  # for a claim
+TOLERANCE = 1.0  # points
+COLUMNS = ("method", "published", "best round", "last round", "mean client", "worst client")
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        name: Its name in the table.
+        sweep: The runs.
+        model: The model that their clients are evaluated by.
+    """
+
+    name: str
+    sweep: Sweep
+    model: str
+
+
+class Published(NamedTuple):
+    """What others report.
+
+    Attributes:
+        accuracy: Test accuracy over all samples in the best round (%).
+        spread: Standard deviation over their trials.
+    """
+
+    accuracy: float
+    spread: float = 0.0
+
+
+class Scores(NamedTuple):
+    """Test accuracies of the runs of a row in %, ``[seeds]`` each.
+
+    Attributes:
+        best: Over all samples, in the best round on them.
+        last: Over all samples, after the last round.
+        mean: Mean over the clients, after the last round.
+        worst: The worst client, after the last round.
+    """
+
+    best: Floats
+    last: Floats
+    mean: Floats
+    worst: Floats
+
+
+Found = Mapping[str, Scores]
+
+
+def table_claims(place: Place, rows: Sequence[Row], published: Mapping[str, Published]) -> list[Claim]:
+    """Run the rows of a table, show and write it; with three seeds, check that it agrees with what was published."""
+    sweeps = {row.sweep.names[0]: row.sweep for row in rows}
+    runs = trained(place, list(sweeps.values()))
+    found = {row.name: scores(runs[row.sweep.names[0]], row.model) for row in rows}
+    publish(place, "table", shown(place, found, published))
+    return list(claims(found, published)) if len(place.seeds) >= FEWEST_SEEDS else []
+
+
+def scores(runs: Sequence[RunRecord], model: str) -> Scores:
+    """The accuracies of a model in the runs of a row, one per seed."""
+    micro = [over_all_samples(run, "test", model) for run in runs]
+    clients = [run.client_scores(model, int(run.rounds[-1])) for run in runs]
+    columns = [
+        [max(each) for each in micro],
+        [each[-1] for each in micro],
+        [each.mean() for each in clients],
+        [each.min() for each in clients],
+    ]
+    return Scores(*(100 * np.array(column) for column in columns))
+
+
+def shown(place: Place, found: Found, published: Mapping[str, Published]) -> str:
+    """The table; published numbers stand where there are some."""
+    rows = [[name, published_text(published.get(name)), *map(spread, each)] for name, each in found.items()]
+    seeds = len(place.seeds)
+    noted = f"{seeds} seeds" if seeds >= FEWEST_SEEDS else f"{seeds} seed{'s' * (seeds > 1)}, no claim"
+    title = (
+        f"{place.pair}, {place.scale} scale, {noted}: test accuracy (%). The best round is chosen on test samples, as "
+        "the published ones are; it and the last round are over all samples."
+    )
+    return markdown(title, list(COLUMNS), rows)
+
+
+def published_text(number: Published | None) -> str:
+    """A published number as a text; a dash for none."""
+    if number is None:
+        return "-"
+    return f"{number.accuracy:.2f}" + (f" ± {number.spread:.2f}" if number.spread else "")
+
+
+def claims(found: Found, published: Mapping[str, Published]) -> Iterator[Claim]:
+    """Each row is as near to the published number as a point, or as its standard deviation if that is larger."""
+    for name, number in published.items():
+        best, allowed = found[name].best, max(TOLERANCE, number.spread)
+        passed = bool(abs(best.mean() - number.accuracy) <= allowed)
+        yield Claim(f"{name}: best round (%)", spread(best), f"{number.accuracy:.2f} ± {allowed:.2f}", passed)
