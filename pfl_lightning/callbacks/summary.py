@@ -38,8 +38,7 @@ class RunSummary(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say which share of the samples ``data.max_samples`` keeps, as it is set in configs of large data sets."""
         most, counts = (data := federated(trainer)).max_samples, [table.counts for table in data.tables.values()]
-        is_limit = most is not None and (most < 1 or most == max(int(each.max()) for each in counts))
-        if trainer.is_global_zero and is_limit:
+        if trainer.is_global_zero and most is not None and max(int(each.max()) for each in counts) == most:
             kept, there = sum(int(each.sum()) for each in counts), len(data.tables["train"].samples.targets)
             sys.stderr.write(
                 f"pfl: note: data.max_samples: {most} keeps {kept:,} of {there:,} samples; null keeps all\n"

@@ -20,6 +20,7 @@ from pfl_lightning.bounds import (
     OpenUnitInterval,
     PositiveInt,
     Seed,
+    Share,
 )
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
@@ -64,8 +65,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         choice_fraction: Share of each test client's samples with which it may choose between models: Delta-FL trains
             one for each level of conformity, and a new device picks its own. They are the split ``choice``, which
             selects no checkpoint; the others stay ``test``, at least one. 0 for none.
-        max_samples: Most samples of a client in each split, drawn at random, so that rounds stay short; below 1, the
-            share of its samples. Default: all.
+        max_samples: Most samples of a client in each split, drawn at random, so that rounds stay short. Default: all.
+        sample_fraction: The same as a share of the client's samples in each split.
         eval_train: Also evaluate clients on their training samples, by the loss (the split ``train``).
         new_clients: For ``pfl test``: evaluate this many clients that did not take part in training, instead of those
             that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
@@ -108,7 +109,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         test_clients: ClosedUnitInterval = 0.0,
         val_clients: ClosedUnitInterval = 0.0,
         choice_fraction: ClosedUnitInterval = 0.0,
-        max_samples: PositiveInt | OpenUnitInterval | None = None,
+        max_samples: PositiveInt | None = None,
+        sample_fraction: Share = 1.0,
         eval_train: bool = False,
         new_clients: NewClients = 0,
         new_head_epochs: NonNegativeInt = 10,
@@ -127,7 +129,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out = HeldOut(
             val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
         )
-        self.max_samples, self.eval_train, self.seed = max_samples, eval_train, seed
+        self.max_samples, self.sample_fraction = max_samples, sample_fraction
+        self.eval_train, self.seed = eval_train, seed
         self.new_clients, self.new_head_epochs, self.partition_seed = new_clients, new_head_epochs, partition_seed
         self.tables: dict[Split, ClientTable] = {}
 
@@ -241,7 +244,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         population = Population(clients, self.speeds.mean_times(clients), new)
         dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
         parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
-        return at_most(self.held_out.assign(parts, rng, self.overlap), self.max_samples, rng)
+        return at_most(self.held_out.assign(parts, rng, self.overlap), self.max_samples, rng, self.sample_fraction)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.

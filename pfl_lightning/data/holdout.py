@@ -1,6 +1,5 @@
 """Holding out clients, and samples of clients, for validation and testing."""
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -171,20 +170,24 @@ def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts
     return kept, [part if client in clients else nothing for client, part in enumerate(parts)]
 
 
-def at_most(splits: Mapping[Split, Parts], samples: float | None, rng: Generator) -> dict[Split, Parts]:
+def at_most(
+    splits: Mapping[Split, Parts], samples: int | None, rng: Generator, fraction: float = 1.0
+) -> dict[Split, Parts]:
     """Draw so many samples of each client in each split; all of a client that has no more.
 
     Args:
         splits: Sample indices of each client, by split.
-        samples: How many to draw, or below 1 the share of them, but at least one; None for all.
+        samples: How many to draw; None for all.
         rng: Source of randomness.
+        fraction: Most of them, as a share of the client's samples in the split; at least one is drawn.
     """
-    return {split: [_some(part, samples, rng) for part in parts] for split, parts in splits.items()}
+    return {split: [_some(part, samples, rng, fraction) for part in parts] for split, parts in splits.items()}
 
 
-def _some(part: Indices, samples: float | None, rng: Generator) -> Indices:
-    most = math.inf if samples is None else max(1, round(samples * len(part)) if samples < 1 else samples)
-    return rng.choice(part, int(most), replace=False) if len(part) > most else part
+def _some(part: Indices, samples: int | None, rng: Generator, fraction: float) -> Indices:
+    most = max(1, round(fraction * len(part)))
+    most = most if samples is None else min(samples, most)
+    return rng.choice(part, most, replace=False) if len(part) > most else part
 
 
 def held_out_size(samples: int, fraction: float) -> int:

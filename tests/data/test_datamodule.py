@@ -138,6 +138,16 @@ def test_max_samples_limits_every_split_and_nothing_else():
     assert ready(max_samples=TRAIN).fingerprint() == whole.fingerprint()
 
 
+def test_a_fraction_of_the_samples_is_kept_in_every_split():
+    whole, half = ready(), ready(sample_fraction=0.5)
+    for name in whole.tables:
+        every, some = split(whole, name), split(half, name)
+        assert {client: len(own) for client, own in some.items()} == {
+            client: min(len(own), max(1, round(len(own) / 2))) for client, own in every.items()
+        }
+        assert all(set(own) <= set(every[client]) for client, own in some.items())
+
+
 @pytest.mark.parametrize("kind", [Numbered, Unsplit])
 @pytest.mark.parametrize(
     ("shares", "holds"),

@@ -127,11 +127,13 @@ def test_at_most_so_many_samples_are_drawn_of_each_client(parts, most, seed):
 
 @given(parts_of_clients, st.sampled_from([0.1, 0.25, 0.9]), st.integers(0, 99))
 def test_a_share_of_each_clients_samples_is_drawn_but_at_least_one(parts, share, seed):
-    drawn = at_most({"train": parts}, share, np.random.default_rng(seed))["train"]
+    drawn = at_most({"train": parts}, None, np.random.default_rng(seed), share)["train"]
     assert [len(set(part)) for part in lists(drawn)] == [
         min(len(part), max(1, round(share * len(part)))) for part in parts
     ]
     assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
+    fewest = at_most({"train": parts}, 1, np.random.default_rng(seed), share)["train"]
+    assert list(map(len, fewest)) == [min(len(part), 1) for part in parts]
 
 
 def test_the_samples_that_a_client_may_keep_are_drawn_at_random():

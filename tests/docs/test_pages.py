@@ -18,7 +18,7 @@ from pfl_lightning.cli import main
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 EVIDENCE = {
-    DOCS / f"{name}.md" for name in ("delta_fl", "deprl", "fedmac", "scale", "speed", "srpfl")
+    DOCS / f"{name}.md" for name in ("baselines", "delta_fl", "deprl", "fedmac", "scale", "speed", "srpfl")
 }  # hours, machines
 FOLDERS = ("", "guides", "methods", "own")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((DOCS / folder).glob("*.md")))]

@@ -11,7 +11,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "2_classes": ("--data.partition=ClassShards", "--data.partition.classes_per_client=2"),
     "iid": ("--data.partition=IID",),
 }
-SMALL = ("--data.max_samples=0.1", "--trainer.max_steps=20")  # a tenth of the samples
+SMALL = ("--data.sample_fraction=0.1", "--trainer.max_steps=20")  # a tenth of the samples
 
 AVERAGE = "--model.eval_epochs=10"  # of FedAvg-FT
 ROWS = (

@@ -13,7 +13,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
 # half of the clients in each of 100 rounds, with a quarter of their samples
 SMALL = (
     "--data.participation.pool_size=10",
-    "--data.max_samples=0.25",
+    "--data.sample_fraction=0.25",
     "--trainer.max_steps=100",
     "--trainer.val_check_interval=5",
 )

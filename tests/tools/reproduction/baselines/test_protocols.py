@@ -31,8 +31,9 @@ def test_every_method_has_the_protocol_of_pfllib(pair, scale, plan, place):
         assert model.get("momentum", 0) == 0
         assert model.get("epochs", 1) * model.get("head_epochs", 1) == 1
         rounds = settings["trainer"]["max_steps"]
-        sizes = (data["max_samples"], data["participation"]["init_args"]["pool_size"], rounds)
-        assert sizes == ((0.25, 10, 100) if scale == "small" else (None, None, 2000))
+        pool = data["participation"] and data["participation"]["init_args"]["pool_size"]
+        expected = (0.25, 10, 100) if scale == "small" else (1.0, None, 2000)
+        assert (data["sample_fraction"], pool, rounds) == expected
 
 
 @pytest.mark.parametrize("pair", niid_bench.PUBLISHED)
