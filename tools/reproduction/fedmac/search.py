@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from reproduction.claims import Claim
-from reproduction.fedmac.accuracy import ROWS, over_all_samples
+from reproduction.fedmac.accuracy import ROWS
 from reproduction.fedmac.runs import TIE
-from reproduction.runs import Place, Sweep, finished_runs, start
+from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, start
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
