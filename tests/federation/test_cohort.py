@@ -59,6 +59,13 @@ def test_chunks_come_in_order_and_work_that_runs_out_of_memory_is_done_again():
     assert (progress.visits, progress.gradients, progress.reached, cohort.limit) == (30.0, 9, 5, 2)
 
 
+def test_chunks_that_are_not_full_count_the_clients_that_they_have():
+    cohort, examples = Cohort(4, [1]), examples_of()
+    cohort.progress.begin("evaluating", torch.ones(9))  # the step of these five clients is the first of two
+    list(cohort.map(lambda start, chunk: None, examples))
+    assert cohort.progress.reached == 5
+
+
 def test_progress_goes_by_clients_at_first_and_then_by_the_samples_of_such_work():
     progress = Progress()
     progress.begin("training", torch.tensor([6, 3, 1]))

@@ -35,7 +35,7 @@ def test_what_is_restored_is_what_was_stored_bit_for_bit(values, zeros, dtype):
 @pytest.mark.parametrize("entries", [0, 1, 8, 63, 1000])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_size_by_formula_is_that_of_the_encoding(entries, dtype):
-    counts = [0, min(1, entries), entries // 2, entries]
+    counts = [0, min(1, entries), entries // 2, entries * 19 // 20, entries]  # the last but one saves least
     stack = torch.stack([(torch.arange(entries) < count).to(dtype) for count in counts])
     models = {"w": stack, "number": stack[:, :1].sum(1)}
     rows = [{name: tensors[row] for name, tensors in models.items()} for row in range(len(counts))]
