@@ -47,7 +47,8 @@ class WideResNet(Network):
 class PreActivationBlock(nn.Module):
     """BatchNorm, ReLU and 3x3 convolution, twice, with a shortcut.
 
-    Where the shape changes, the shortcut is a 1x1 convolution of the first ReLU's output.
+    Where the number of channels changes, as with every stride of 2, the shortcut is a 1x1 convolution of the first
+    ReLU's output.
 
     Args:
         inputs: Channels of the input.
@@ -61,7 +62,7 @@ class PreActivationBlock(nn.Module):
         self.conv1 = conv3x3(inputs, outputs, stride)
         self.norm2 = nn.BatchNorm2d(outputs)
         self.conv2 = conv3x3(outputs, outputs)
-        self.shortcut = None if inputs == outputs and stride == 1 else conv1x1(inputs, outputs, stride)
+        self.shortcut = None if inputs == outputs else conv1x1(inputs, outputs, stride)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Images ``[batch, inputs, height, width]`` to ``[batch, outputs, height / stride, width / stride]``."""

@@ -1,5 +1,7 @@
 """Arrays, folders of pictures, tables and Hugging Face's data sets: the same samples from each, at the same clients."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -184,6 +186,12 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
     expected = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS))).fingerprint()
     for folder in ("saved", "hub"):
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
+
+
+def test_hugging_faces_missing_library_gets_a_line(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(PflError, match=r'^data: HuggingFace needs pip install "pfl_lightning\[datasets\]"'):
+        HuggingFace(tmp_path).setup()
 
 
 def test_hugging_faces_pictures_are_decoded_from_bytes_of_plain_formats_alone(tmp_path):
