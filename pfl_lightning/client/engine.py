@@ -271,7 +271,8 @@ class Engine:
         first = next((number for number, (name, layer) in enumerate(layers) if holds(name, layer, self.head)), 0)
         if {*part(self.network, first).state_dict()} - self.head or not part(self.network, 0, first).state_dict():
             allowed = "allowed: a body, and a head that is the last layers"
-            raise PflError(f"model.network: this head ({', '.join(sorted(self.head))}) has no features; {allowed}")
+            head = ", ".join(sorted({name.partition(".")[0] for name in self.head}))
+            raise PflError(f"model.network: this head ({head}) has no features; {allowed}")
         return first
 
     @torch.no_grad()
