@@ -13,6 +13,7 @@ from pfl_lightning.methods.ditto import Ditto
 from pfl_lightning.methods.dpsgd import DPSGD
 from pfl_lightning.methods.fedala import FedALA
 from pfl_lightning.methods.fedamp import FedAMP
+from pfl_lightning.methods.fedas import FedAS
 from pfl_lightning.methods.fedavg import FedAvg
 from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedbn import FedBN
@@ -62,6 +63,7 @@ __all__ = [
     "Ditto",
     "FedALA",
     "FedAMP",
+    "FedAS",
     "FedAvg",
     "FedBABU",
     "FedBN",

@@ -46,6 +46,8 @@ METHODS = {
     "Ditto": methods.Ditto,
     "FedALA": partial(methods.FedALA, weight_lr=5.0, weight_epochs=2),
     "FedAMP": partial(methods.FedAMP, sigma=1.0, attention_lr=0.1, proximity=0.5),
+    "FedAS": partial(methods.FedAS, align_lr=0.05),
+    "FedAS over secure sums": partial(over_secure_sums, methods.FedAS),
     "FedAvg": methods.FedAvg,
     "FedAvg with all rates": partial(methods.FedAvg, epochs=3, epoch_steps=2, lr_decay=0.7, **EVERY_RATE),
     "FedAvg with AdamW": partial(methods.FedAvg, local_optimizer="AdamW", epochs=2, weight_decay=0.1),
@@ -111,8 +113,8 @@ WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes
 # from the second round on
 MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares")
 NEED_A_BODY = (
-    *("DePRL", "FedBABU", "FedCP", "FedDBE", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL", "KNNPer", "LGFedAvg"),
-    "MOON",
+    *("DePRL", "FedAS", "FedBABU", "FedCP", "FedDBE", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL", "KNNPer"),
+    *("LGFedAvg", "MOON"),
 )
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
