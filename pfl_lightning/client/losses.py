@@ -79,7 +79,7 @@ class Loss:
             leaf = outputs.detach().requires_grad_()
             losses = self(leaf, targets)
             (gradients,) = torch.autograd.grad(losses.sum(), leaf)
-        return losses.detach(), gradients
+        return losses.detach(), gradients.contiguous()  # where they are one number for all, too
 
 
 class StandardLoss(Loss):

@@ -59,7 +59,7 @@ class PFedHN(Method):
 
     def __init__(
         self,
-        hyper_lr: PositiveFloat = 1.0,
+        hyper_lr: PositiveFloat = 0.3,
         embedding: PositiveInt | None = None,
         width: PositiveInt = 100,
         layers: PositiveInt = 3,

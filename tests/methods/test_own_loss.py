@@ -55,6 +55,15 @@ def test_another_loss_trains_another_model(backend, train):
     assert abs(reported(standard) - reported(other)) > 1e-2
 
 
+def test_a_loss_with_the_same_slope_everywhere_trains_like_any_other(train):
+    one, other = (train(FedAvg, 1, backend=backend, loss=sum_of_outputs) for backend in ("sequential", "batched"))
+    assert distance(one, other) < 1e-12
+
+
+def sum_of_outputs(outputs, targets):
+    return outputs.sum(1)
+
+
 @pytest.mark.parametrize(
     "network", [partial(MLP, hidden=(8, 5)), partial(ConvNet, channels=(3, 4))], ids=["mlp", "conv"]
 )
