@@ -44,7 +44,7 @@ def config_file(word: str, option: str = "config") -> str:
 
 def near(name: str) -> list[str]:
     """At most three names of settings files: those that a wrong name is a part of, or that are most like it."""
-    known, word = configs(), name.removeprefix("configs/")
+    known, word = configs(), name.removeprefix("configs/").lower()
     within = sorted((full for full in known if word in full), key=len)
     return within[:3] or get_close_matches(word, known, cutoff=0.5) or ["quickstart", "methods/fedrep", "data/cifar10"]
 

@@ -86,6 +86,7 @@ class Experiment:
         settings: dict[str, Any] | None = None,
         **trainer: Any,
     ) -> None:
+        _check(method, data, callbacks)
         if settings is None and "seed" in (arguments(data) or {}):
             raise PflError("data.seed: not possible here, it follows the experiment's; allowed: Experiment(seed=...)")
         for kind in (type(method), type(data)):
@@ -348,6 +349,19 @@ def completed(settings: Mapping[str, Any]) -> dict[str, Any]:
             inner, said = inner.setdefault(name, {}), said[name]
         inner[place[-1]] = said[place[-1]]
     return whole
+
+
+def _check(method: object, data: object, callbacks: Sequence[object]) -> None:
+    """Refuse what is no object of its kind, such as a class, or one whose constructor leaves out those of its bases."""
+    for key, given, kind in (
+        ("model", method, Method),
+        ("data", data, FederatedDataModule),
+        *(("trainer.callbacks", callback, pl.Callback) for callback in callbacks),
+    ):
+        if not isinstance(given, kind):
+            raise PflError(f"{key}: {given} is not possible; allowed: an object of a subclass of {kind.__name__}")
+        if kind is not pl.Callback and "init_args" not in vars(given):
+            raise PflError(f"{key}: {type(given).__name__}.__init__ lacks its super().__init__(**kwargs)")
 
 
 def built(settings: Mapping[str, Any]) -> Namespace:

@@ -50,6 +50,8 @@ _WORDS = {
 _BESIDE_CLASSES = {"null", "a list", "true or false"}  # what options that take classes may take, too
 _NETWORKS = "the import path of a torch module, or of a function of yours or torchvision's annotated to return one"
 _OWN = {"network": [_NETWORKS]}
+_LOGGERS = "CSVLogger", "MLFlowLogger", "TensorBoardLogger", "WandbLogger"
+_DASHES = "\u2013\u2014\u2212"  # what word processors make of hyphens
 
 
 def explain(message: str, options: Iterable[str] = ()) -> str:
@@ -81,9 +83,11 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
 
 def _lost(word: str) -> str:
     """What is wrong with a word that no option takes, such as the name of a method."""
+    if word[0] in _DASHES:
+        return f"{word}: a dash is no hyphen; write --{word.lstrip(f'-{_DASHES}')}"
     known = {"--config": configs(), **{kind.option: choices()[kind.option_name] for kind in KINDS.values()}}
-    write = next((f"; write {option} {word}" for option, names in known.items() if word in names), "")
-    return f"{word}: the option before it is missing{write}"
+    option = "--config" if word.endswith(".yaml") else next((name for name in known if word in known[name]), "")
+    return f"{word}: the option before it is missing{f'; write {option} {word}' if option else ''}"
 
 
 def _problems(message: str) -> Iterator[tuple[str, str]]:
@@ -118,8 +122,9 @@ def _problem(key: str, texts: list[str]) -> str:
     allowed = list(dict.fromkeys(filter(None, map(_allowed, texts))))
     if any(map(_NO_CLASS.search, texts)) and {*allowed} <= _BESIDE_CLASSES:
         reason = next((f": {reason}" for reason in _found(_REASON, texts)), "")
-        kinds = ", ".join(sorted(known)) or "the import path of a class"
-        near = _variant(key, given) or nearest(given, {*meant(given, name), *(() if reason else known)} - {given})
+        names = sorted(known) or [each for each in _LOGGERS if name == "logger"]
+        kinds = ", ".join(names) or "the import path of a class"
+        near = _variant(key, given) or nearest(given, {*meant(given, name), *(() if reason else names)} - {given})
         said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
         return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
     if allowed and given:

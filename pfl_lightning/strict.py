@@ -14,6 +14,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
+import yaml
 from jsonargparse import (
     ArgumentParser,
     Namespace,
@@ -24,7 +25,6 @@ from jsonargparse import (
     set_parsing_settings,
 )
 from torch import nn
-from yaml import YAMLError
 
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
@@ -35,25 +35,32 @@ _FOREIGN = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in 
 _UNSET = "==UNSET=="  # as the parser writes it
 _LARGEST = 100_000  # values in a text of settings
 _load_yaml = get_loader("yaml")
+_NODES = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _load(text: str) -> Any:
-    """Settings as plain values, but for a text that holds itself, or whose aliases make it too long to ever be read.
+    """Settings as plain values.
 
     Raises:
-        YAMLError: If it is one of these.
+        YAMLError: If the text holds itself, or its aliases make it too long to ever be read, or a key is there twice.
     """
-    settings = _load_yaml(text)
-    values, counted = [settings], 0
-    while values:
-        value, counted = values.pop(), counted + 1
-        values += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if counted + len(values) > _LARGEST:
-            raise YAMLError(f"more than {_LARGEST:,} values, or an alias within its own anchor")
-    return settings
+    nodes, counted = [yaml.compose(text, _NODES)], 0
+    while nodes:
+        node, counted = nodes.pop(), counted + 1
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value]
+            if twice := [key for key in keys if keys.count(key) > 1]:
+                line = node.start_mark.line + 1
+                raise yaml.YAMLError(f"{twice[0]} is there twice in what begins in line {line}; allowed: once")
+            nodes += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        if counted + len(nodes) > _LARGEST:
+            raise yaml.YAMLError(f"more than {_LARGEST:,} values, or an alias within its own anchor")
+    return _load_yaml(text)
 
 
-set_loader("yaml", _load, exceptions=(YAMLError,))
+set_loader("yaml", _load, exceptions=(yaml.YAMLError,))
 
 
 class AnyModule(type):

@@ -15,6 +15,7 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, plan
 from pfl_lightning.config_files import config_file
 from pfl_lightning.errors import PflError
+from pfl_lightning.explain import nearest
 from pfl_lightning.runs import Resume, expand_path, has_stopped
 
 
@@ -105,6 +106,10 @@ def sweep_command(args: list[str]) -> None:
     """
     split = args.index("--") if "--" in args else len(args)
     parser = sweep_parser()
+    options = [word.partition("=")[0] for word in args[:split] if word.startswith("--")]
+    if wrong := [option for option in options if option not in parser.options()]:
+        near = nearest(wrong[0], parser.options())
+        parser.error(f"{wrong[0]}: no such option of a sweep{near}; options of pfl fit come after --")
     given = parser.parse_args(args[:split])
     seeds, passed = listed(given.seeds), list(true_options([*given.passed, *args[split + 1 :]], parser.error))
     vary, search = (list(map(true_setting, listed(words))) for words in (given.vary, given.search))

@@ -172,7 +172,7 @@ class Cohort:
         paper = gradients = 0
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
-            trained, losses = method.local_update(cohort, method.received(cohort.ids), key)
+            trained, losses = _updated(method, cohort, key)
             kept, upload = select(trained.own, method.clients.names), method.sent(select(trained.own, method.shared))
             further = {name: rows for name, rows in trained.own.items() if name.startswith(method.uploads)}
             share = weights[places[start : start + len(cohort)]]
@@ -276,6 +276,19 @@ class Cohort:
             raise PflError("not enough memory on the device, even for one client at a time") from error
         self.limit = size // 2
         log.warning("out of memory with %d clients at once; continuing with %d", size, self.limit)
+
+
+def _updated(method: Learner, cohort: Examples, key: Key) -> tuple[Params, Tensor]:
+    """What ``local_update`` returns for some clients.
+
+    Raises:
+        PflError: If it is something else than tensors and losses.
+    """
+    match method.local_update(cohort, method.received(cohort.ids), key):
+        case Params() as trained, Tensor() as losses if losses.shape == (len(cohort),):
+            return trained, losses
+    allowed = f"Params, and the clients' losses as a tensor [{len(cohort)}]"
+    raise PflError(f"{type(method).__name__}.local_update returns something else; allowed: {allowed}")
 
 
 def _room(sizes: Sequence[int], device: torch.device) -> int:

@@ -215,6 +215,11 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} -- --ckpt_path=last", "--ckpt_path=last is not possible, the sweep sets it"),
         # options of the sweep, and its files
         (f"{GIVEN} --jobs 0", "jobs: 0 is not possible"),
+        (f"{GIVEN} --rounds 2", "--rounds: no such option of a sweep"),
+        (
+            "--methods FedAvg --seeds 1",
+            "methods: FedAvg is not possible; allowed: a file that exists, or a name such as m",
+        ),
         ("", "--seeds, --methods: a value is missing"),
         ("-- --help", "--seeds, --methods: a value is missing"),
         (f"{GIVEN} -- --help", "--help is not possible"),

@@ -18,6 +18,9 @@ FILES = {
     "attribute": f"{HEAD}FedAvg.absent\n",
     "renamed": "from pfl_lightning.methods import FedAverage\n",
     "init": f"{HEAD}{METHOD}    def __init__(self, **options):\n        raise KeyError('rate')\n",
+    "bare": f"{HEAD}{METHOD}    def __init__(self, rho: float = 1.0):\n        self.rho = rho\n",
+    "half": f"{HEAD}{METHOD}    def local_update(self, *given):\n        return super().local_update(*given)[0]\n",
+    "mean": f"{HEAD}{METHOD}    def local_update(self, cohort, received, key):\n        return received, 0.5\n",
     "trains": f"{HEAD}{METHOD}    def local_update(self, *_):\n        raise RuntimeError('no luck')\n",
     "library": f"{HEAD}import torch\n{METHOD}    def local_update(self, *_):\n        torch.ones(2) @ torch.ones(3)\n",
     "good": f"{HEAD}from torch import nn\n\n{METHOD}\nclass Net(nn.Module):\n    pass\n\n\n{FUNCTION}",
@@ -87,6 +90,18 @@ def test_an_error_of_a_users_class_names_its_line(words, line, not_run):
     assert code == 1
     assert found.startswith(line)
     assert found.endswith(MORE)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--model=bare.Mine", "model: Mine.__init__ lacks its super().__init__(**kwargs)"),
+        ("--model=half.Mine", "Mine.local_update returns something else; allowed: Params, and the clients' losses as "),
+        ("--model=mean.Mine", "Mine.local_update returns something else; allowed: Params, and the clients' losses as "),
+    ],
+)
+def test_a_method_that_leaves_out_what_the_base_needs_is_named(words, line, not_run):
+    assert not_run(words)[1].startswith(line)
 
 
 @pytest.mark.parametrize(("words", "kind"), [("lacks", ImportError), ("typo", SyntaxError), ("trains", RuntimeError)])

@@ -91,6 +91,7 @@ ROWS = {
     "one class": (FOLDERS, file("pictures/a/1.png", PICTURE), "ImageFolders in 'pictures': "),
     "empty table": (TABLE, file("my.csv", b""), "cannot read 'my.csv' ("),
     "no target": (TABLE, csv(header="age,ward,healthy"), "no column 'ill'; allowed: age, ward, healthy"),
+    "told": (f"{TABLE} --data.features=[age,ill]", csv(), "data.features: ill is the target or the client; allowed: "),
     "index": (TABLE, csv(header=",ward,ill"), "a column without a name, 'Unnamed: 0', perhaps the index"),
     "gap": (TABLE, csv(",3,1"), "column 'age' has no value in line 42"),
     "no place": (TABLE, csv("3,,1"), "column 'ward' has no value in line 42"),

@@ -89,6 +89,12 @@ def test_a_missing_library_is_named(monkeypatch, refused):
     ("wrong", "line"),
     [
         (lambda: Experiment(FedAvg(lr=-1), Digits()).fit(), "model.lr: -1 is not possible; allowed: a number > 0"),
+        (lambda: Experiment(FedAvg, Digits), "model: <class 'pfl_lightning.methods.fedavg.FedAvg'> is not possible; a"),
+        (
+            lambda: Experiment(FedAvg(), "Digits"),
+            "data: Digits is not possible; allowed: an object of a subclass of Fe",
+        ),
+        (lambda: Experiment(FedAvg(), Digits(), callbacks=[FedAvg]), "trainer.callbacks: <class 'pfl_lightning.metho"),
         (lambda: Experiment(FedAvg(), Digits(), rounds=0).fit(), "trainer.max_steps: 0 is not possible"),
         (lambda: Experiment(FedAvg(), Digits(), nonsense=1).fit(), "nonsense: no such option"),
         (lambda: Experiment(FedAvg(), Digits(), devices=2).fit(), "trainer.devices: 2 is not possible in a program"),

@@ -35,6 +35,9 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--model=FedRpe", 2, "model: FedRpe is not possible; did you mean FedRep?; allowed: "),
         ("--model=FedAdam", 2, "model: FedAdam is not possible; write --config methods/fedadam; allowed: "),
         ("--data.partition.alpha=1", 2, "data.partition: a class is missing; allowed: ClassShards, "),
+        # as word processors write it
+        ("\u2013model FedRep", 2, "\u2013model: a dash is no hyphen; write --model"),
+        ("quickstart.yaml", 2, "quickstart.yaml: the option before it is missing; write --config quickstart.yaml"),
         # bytes that are no text
         ("--model.lr=\udcff", 2, r"model.lr: \xff is not possible; allowed: text in UTF-8"),
         ("--lr 0.\udce9", 2, r"model.lr: 0.\xe9 is not possible; allowed: text in UTF-8"),
@@ -73,6 +76,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--trainer.accelerator=warp", 1, "trainer: "),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
         ("--trainer.num_nodes=2", 1, "trainer.num_nodes: 2 is not possible in a program; allowed: 1, or pfl fit"),
+        ("--trainer.logger=tensorboard", 2, "trainer.logger: tensorboard is not possible; did you mean TensorBoardLog"),
         ("--trainer.callbacks=Logger", 2, "trainer.callbacks: Logger is not possible; allowed: ClientMetrics, "),
         # of another kind
         ("--trainer=3", 2, "trainer: 3 is not possible; allowed: the options below this key"),
@@ -100,6 +104,8 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
         ("model: {class_path: FedAvg, init_args: {lr: null}}", "model.lr: null is not possible; allowed: a number"),
         ("model: {class_path: FedAvg, init_args: {epochs: .inf}}", "model.epochs: inf is not possible; allowed: a"),
         ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number"),
+        ("model: FedAvg\ndata: Digits\nmodel: FedRep", "Problems parsing config: model is there twice"),
+        ("data: Digits\nmodel:\n  class_path: FedAvg\n  init_args: {lr: 1, lr: 2}", "Problems parsing config: lr is "),
         ("- 1", "config: - 1 is not possible; allowed: settings by their names"),
         (f"model: {{class_path: FedAvg, init_args: {{lr: {'9' * 400}}}}}", "Problems parsing config: "),
         ("\x00", "Problems parsing config: "),

@@ -7,6 +7,7 @@ import numpy as np
 from pfl_lightning.data.own.base import OwnData
 from pfl_lightning.data.own.raw import RawData
 from pfl_lightning.data.reading import reading
+from pfl_lightning.errors import PflError
 
 if TYPE_CHECKING:  # it takes half a second to import
     from pandas import DataFrame
@@ -26,6 +27,9 @@ class Table(OwnData):
         client: Name of the column that tells which client has a sample. Default: unknown.
         features: Names of the columns that are inputs. Default: all others.
         kwargs: See ``OwnData``.
+
+    Raises:
+        PflError: If the target or the client is among the features.
     """
 
     files_option = "file"
@@ -34,6 +38,8 @@ class Table(OwnData):
         self, file: str, target: str, client: str | None = None, features: Sequence[str] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
+        if told := {target, client} & {*(features or ())}:
+            raise PflError(f"data.features: {told.pop()} is the target or the client; allowed: other columns")
         self.file, self.target, self.client, self.features = str(Path(file).expanduser()), target, client, features
 
     def read(self) -> tuple[RawData, None]:
