@@ -4,9 +4,24 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Tree = dict[str, Tensor]
+
+
+def movable(module: nn.Module) -> Tree:
+    """The tensors of a module that training may change, by name, ``[...]`` each; no copies.
+
+    All others are frozen: parameters with ``requires_grad=False``, and buffers of layers that have no other parameters.
+    They are in no tree, and all clients use those of the module. Tied parameters are one tensor, with its first name.
+    """
+    frozen = {id(parameter) for parameter in module.parameters() if not parameter.requires_grad}
+    for layer in module.modules():
+        own = {id(parameter) for parameter in layer.parameters(recurse=False)}
+        frozen |= {id(buffer) for buffer in layer.buffers(recurse=False) if own and own <= frozen}
+    tensors = module.state_dict(keep_vars=True)
+    first = {id(tensor): name for name, tensor in reversed(tensors.items())}
+    return {n: t.detach() for n, t in tensors.items() if first[id(t)] == n and id(t) not in frozen}
 
 
 def select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:

@@ -1,7 +1,8 @@
 import pytest
 import torch
+from torch import nn
 
-from pfl_lightning.tree import Params, add_to, mix, select
+from pfl_lightning.tree import Params, add_to, mix, movable, select
 
 TREE = {"body.weight": torch.tensor([1.0]), "body.bias": torch.tensor([2.0]), "head.weight": torch.tensor([3.0])}
 
@@ -105,3 +106,16 @@ def test_what_is_put_beside_takes_the_place_of_what_lay_there():
     assert beside.shared["personal.w"] is one
     assert set(params.own) == {"personal.w", "personal.old"}, "the other one stays as it is"
     assert set(beside.without(["w"]).tree) == {"personal.w", "personal.b"}
+
+
+def test_what_may_move_has_neither_frozen_tensors_nor_second_names():
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
+    module[2].weight = module[0].weight
+    module[1].weight.requires_grad = False  # its bias trains, so its statistics move
+    module[3].requires_grad_(False)
+    module[4].bias.requires_grad = False
+    found = movable(module)
+    norm = ("1.bias", "1.running_mean", "1.running_var", "1.num_batches_tracked")
+    assert list(found) == ["0.weight", "0.bias", *norm, "2.bias", "4.weight"]
+    assert found["0.weight"].data_ptr() == module[0].weight.data_ptr()
+    assert not any(tensor.requires_grad for tensor in found.values())

@@ -13,7 +13,7 @@ from pfl_lightning.client.linear import LinearSteps
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.steps import AutogradSteps, FeatureSteps, Steps
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.tree import Params, Tree, movable
 
 ClientFunction = Callable[..., Tree]
 
@@ -37,8 +37,8 @@ class Backend(ABC):
         """Outputs of a network for every client.
 
         Args:
-            network: The network; its own tensors are not used.
-            params: Exactly the tensors of this network.
+            network: The network; of its own tensors the frozen ones are used.
+            params: Exactly the other tensors of this network.
             inputs: ``[clients, batch, ...]``.
 
         Returns:
@@ -136,7 +136,8 @@ class Batched(Backend):
 class LinearStack(Batched):
     """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
-    Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``), and
+    Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``) with
+    no frozen or tied parameters, and
     the phase has no ``gradient_transform``, ``grad_tolerance`` or ``clip_norm``, and there is no mixed precision.
     """
 
@@ -147,7 +148,8 @@ class LinearStack(Batched):
         if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
             del layers[0]
         kinds = [type(layer) for layer in layers]
-        return kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
+        fits = kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
+        return fits and movable(network).keys() == network.state_dict().keys()
 
     def steps(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int, body: int = 0

@@ -32,7 +32,7 @@ from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.tree import Params, Tree, select
+from pfl_lightning.tree import Params, Tree, movable, select
 
 BackendName = Literal["auto", "sequential", "batched"]
 REQUESTED = "requested by model.backend"
@@ -47,7 +47,7 @@ class Engine:
     """Runs the local work of a cohort: tensors in, tensors out. Its only state is the record of its choices.
 
     Args:
-        network: Network of all clients; its own tensors are never read or written.
+        network: Network of all clients. Of its own tensors the frozen ones are read, see ``movable``; none is written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, because a choice by timing could make two runs
             of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
             and on a CPU except for convolutions and fused recurrent layers, where parameters differ per client.
@@ -74,7 +74,7 @@ class Engine:
     ) -> None:
         self.network, self.requested, self.chunk_size, self.report = network, backend, chunk_size, report
         self.loss = loss
-        self.trainable = frozenset(name for name, _ in network.named_parameters())
+        self.trainable = frozenset(name for name, each in network.named_parameters() if each.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}
         if backend == "batched" and (unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM) + alone(network)):
@@ -269,7 +269,7 @@ class Engine:
         """
         layers = list(self.network.named_children())
         first = next((number for number, (name, layer) in enumerate(layers) if holds(name, layer, self.head)), 0)
-        if {*part(self.network, first).state_dict()} - self.head or not part(self.network, 0, first).state_dict():
+        if {*movable(part(self.network, first))} - self.head or not part(self.network, 0, first).state_dict():
             allowed = "allowed: a body, and a head that is the last layers"
             head = ", ".join(sorted({name.partition(".")[0] for name in self.head}))
             raise PflError(f"model.network: this head ({head}) has no features; {allowed}")

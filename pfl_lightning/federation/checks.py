@@ -63,7 +63,7 @@ def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> 
                 (NonNegativeFloat if name == "lr" else Real)(value)
             except ValueError as error:
                 raise PflError(f"model.server_optimizer.{name}: {error}") from None
-    copies = [nn.Parameter(torch.zeros_like(parameter)) for parameter in parameters]
+    copies = [nn.Parameter(torch.zeros_like(parameter)) for parameter in parameters if parameter.requires_grad]
     for copy in copies:
         copy.grad = torch.zeros_like(copy)
     try:

@@ -56,7 +56,7 @@ class FedRoD(Method):
         super().build(input_shape, num_classes, *args, **kwargs)
         last = next(iter(self.parts["head"])).split(".")[0]
         layer, self.bias = self.network.get_submodule(last), f"{last}.bias"
-        if not isinstance(layer, nn.Linear) or layer.bias is None:
+        if not isinstance(layer, nn.Linear) or self.bias not in self.parts["head"]:
             kind = self.network.kind
             raise PflError(f"model.network: {kind} is not possible with FedRoD; allowed: a linear last layer with bias")
 

@@ -56,7 +56,7 @@ from pfl_lightning.recipes import being_made, recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.strict import import_path
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, movable, prefixed, select
 
 HOOKS = (
     *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
@@ -266,8 +266,7 @@ class Method(pl.LightningModule):
 
     def broadcast(self) -> Tree:
         """What each participant receives from the server: the shared part of the network, and ``server``."""
-        tensors = {name: tensor.detach() for name, tensor in self.network.state_dict(keep_vars=True).items()}
-        return {**select(tensors, self.shared), **prefixed("server", self.server.tree)}
+        return {**select(movable(self.network), self.shared), **prefixed("server", self.server.tree)}
 
     def select_clients(self, batch: Round) -> Round:
         """Choose which participants train, with ``batch.take``; by default all of them, weighted by ``weighting``."""
@@ -531,7 +530,7 @@ class Method(pl.LightningModule):
                 f"clients with personal models ({', '.join(self.eval_models)}); allowed: 0, or a method evaluated "
                 "with its global model alone, such as FedAvg"
             )
-        check_network(self.network, data, has_body=bool(self.parts["body"]))
+        check_network(self.network, data, has_body=len(self.network.state_dict()) > len(self.parts["head"]))
         self.schedule.factor(0)
         self._try_loss(data)
 
@@ -574,15 +573,15 @@ class Method(pl.LightningModule):
         if weights is not None:
             self.taken = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
-            raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} has only one layer")
-        statistics = frozenset(name for name, _ in self.network.named_buffers())
+            raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} trains one layer")
+        statistics = self.parts["all"] - self.engine.trainable
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
         has_statistics = bool(self.shared & statistics)
         sends = bool(self.shared or self.uploads)
         check_aggregator(self.aggregator, sends, self.weighting, has_statistics, chooses, bool(self.uploads))
-        tensors = self.network.state_dict()
+        tensors = movable(self.network)
         start = self.initial_state(tensors, num_clients, seed)
         self.clients, self.server = ClientStates(start), ServerState(self.server_state(tensors))
         one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
@@ -712,7 +711,7 @@ class Method(pl.LightningModule):
         if self.new_head_epochs:
             self._newcomer = {**self.common_body(), **self._new_head(seed)}
         elif data.new_clients:
-            self.clients = ClientStates(self.initial_state(self.network.state_dict(), data.new_clients, seed))
+            self.clients = ClientStates(self.initial_state(movable(self.network), data.new_clients, seed))
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
@@ -727,7 +726,7 @@ class Method(pl.LightningModule):
         phase = replace(self.phase("head", self.new_head_epochs), lr=self.local_sgd.lr, steps=None, after_step=None)
         yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
-            yield "global", Params(self.network.state_dict(), {})
+            yield "global", Params(movable(self.network), {})
 
     # Checkpoints
 

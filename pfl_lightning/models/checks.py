@@ -1,4 +1,4 @@
-"""Checks of a module that is to become a network: a classifier whose parameters train and have one name each."""
+"""Checks of a module that is to become a network: a classifier of which something trains."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.network import InputKind, outputs
+from pfl_lightning.models.network import InputKind, Network, outputs, trains
 
 
 def two_inputs(input_shape: tuple[int, ...], kind: InputKind) -> Tensor:
@@ -31,23 +31,14 @@ def check_outputs(module: nn.Module, found: Iterable[Any], num_classes: int) -> 
             raise PflError(f"model.network: {type(module).__name__} returns {_shown(output)}; allowed: {allowed}")
 
 
-def check_tensors(module: nn.Module) -> None:
-    """Check that a module has parameters, that each has a single name, and that all are trainable.
+def check_trains(network: Network) -> None:
+    """Check that a network has parameters that train.
 
     Raises:
-        PflError: If any of this does not hold.
+        PflError: If it has none.
     """
-    kind, first = type(module).__name__, dict[int, str]()
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if (other := first.setdefault(id(parameter), name)) != name:
-            raise PflError(f"model.network: {kind} ties {name} to {other}; allowed: parameters with one name each")
-        if not parameter.requires_grad:
-            raise PflError(
-                f"model.network: {kind} has {name} with requires_grad False; allowed: parameters that train, and a "
-                'method that trains only the head (trains = "head")'
-            )
-    if not first:
-        raise PflError(f"model.network: {kind} has no parameters; allowed: a network that can be trained")
+    if not trains(network.parameters()):
+        raise PflError(f"model.network: {network.kind} has no parameters that train; allowed: one or more")
 
 
 def _shown(output: Any) -> str:

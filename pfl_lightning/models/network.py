@@ -1,5 +1,5 @@
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Literal, cast
@@ -8,7 +8,7 @@ from torch import nn
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.errors import PflError
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, movable
 
 Part = str  # a key of Parts
 InputKind = Literal["numbers", "tokens", "padded tokens"]
@@ -68,16 +68,16 @@ class Network(nn.Sequential):
         super().__init__(OrderedDict(layers))
 
     def cut(self, head: int | str | Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-        """Names of the tensors (parameters and buffers) of body and head.
+        """Names of the tensors (parameters and buffers that are not frozen) of body and head.
 
         Args:
-            head: The head: a number of layers with parameters, counted from the output, or the names of layers or of
-                modules inside of them.
+            head: The head: a number of layers with parameters that train, counted from the output, or the names of
+                layers or of modules inside of them.
 
         Raises:
             PflError: If there are no such layers, or none would be left for the body.
         """
-        units, names = self.units, frozenset(self.state_dict())
+        units, names = self.units, frozenset(movable(self))
         if isinstance(head, int):
             chosen = units[-head:] if 0 < head < max(len(units), 2) else []
         else:
@@ -128,17 +128,17 @@ class Network(nn.Sequential):
 
     @property
     def units(self) -> list[str]:
-        """Names of the layers with parameters, from the input to the output."""
-        return [name for name, layer in self.named_children() if any(True for _ in layer.parameters())]
+        """Names of the layers with parameters that train, from the input to the output."""
+        return [name for name, layer in self.named_children() if trains(layer.parameters())]
 
     def own_name(self, name: str) -> str:
         """The name of a tensor as users see it; for our own networks, the network's."""
         return name
 
     def module_with(self, tensors: Tree) -> nn.Module:
-        """A copy of the network with these tensors, ``[...]`` each."""
+        """A copy of the network with these tensors, ``[...]`` each, and all others as they are."""
         module = deepcopy(self)
-        module.load_state_dict(tensors)
+        module.load_state_dict(tensors, strict=False)
         return module
 
 
@@ -152,6 +152,11 @@ class ExtendedLinear(nn.Linear):
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
         self.weight, self.bias = layer.weight, layer.bias
+
+
+def trains(parameters: Iterable[nn.Parameter]) -> bool:
+    """Whether any of these parameters trains."""
+    return any(parameter.requires_grad for parameter in parameters)
 
 
 def outputs(num_classes: int) -> int:

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.memory import is_exhausted
-from pfl_lightning.models.checks import check_outputs, check_tensors, two_inputs
+from pfl_lightning.models.checks import check_outputs, check_trains, two_inputs
 from pfl_lightning.models.factory import NetworkFactory, made
 from pfl_lightning.models.network import InputKind, Network
-from pfl_lightning.models.wrapped import Wrapped
+from pfl_lightning.models.wrapped import Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.strict import origin
 
@@ -41,9 +41,13 @@ def start_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "network"))
         module = _made(make, input_shape, num_classes)
-        network = module if isinstance(module, Network) else _wrapped(module, input_shape, num_classes, input_kind)
+        if isinstance(module, Network) and not are_tied([*module.children()]):
+            network = module
+        else:
+            network = _wrapped(module, input_shape, num_classes, input_kind)
         if extend is not None:
             extend(network)
+    check_trains(network)
     tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
     for name in tensors.keys() & pretrained.keys():
         if tensors[name].shape != pretrained[name].shape:
@@ -79,7 +83,6 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
     except Exception as error:  # whatever it raises for inputs that do not fit
         raise _refusal(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}", error) from error
     check_outputs(module, outputs, num_classes)
-    check_tensors(module)
     if not torch.equal(inputs, unchanged):
         raise PflError(f"model.network: {type(module).__name__} changes its inputs in place; allowed: a copy of them")
     return Wrapped(module, inputs, input_kind)

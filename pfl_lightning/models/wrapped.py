@@ -1,6 +1,6 @@
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from inspect import Parameter, signature
 from typing import Any
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.func import functional_call, vmap
 
-from pfl_lightning.models.network import InputKind, Network
-from pfl_lightning.tree import Tree
+from pfl_lightning.models.network import InputKind, Network, trains
+from pfl_lightning.tree import Tree, movable
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -34,7 +34,7 @@ class Wrapped(Network):
     def __init__(self, module: nn.Module, inputs: Tensor, takes: InputKind) -> None:
         whole, paths = deepcopy(module), layer_paths(module)
         layers = _taken_out(module, paths)
-        if not _same(whole, layers, inputs):
+        if not _same(whole, layers, inputs) or are_tied(layers):
             module, paths, layers = whole, [""], [whole]
         self._paths = {path.replace(".", "_") or type(module).__name__: path for path in paths}
         super().__init__(dict(zip(self._paths, layers, strict=True)))
@@ -52,7 +52,7 @@ class Wrapped(Network):
 
     @property
     def units(self) -> list[str]:
-        """The innermost modules with parameters of their own, in the order in which they run."""
+        """The innermost modules with parameters of their own that train, in the order in which they run."""
         return self._units
 
     def own_name(self, name: str) -> str:
@@ -67,7 +67,7 @@ class Wrapped(Network):
         for layer, path in self._paths.items():
             if path:
                 module.set_submodule(path, copy.get_submodule(layer))
-        module.load_state_dict({self.own_name(name): tensor for name, tensor in tensors.items()})
+        module.load_state_dict({self.own_name(name): tensor for name, tensor in tensors.items()}, strict=False)
         return module
 
 
@@ -124,12 +124,17 @@ def _same(whole: nn.Module, layers: Iterable[nn.Module], inputs: Tensor) -> bool
         return False
 
 
+def are_tied(layers: Collection[nn.Module]) -> bool:
+    """Whether two layers have a tensor in common that moves; each would be run with one of its own."""
+    return sum(len(movable(layer)) for layer in layers) > len(movable(nn.Sequential(*layers)))
+
+
 @torch.no_grad()
 def _units(module: nn.Module, inputs: Tensor) -> list[str]:
-    """The innermost modules with parameters of their own, in the order of their last calls in training mode."""
+    """The innermost modules with parameters of their own that train, by their last calls in training mode."""
     copy, ran = deepcopy(module).train(), list[str]()
     for path, inner in copy.named_modules():
-        if any(True for _ in inner.parameters(recurse=False)):
+        if trains(inner.parameters(recurse=False)):
             inner.register_forward_hook(lambda *_, path=path: ran.append(path))
     copy(inputs)
     last_calls = list(dict.fromkeys(reversed(ran)))[::-1]
@@ -149,7 +154,7 @@ def _mark(layers: Iterable[nn.Module], inputs: Tensor) -> None:
 def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
     """Whether ``vmap`` can run a layer for two clients: in training mode with gradients, otherwise without."""
     layer = deepcopy(layer)  # it may keep vmap's tensors as attributes
-    stacks = {name: torch.stack([tensor] * 2) for name, tensor in layer.state_dict().items()}
+    stacks = {name: torch.stack([tensor] * 2) for name, tensor in movable(layer).items()}
     trained = {name: stack.requires_grad_() for name, stack in stacks.items() if stack.is_floating_point()}
 
     def client(tensors: Tree, batch: Tensor) -> Tensor:

@@ -50,6 +50,24 @@ class Normed(nn.Module):
         return self.fc2(F.dropout(self.norm(self.fc1(inputs.flatten(1))), 0.5, self.training))
 
 
+class Tied(nn.Module):
+    """Two linear layers that are one."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
+        self.second.weight = self.first.weight
+
+    def forward(self, inputs):
+        return self.second(torch.tanh(self.first(inputs)))
+
+
+def frozen_and_tied(input_shape, num_classes) -> nn.Module:
+    """The first linear layer is frozen, the next two are tied."""
+    frozen = nn.Linear(prod(input_shape), 6).requires_grad_(False)
+    return nn.Sequential(nn.Flatten(), frozen, nn.ReLU(), Tied(6), nn.Linear(6, num_classes))
+
+
 def residual_in_place(input_shape, num_classes) -> nn.Module:
     """A block that adds to what a layer returned; to read its layers as a chain would lose the addition."""
 

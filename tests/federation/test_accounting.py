@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fakes.methods import built, distance, tensors
+from fakes.networks import frozen_and_tied
 
 from pfl_lightning import load_method
 from pfl_lightning.federation import client_states
@@ -67,6 +68,13 @@ def test_a_round_sends_every_model_once_over_each_link(make, part, senders, rece
     assert ledger.paper == pytest.approx(2 * dense_bits(size) * (senders + receivers) / CLIENTS)
     logged = method.trainer.callback_metrics
     assert {name: logged[name] for name in ledger.scalars()} == ledger.scalars()
+
+
+@pytest.mark.parametrize(("make", "size"), [(FedAvg, 6 * 6 + 6 + 6 + 6 * 3 + 3), (FedRep, 6 * 6 + 6 + 6)])
+def test_frozen_parameters_are_not_sent_and_tied_ones_once(make, size, train):
+    ledger = train(make, 2, network=frozen_and_tied).accounting.ledger
+    assert (ledger.up, ledger.down) == (WIDTH * CLIENTS * (size + 1), WIDTH * CLIENTS * size), "with the loss"
+    assert ledger.paper == 2 * dense_bits(size) * 2
 
 
 @pytest.mark.parametrize(("make", "links"), [(FedAvg, 4), (HeurFedAMP, 4)])

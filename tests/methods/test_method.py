@@ -135,7 +135,7 @@ def test_a_lost_upload_costs_the_download_alone(ragged_data, train):
 @pytest.mark.parametrize("kind", [DePRL, FedBABU, FedRep])
 def test_a_body_is_needed_to_mix_train_or_share_it(kind):
     with pytest.raises(
-        PflError, match=rf"model\.network: {kind.__name__} needs a body; LogisticRegression has only one"
+        PflError, match=rf"model\.network: {kind.__name__} needs a body; LogisticRegression trains one layer"
     ):
         kind(network=LogisticRegression).build((5,), 3, 6)
 

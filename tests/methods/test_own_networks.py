@@ -5,11 +5,13 @@ from functools import partial
 import pytest
 import torch
 from fakes.methods import built, distance
-from fakes.networks import Nested, Normed, Opaque, Plain
+from fakes.networks import Nested, Normed, Opaque, Plain, frozen_and_tied
+from torch import nn
 
 from pfl_lightning import load_method
-from pfl_lightning.methods import DePRL, Ditto, FedAvg, FedRep, LGFedAvg
+from pfl_lightning.methods import DPSGD, SCAFFOLD, DePRL, Ditto, FedALA, FedAvg, FedRep, LGFedAvg
 from pfl_lightning.models import MLP
+from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
 
 METHODS = {
@@ -59,6 +61,72 @@ def test_a_parameter_that_nothing_uses_stays(make, ragged_data, train):
     module, start = (each.network.module_with(each.network.state_dict()) for each in (method, again))
     torch.testing.assert_close(module.unused.weight, start.unused.weight)
     assert not torch.equal(module.features[0].weight, start.features[0].weight) or make is METHODS["LGFedAvg"]
+
+
+FROZEN = {
+    **METHODS,
+    "DPSGD": DPSGD,
+    "FedALA": partial(FedALA, weight_lr=5.0),
+    "FedAvg over secure sums": lambda **kwargs: FedAvg(aggregator=SecureAggregator(), **kwargs),
+    "SCAFFOLD": SCAFFOLD,
+}
+each_frozen = pytest.mark.parametrize("make", FROZEN.values(), ids=FROZEN)
+
+
+@each_frozen
+def test_frozen_tensors_stay_and_tied_ones_move_as_one_on_every_backend(make, float64, ragged_data, train):
+    start, one, many = (
+        built(make, ragged_data(), network=frozen_and_tied),
+        *(train(make, 2, network=frozen_and_tied, backend=backend) for backend in ("sequential", "batched")),
+    )
+    update = distance(one, start)
+    assert update > 1e-3
+    assert distance(one, many) < 1e-10 * update
+    for method in (one, many):
+        network, names = method.network, [*method.clients.names, *method.server.tree]
+        assert distance(network[1], start.network[1]) == 0
+        assert network[3].second.weight is network[3].first.weight
+        assert not any(word in name for name in names for word in ("1.weight", "1.bias", "second.weight"))
+
+
+@each_frozen
+def test_resume_with_frozen_and_tied_tensors_is_exact(make, ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = make(network=frozen_and_tied, batch_size=4)
+        fit(method, ragged_data(participation=Participation(pool_size=3)), rounds, folder, ckpt_path)
+        return method
+
+    straight, last = run(3, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
+    run(1, "resumed")
+    resumed = run(3, "resumed", last)
+    assert distance(straight, resumed) == 0
+
+    def with_others(input_shape, num_classes):
+        module = frozen_and_tied(input_shape, num_classes)
+        module[1].weight.fill_(3.0)
+        return module
+
+    loaded = load_method(last, network=with_others)
+    assert distance(loaded, resumed) == 0, "the checkpoint has the frozen ones"
+    module = loaded.client(0)
+    assert module[3].second.weight is module[3].first.weight
+
+
+def test_a_round_of_one_client_is_plain_training_of_what_trains(float64, ragged_data, train):
+    data = ragged_data(num_clients=1)
+    method = train(FedAvg, 3, data, network=frozen_and_tied, batch_size=1000, lr=0.1, weight_decay=0.0)
+    module = built(FedAvg, ragged_data(num_clients=1), network=frozen_and_tied).client(0, "global")
+    ((inputs, targets),) = data.client_dataloader(0, "train", batch_size=1000)
+    optimizer = torch.optim.SGD([each for each in module.parameters() if each.requires_grad], lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(module(inputs), targets).backward()
+        optimizer.step()
+    assert distance(method.client(0, "global"), module) < 1e-12
+
+
+def test_layers_before_the_first_that_trains_run_once_a_phase(train):
+    assert list(train(FedAvg, 1, network=frozen_and_tied).engine.choices) == ["3, 4"]
 
 
 def test_an_opaque_module_says_what_it_costs(train):

@@ -2,12 +2,13 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.networks import Nested, Normed, Opaque, Plain, residual_in_place
+from fakes.networks import Nested, Normed, Opaque, Plain, frozen_and_tied, residual_in_place
 from torch import nn
 from torchvision.models import mobilenet_v3_small, resnet18
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models import start_network
+from pfl_lightning.models import Network, start_network
+from pfl_lightning.tree import movable
 
 IMAGES = (3, 32, 32)
 
@@ -119,6 +120,33 @@ def test_a_partial_and_a_function_of_two_arguments_make_networks(make):
     assert start(make).state_dict()["fc2.weight"].shape == (3, 7)
 
 
+def ties(input_shape, num_classes):
+    """Layers that could be cut, but for the two that are tied."""
+    layers = {"0": nn.Linear(4, 4), "1": nn.ReLU(), "2": nn.Linear(4, 4), "3": nn.Linear(4, num_classes)}
+    layers["2"].weight = layers["0"].weight
+    return layers
+
+
+@pytest.mark.parametrize("kind", [Network, lambda layers: nn.Sequential(*layers.values())])
+def test_tied_layers_are_not_cut_apart(kind):
+    network = start(lambda input_shape, num_classes: kind(ties(input_shape, num_classes)))
+    assert len([*network.named_children()]) == 1
+    assert {network.own_name(name) for name in movable(network) if "weight" in name} == {"0.weight", "3.weight"}
+
+
+def test_frozen_layers_are_no_part_and_stay_in_the_module():
+    network, other = (start(frozen_and_tied, seed=seed) for seed in (0, 1))
+    parts = network.parts(1)
+    assert network.units == ["3.first", "3.second", "4"]
+    assert parts["body"] == {"3.first.weight", "3.first.bias", "3.second.bias"}
+    with pytest.raises(PflError, match=r"^model\.head: 1 is not possible; allowed: .*3\.first, 3\.second, 4"):
+        network.cut("1")
+    module = network.module_with(movable(other))
+    assert module[3].second.weight is module[3].first.weight
+    assert torch.equal(module[3].second.weight, other[3].first.weight)
+    assert torch.equal(module[1].weight, network[1].weight)
+
+
 class Wrong(nn.Module):
     """Does what its option says."""
 
@@ -128,18 +156,6 @@ class Wrong(nn.Module):
 
     def forward(self, inputs):
         return self.act(self.fc, inputs)
-
-
-def frozen():
-    network = nn.Linear(4, 3)
-    network.bias.requires_grad = False
-    return network
-
-
-def ties():
-    network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
-    network[1].weight = network[0].weight
-    return network
 
 
 class Broken(nn.Module):
@@ -161,8 +177,7 @@ class Broken(nn.Module):
             lambda: nn.Flatten(),
             "Flatten returns a tensor [batch, 4] of float32; allowed: a tensor of numbers",
         ),
-        (frozen, "Linear has bias with requires_grad False; allowed: parameters that train"),
-        (ties, "Sequential ties 1.weight to 0.weight; allowed: parameters with one name each"),
+        (lambda: nn.Linear(4, 3).requires_grad_(False), "Linear has no parameters that train; allowed: one or more"),
         (Broken, "Broken cannot be made: no such thing"),
         (lambda: 3, "int is not possible; allowed: what makes a torch module"),
     ],
@@ -175,5 +190,5 @@ def test_what_is_no_classifier_gets_a_line(make, line):
 
 
 def test_a_network_without_parameters_gets_a_line():
-    with pytest.raises(PflError, match="Flatten has no parameters"):
+    with pytest.raises(PflError, match="Flatten has no parameters that train"):
         start(nn.Flatten, (3,))

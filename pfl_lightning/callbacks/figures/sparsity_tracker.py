@@ -11,7 +11,7 @@ from pfl_lightning.callbacks.figures.show import show_figure
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure
-from pfl_lightning.tree import Params
+from pfl_lightning.tree import Params, Tree, movable, select
 
 THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
 SHARED, ALL = "global", "all"
@@ -101,15 +101,19 @@ def key_of(model: str) -> str:
 def metric_for(method: Method) -> ClientDensity:
     """An empty metric for models of a method."""
     thresholds = sorted({*THRESHOLDS, method.sparsity.threshold})
-    return ClientDensity(dict(method.network.named_parameters()), thresholds).to(method.device)
+    return ClientDensity(trained(method), thresholds).to(method.device)
 
 
 def measured_once(method: Method) -> ClientDensity:
     """The density of the shared model, regardless of the clients."""
     metric = metric_for(method)
-    parameters = {name: tensor.detach() for name, tensor in method.network.named_parameters()}
-    metric.update(torch.zeros(1), metric.measure(Params(parameters, {})))  # as if of one client
+    metric.update(torch.zeros(1), metric.measure(Params(trained(method), {})))  # as if of one client
     return metric
+
+
+def trained(method: Method) -> Tree:
+    """The shared model's parameters that train."""
+    return select(movable(method.network), method.engine.trainable)
 
 
 def tag_of(threshold: float) -> str:

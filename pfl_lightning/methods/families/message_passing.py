@@ -12,7 +12,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.tree import Params, Tree, movable, select
 
 
 class MessagePassing(Method):
@@ -80,7 +80,7 @@ class MessagePassing(Method):
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix a model for every client; the network becomes the mean of the clients' models."""
-        products = self.clients.inner_products(name for name, _ in self.network.named_parameters())
+        products = self.clients.inner_products(select(movable(self.network), self.engine.trainable))
         self.clients.mix(self.attention(products), self.parts["all"], into="cloud")
         super().server_update(self.clients.mean(self.parts["all"]), batch)
 
