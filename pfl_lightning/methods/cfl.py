@@ -26,7 +26,8 @@ class CFL(Method):
 
         w_i     = SGD for epochs on f_i, from w_{g_i}
         delta_i = w_i - w_{g_i}
-        split every group g with |mean_{i in g} delta_i| < split_below and max_{i in g} |delta_i| > split_above
+        split every group g with |mean of its delta_i| < split_below
+                             and max of its |delta_i| > split_above
         w_g     = mean of w_i over the participants in g, if there are any
 
     A group is split into the two halves between which the largest cosine of two updates is least, and both begin with

@@ -21,7 +21,7 @@ class FedEM(SeveralModels):
 
     Rule of a round; w_k are the models, l_k(s) is the loss of model k on sample s, and pi_i are client i's weights:
 
-        q_k(s) = pi_ik * e^(-l_k(s)) / sum_j pi_ij * e^(-l_j(s))    # E-step, for each sample of client i
+        q_k(s) = pi_ik * e^(-l_k(s)) / sum_j pi_ij * e^(-l_j(s))    # E-step, for each sample
         pi_ik  = mean_s q_k(s)                                      # M-step
         w_ik   = SGD for epochs on the mean over s of q_k(s) * l_k(s), from w_k, for each k
         w_k    = sum_i weight_i * w_ik
