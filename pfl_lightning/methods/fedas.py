@@ -21,9 +21,10 @@ class FedAS(Method):
 
     Rule of a round; z are the features of a sample, and body_i' is the body of client i after its last round:
 
-        body_i = SGD of rate align_lr for align_epochs on the mean of (z(body_i) - z(body_i'))^2, from body
+        body_i = SGD of rate align_lr for align_epochs on the mean of (z(body_i) - z(body_i'))^2,
+                 from body
         (body_i, head_i) = SGD for epochs on f_i, from (body_i, head_i)
-        t_i  = sum over the batches of an epoch of |gradient of f_i on the batch|^2       # of body_i and head_i
+        t_i  = sum over the batches of an epoch of |gradient of f_i on the batch|^2
         body = body - server_lr * (body - sum_i t_i * body_i / sum_i t_i)
 
     The mean is over samples and features, t_i stands for the trace of the Fisher information, and body_i' begins as the
