@@ -1,6 +1,9 @@
-import pytest
+from functools import partial
 
-from pfl_lightning.callbacks import RunSummary
+import pytest
+from torchmetrics.classification import MulticlassF1Score
+
+from pfl_lightning.callbacks import ClientMetrics, RunSummary
 from pfl_lightning.methods import FedAvg, FedPer
 from pfl_lightning.models import MLP
 
@@ -26,3 +29,13 @@ def test_what_a_pattern_matched_is_said(ragged_data, fit, capsys):
     method = FedPer(keeps="*bias", network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
     fit(method, ragged_data(), 1, callbacks=[RunSummary()])
     assert "Matched:        *bias: fc1.bias, fc2.bias\n" in capsys.readouterr().out
+
+
+def test_every_metric_has_a_table_for_the_split(ragged_data, fit, capsys):
+    method = FedAvg(network=partial(MLP, hidden=(4,)))
+    fit(method, ragged_data(eval_train=True), 1, callbacks=[RunSummary(), ClientMetrics(MulticlassF1Score)])
+    titles = [line for line in capsys.readouterr().out.splitlines() if "after round" in line]
+    assert [title.strip() for title in titles] == [
+        "Clients' test accuracy (%) after round 1",
+        "Clients' test f1 after round 1",
+    ]
