@@ -5,6 +5,7 @@ from pfl_lightning.federation.checkpoints import (
 from pfl_lightning.federation.client_models import NeedsSamplesError
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods.apfl import APFL
+from pfl_lightning.methods.apple import APPLE
 from pfl_lightning.methods.cfl import CFL
 from pfl_lightning.methods.delta_fl import DeltaFL
 from pfl_lightning.methods.deprl import DePRL
@@ -48,6 +49,7 @@ from pfl_lightning.methods.scaffold import SCAFFOLD
 
 __all__ = [
     "APFL",
+    "APPLE",
     "CFL",
     "DPSGD",
     "GPFL",

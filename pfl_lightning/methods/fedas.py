@@ -7,6 +7,7 @@ from torch import Tensor
 from pfl_lightning.bounds import NonNegativeInt, PositiveFloat
 from pfl_lightning.client import Examples, Gradient, squared_norms
 from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
@@ -30,7 +31,7 @@ class FedAS(Method):
     The mean is over samples and features, t_i stands for the trace of the Fisher information, and body_i' begins as the
     first body. Clients are evaluated with what they had after their last round, (body_i', head_i) (``personal``), and
     with the shared body and head_i (``stored``). The server learns sums alone: clients upload t_i and t_i * body_i.
-    Where one client takes part in a round, with ``align_epochs`` 0, it is FedPer.
+    Where one client takes part in a round, with ``align_epochs`` 0, it is FedPer. Models are not pruned.
 
     Paper: Yang, Huang, Ye, FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
 
@@ -50,6 +51,8 @@ class FedAS(Method):
     def __init__(self, align_epochs: NonNegativeInt = 1, align_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, eval_momentum=0.0, weighting="uniform", **kwargs)
         self.align_epochs, self.align_lr = align_epochs, align_lr
+        if self.sparsity.prune:
+            raise PflError("model.sparsity.prune: True is not possible with FedAS; allowed: False")
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The head of each client, and its last body (``previous.*``)."""

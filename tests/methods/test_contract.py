@@ -32,6 +32,7 @@ EVERY_RATE = {"weight_decay": 0.1, "decay_biases": True, "clip_norm": 0.5, "mome
 SPARSE = Sparsity(weight=1e-2, threshold=1e-2, prune=True)
 METHODS = {
     "APFL": partial(methods.APFL, epochs=2, lr=0.05),  # its weights move from the second step on
+    "APPLE": partial(methods.APPLE, lr=0.5, relation_lr=0.05),
     "CFL": partial(methods.CFL, split_below=9.0, split_above=0.0),  # whenever it can
     "DeltaFL": partial(methods.DeltaFL, conformity=0.6),
     "DeltaFL over secure sums": lambda **kwargs: methods.DeltaFL(

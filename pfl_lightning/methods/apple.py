@@ -1,0 +1,167 @@
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from math import cos, pi
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.optim import SGD
+
+from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt
+from pfl_lightning.client import Examples, Gradient
+from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
+from pfl_lightning.federation.accounting import Traffic
+from pfl_lightning.federation.client_states import everyone
+from pfl_lightning.methods.method import Method
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params, Tree, mix, prefixed, select, wide
+
+# p_i, by how much w_i has moved in a round (prefix), and 1 at the client's own place
+RELATIONS, CHANGE, ITSELF = "relations", "change", "itself"
+
+
+class APPLE(Method):
+    """Every client mixes core models of all clients, by weights that it learns, and trains its own core model within.
+
+    Rule of round t; w_i is the core model of client i, p_ij the weight of client j's in its mix, and n is the number of
+    clients:
+
+        s = (1 + cos(pi * t / mu_rounds)) / 2, from round mu_rounds on 0
+        repeat epochs times, for each batch:
+            g = gradient of f_i at theta_i = sum_j p_ij * w_j
+            w_i, p_ij = w_i - lr * p_ii * g, p_ij - relation_lr * (<g, w_j> + s * mu * (p_ij - 1 / n)), for all j
+
+    All weights begin as 1 / n, and both moves are from the old w_i and p_ij. Clients are evaluated with theta_i
+    (``personal``). With ``relation_lr`` 0 it is FedAvg with uniform weights, the local rate ``lr`` / n^2, and as the
+    server's rate the number of participants. The network is the mean of all w_i, with which clients begin that are new
+    to a finished run. Statistics of BatchNorm are a client's own. There are no options for fine-tuning, weight decay,
+    momentum, clipping, the server's optimizer and sums: clients receive each other's core models, which the server only
+    passes on. Models are not pruned.
+
+    Paper: Luo, Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI 2022,
+    arXiv:2110.08394.
+
+    Differs: in the paper weights begin as the clients' shares of all samples, and are drawn to these. A client receives
+    all core models, which is the paper's case without a limit. The authors' code has momentum.
+
+    Args:
+        relation_lr: Learning rate of the weights, the paper's eta_2.
+        mu: Weight of the term that draws them to the mean.
+        mu_rounds: Rounds after which it is gone, the paper's L.
+        kwargs: See ``Method``.
+    """
+
+    keeps = "all"
+    eval_models = ("personal",)
+
+    def __init__(
+        self,
+        relation_lr: NonNegativeFloat = 0.001,
+        mu: NonNegativeFloat = 0.1,
+        mu_rounds: NonNegativeInt = 20,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            head=None,
+            local_optimizer="SGD",
+            momentum=0.0,
+            weight_decay=0.0,
+            decay_biases=False,
+            clip_norm=None,
+            eval_epochs=0,
+            eval_momentum=0.0,
+            batch_norm="local",
+            weighting="uniform",
+            server_optimizer=partial(SGD, lr=1.0),
+            aggregator=None,
+            **kwargs,
+        )
+        self.relation_lr, self.mu, self.mu_rounds = relation_lr, mu, mu_rounds
+        if self.sparsity.prune:
+            raise PflError("model.sparsity.prune: True is not possible with APPLE; allowed: False")
+
+    def build(
+        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, *args: Any, **kwargs: Any
+    ) -> None:
+        """Make the network and the core models, once; see ``Method.build``."""
+        self.num_clients = int(num_clients)
+        super().build(input_shape, num_classes, num_clients, *args, **kwargs)
+
+    def server_state(self, tensors: Tree) -> Tree:
+        """All core models, ``[clients, ...]``."""
+        cores = select(tensors, self.engine.trainable)
+        return {name: tensor.expand(self.num_clients, *tensor.shape) for name, tensor in cores.items()}
+
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """The core model of each client, and its weights."""
+        equal = next(self.network.parameters()).new_full((1, self.num_clients), 1 / self.num_clients)
+        return {**super().initial_state(tensors, num_clients, seed), RELATIONS: equal.expand(num_clients, -1)}
+
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train the core model and the weights within the mix."""
+        relations = received.own[RELATIONS]
+        changes = {name: torch.zeros_like(received.own[name]) for name in sorted(self.engine.trainable)}
+        itself = F.one_hot(cohort.ids, self.num_clients).to(relations)
+        start = received.with_own({**prefixed(CHANGE, changes), ITSELF: itself})
+        phase = self.phase("all", self.epochs)
+        phase = replace(
+            phase,
+            trainable=phase.trainable | {RELATIONS} | {f"{CHANGE}.{name}" for name in changes},
+            gradient_transform=partial(self.move, phase.lr, self.rate(self.relation_lr)),
+            after_step=lambda tensors, beside: mixed(beside, tensors),
+        )
+        trained, losses = self.engine.train(cohort, start.with_own(mixed(start.tree, changes)), phase, (*key, "all"))
+        cores = {name: received.own[name] + change for name, change in trained.under(CHANGE).own.items()}
+        return trained.with_own(cores), losses
+
+    def move(self, lr: float, relation_lr: float, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+        """Move the core model and the weights; the mixes themselves take no step, and are made anew after it.
+
+        Args:
+            lr: Rate of the core model.
+            relation_lr: Rate of the weights.
+            tensors: theta, ``[clients, ...]`` each.
+            grads: g.
+            gradient: Computes g elsewhere.
+            beside: The core models at the start of the round, the changes of the clients' own, and the weights.
+        """
+        relations, itself, rounds = beside[RELATIONS], beside[ITSELF], self.accounting.clock.rounds
+        strength = self.mu * (1 + cos(pi * rounds / self.mu_rounds)) / 2 if rounds < self.mu_rounds else 0.0
+        slopes, share = strength * (relations - 1 / self.num_clients), (relations * itself).sum(1)
+        with torch.autocast(relations.device.type, enabled=False):  # mixed precision is for g alone
+            for name, slope in grads.items():
+                flat, change = slope.flatten(1).to(relations), beside[f"{CHANGE}.{name}"]
+                slopes += flat @ beside[f"server.{name}"].flatten(1).T
+                slopes += itself * (flat * change.flatten(1)).sum(1, keepdim=True)
+                change.sub_(wide(share, slope) * slope, alpha=lr)
+        relations.sub_(slopes, alpha=relation_lr)
+        return {name: torch.zeros_like(slope) for name, slope in grads.items()}
+
+    def server_update(self, mean: Tree, batch: Round) -> None:
+        """Pass on the core models; the network becomes their mean."""
+        for name, stack in self.server.tree.items():
+            stack.copy_(everyone(self.clients.stack(name), self.num_clients))
+        super().server_update(self.clients.mean(self.parts["all"]), batch)
+
+    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
+        """Every participant receives the core models of all others, and sends its own unless that is dropped."""
+        model = self.clients.first(self.engine.trainable)
+        up.add(model, len(batch.examples))
+        down.add(model, len(batch.participants) * (self.num_clients - 1))
+
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """The client's mix."""
+        cores = received.under("server").shared
+        return received.with_own(mix(received.own[RELATIONS], cores)).select(self.parts["all"])
+
+
+def mixed(beside: Tree, names: Iterable[str]) -> Tree:
+    """The mixes of the parameters with these names, ``[clients, ...]``."""
+    relations, share = beside[RELATIONS], (beside[RELATIONS] * beside[ITSELF]).sum(1)
+    found = {}
+    for name, rows in mix(relations, {name: beside[f"server.{name}"] for name in names}).items():
+        found[name] = rows + wide(share, rows) * beside[f"{CHANGE}.{name}"]
+    return found
