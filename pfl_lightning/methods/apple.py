@@ -31,8 +31,9 @@ class APPLE(Method):
 
         s = (1 + cos(pi * t / mu_rounds)) / 2, from round mu_rounds on 0
         repeat epochs times, for each batch:
-            g = gradient of f_i at theta_i = sum_j p_ij * w_j
-            w_i, p_ij = w_i - lr * p_ii * g, p_ij - relation_lr * (<g, w_j> + s * mu * (p_ij - 1 / n)), for all j
+            g    = gradient of f_i at theta_i = sum_j p_ij * w_j
+            w_i  = w_i - lr * p_ii * g
+            p_ij = p_ij - relation_lr * (<g, w_j> + s * mu * (p_ij - 1 / n)), for all j
 
     All weights begin as 1 / n, and both moves are from the old w_i and p_ij. Clients are evaluated with theta_i
     (``personal``). With ``relation_lr`` 0 it is FedAvg with uniform weights, the local rate ``lr`` / n^2, and as the

@@ -34,11 +34,11 @@ class PFedHN(Method):
         phi      = phi - hyper_lr * sum_i weight_i * (d theta_i / d phi)^T delta_i
 
     Both moves are from the old v_i and phi. Embeddings and trunk begin at random, w as the network, which can be
-    pretrained, and W as zeros, so that all clients begin with the network. Where the trunk's outputs are zeros, it is FedAvg with the server's rate ``hyper_lr``. A
-    client receives theta_i and sends delta_i, and never sees h. Clients are evaluated with theta_i (``personal``);
-    those that are new to a finished run begin with h at the mean embedding. There are no options for fine-tuning, the
-    server's optimizer and sums: the server has to see every delta_i. Statistics of BatchNorm are not made by h. Models
-    are not pruned.
+    pretrained, and W as zeros, so that all clients begin with the network. Where the trunk's outputs are zeros, it is
+    FedAvg with the server's rate ``hyper_lr``. A client receives theta_i and sends delta_i, and never sees h. Clients
+    are evaluated with theta_i (``personal``); those that are new to a finished run begin with h at the mean embedding.
+    There are no options for fine-tuning, the server's optimizer and sums: the server has to see every delta_i.
+    Statistics of BatchNorm are not made by h. Models are not pruned.
 
     Paper: Shamsian, Navon, Fetaya, Chechik, Personalized Federated Learning using Hypernetworks, ICML 2021,
     arXiv:2103.04628, Algorithm 1.
