@@ -22,13 +22,13 @@ class FedAS(Method):
 
     Rule of a round; z are the features of a sample, and body_i' is the body of client i after its last round:
 
-        body_i = SGD of rate align_lr for align_epochs on the mean of (z(body_i) - z(body_i'))^2,
-                 from body
+        distance = mean over samples and features of (z(body_i) - z(body_i'))^2
+        body_i   = SGD of rate align_lr for align_epochs on the distance, from body
         (body_i, head_i) = SGD for epochs on f_i, from (body_i, head_i)
         t_i  = sum over the batches of an epoch of |gradient of f_i on the batch|^2
         body = body - server_lr * (body - sum_i t_i * body_i / sum_i t_i)
 
-    The mean is over samples and features, t_i stands for the trace of the Fisher information, and body_i' begins as the
+    The gradient is by all parameters, t_i stands for the trace of the Fisher information, and body_i' begins as the
     first body. Clients are evaluated with what they had after their last round, (body_i', head_i) (``personal``), and
     with the shared body and head_i (``stored``). The server learns sums alone: clients upload t_i and t_i * body_i.
     Where one client takes part in a round, with ``align_epochs`` 0, it is FedPer. Models are not pruned.
