@@ -64,6 +64,8 @@ def rows():
         yield [paper, "methods/delta-fl"], Path(paper).name.partition("_")[0], DELTA
     for paper in names("papers/deprl/"):
         yield [paper, "methods/deprl"], Path(paper).name, DEPRL
+    for tuned in names("tuned/"):
+        yield [tuned], tuned.split("/")[1], SMALL
     for library in (*names("papers/pfllib/"), *names("papers/niid_bench/")):
         yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.epochs=1"
     for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
@@ -133,6 +135,18 @@ def test_a_file_states_every_option_of_its_network(name):
     if network is not None:
         options = list(inspect.signature(vars(models)[network["class_path"]]).parameters)[2:]
         assert list(network.get("init_args", {})) == options
+
+
+@pytest.mark.parametrize("name", names("tuned/"))
+def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rate(name):
+    _, data, method = name.split("/")
+    tuned, *parts = (
+        yaml.safe_load(configs()[each].read_text()) for each in (name, f"data/{data}", f"methods/{method}")
+    )
+    stated = [part["model"].get("init_args", {}) for part in (tuned, *parts)]
+    assert tuned["data"] == parts[0]["data"]
+    assert tuned["model"]["class_path"] == parts[1]["model"]["class_path"]
+    assert stated[0] == {**stated[1], **stated[2], "lr": stated[0]["lr"]}
 
 
 # the real files: what is not at hand is replaced, what would take minutes is cut short
