@@ -2,11 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pfl_lightning.client.layers import layout, part
 from pfl_lightning.client.linear import LinearSteps
@@ -121,7 +123,10 @@ class Batched(Backend):
         def client(own: Tree, *rows: Tensor) -> Tree:
             return function({**params.shared, **own}, *rows)
 
-        return vmap(client, in_dims=(0,) * (1 + len(arguments)), randomness="different")(params.own, *arguments)
+        on_cpu = all(stack.device.type == "cpu" for stack in params.own.values())
+        # on a CPU, vmap would run fused attention for one client after another
+        with sdpa_kernel(SDPBackend.MATH) if on_cpu else nullcontext():
+            return vmap(client, in_dims=(0,) * (1 + len(arguments)), randomness="different")(params.own, *arguments)
 
     def tile_size(self, moving: list[Tensor]) -> int:
         """On a CPU as many clients as fit in its cache; on an accelerator all of them."""

@@ -23,7 +23,7 @@ def has_layers(network: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:
 
 def is_random(network: nn.Module) -> bool:
     """Whether a network draws random numbers in training mode."""
-    return has_layers(network, DROPOUT) or any(getattr(m, "draws_at_random", False) for m in network.modules())
+    return any((isinstance(m, DROPOUT) and m.p > 0) or getattr(m, "draws_at_random", False) for m in network.modules())
 
 
 def alone(network: nn.Sequential) -> list[str]:

@@ -1,6 +1,6 @@
 """Checks that network, data, server optimizer and aggregator fit together, before a run starts."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import torch
 from torch import nn
@@ -73,29 +73,34 @@ def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> 
 
 
 def check_aggregator(
-    aggregator: Aggregator, uploads: bool, weighting: Weighting, has_statistics: bool, chooses: bool, further: bool
+    aggregator: Aggregator,
+    shared: Collection[str],
+    further: Collection[str],
+    statistics: Collection[str],
+    weighting: Weighting,
+    chooses: bool,
 ) -> None:
     """Refuse what an aggregator would not hide, and what ``DPAggregator`` would not protect.
 
     Args:
         aggregator: The method's aggregator.
-        uploads: Whether clients upload anything for sums.
+        shared: Names of the tensors of the shared model.
+        further: What clients upload beside it.
+        statistics: Those of the shared tensors that are statistics of BatchNorm.
         weighting: Weights of the uploads.
-        has_statistics: Whether uploads have statistics of BatchNorm.
         chooses: Whether the method chooses clients by what they hold.
-        further: Whether clients upload more than the shared model.
 
     Raises:
         PflError: If something is not possible, or the library that counts the budget is missing.
     """
-    if aggregator.hides and not uploads:
+    if aggregator.hides and not (shared or further):
         name = type(aggregator).__name__
         raise PflError(f"model.aggregator: {name} is not possible where clients upload no model; allowed: Aggregator")
     if not isinstance(aggregator, DPAggregator):
         return
     if weighting != "uniform":
         raise PflError(f"model.weighting: {weighting} is not possible with DPAggregator; allowed: uniform")
-    if has_statistics:
+    if statistics:
         raise PflError(
             "model.batch_norm: average is not possible with DPAggregator, which would clip statistics with the "
             "parameters; allowed: local, or a network without BatchNorm"

@@ -51,7 +51,7 @@ from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import read_weights, take_weights
 from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.models import MLP, Head, InputKind, Network, NetworkFactory, Part, Parts, start_network
+from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
 from pfl_lightning.recipes import being_made, recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
@@ -98,6 +98,7 @@ class Method(pl.LightningModule):
             ``state_dict``, or a checkpoint. Default: random weights, but for what the data set has.
         head: The head: a number of layers, counted from the output (those without parameters do not count), or the
             names of layers, such as ``fc``. Default: set by the method (usually 1).
+        adapter: ``LoRA``: adapters of low rank train in the network, and beside them the head alone. Default: none.
         loss: Loss of each sample, from outputs and targets: a module without parameters, or from Python a function; see
             ``sample_losses``. Default: cross-entropy, or half the squared error of a regression.
         epochs: Local epochs per round.
@@ -183,6 +184,7 @@ class Method(pl.LightningModule):
         network: NetworkFactory = MLP,
         pretrained: str | None = None,
         head: Head | None = None,
+        adapter: LoRA | None = None,
         loss: OwnLoss | None = None,
         epochs: PositiveInt = 1,
         epoch_steps: PositiveInt | None = None,
@@ -214,7 +216,7 @@ class Method(pl.LightningModule):
         self.epochs, self.eval_epochs, self.eval_momentum = epochs, eval_epochs, eval_momentum
         self.backend, self.chunk_size, self.sparsity = backend, chunk_size, sparsity
         self.aggregator = aggregator or Aggregator()
-        self.own_loss = loss_of_samples(loss)
+        self.own_loss, self.adapter = loss_of_samples(loss), adapter
         self.given = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
         if local_optimizer != "SGD" and momentum:
             raise PflError(f"model.momentum: {momentum} is not possible with {local_optimizer}; allowed: 0")
@@ -563,7 +565,7 @@ class Method(pl.LightningModule):
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
         self.test_only = test_only
         self.network = start_network(
-            self.make_network, input_shape, num_classes, seed, pretrained, input_kind, self.extend_network
+            self.make_network, input_shape, num_classes, seed, pretrained, input_kind, self._extend
         )
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self._loss())
         self.parts = self.network.parts(self.head)
@@ -578,17 +580,20 @@ class Method(pl.LightningModule):
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
         chooses = type(self).select_clients is not Method.select_clients
-        has_statistics = bool(self.shared & statistics)
-        sends = bool(self.shared or self.uploads)
-        check_aggregator(self.aggregator, sends, self.weighting, has_statistics, chooses, bool(self.uploads))
+        check_aggregator(self.aggregator, self.shared, self.uploads, self.shared & statistics, self.weighting, chooses)
         tensors = movable(self.network)
         start = self.initial_state(tensors, num_clients, seed)
         self.clients, self.server = ClientStates(start), ServerState(self.server_state(tensors))
-        one_client = {**tensors, **{name: stack[0] for name, stack in start.items()}}
-        sizes = [tensor.nbytes for tensor in one_client.values()]
+        sizes = [each.nbytes for each in {**tensors, **{name: stack[0] for name, stack in start.items()}}.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
         counts = {"num_classes": int(num_classes), "num_clients": int(num_clients)}
         self.built_for = {"input_shape": shape, **counts, "test_only": test_only, "input_kind": input_kind}
+
+    def _extend(self, network: Network) -> None:
+        """Add the adapters to a new network, and what the method adds."""
+        if self.adapter is not None:
+            self.adapter.add_to(network, self.head)
+        self.extend_network(network)
 
     def _loss(self) -> Loss:
         """The loss for the engine: the standard one, unless a method or a user says otherwise."""

@@ -1,3 +1,4 @@
+from pfl_lightning.models.adapters import LoRA
 from pfl_lightning.models.alexnet import AlexNet
 from pfl_lightning.models.factory import NetworkFactory
 from pfl_lightning.models.lenet import ConvNet, LeNet5
@@ -9,6 +10,7 @@ from pfl_lightning.models.resnet import ResNet18
 from pfl_lightning.models.start import start_network
 from pfl_lightning.models.text import CharGRU, LSTMClassifier, TweetLSTM
 from pfl_lightning.models.vgg import VGG
+from pfl_lightning.models.vit import ViT
 from pfl_lightning.models.wide_resnet import WideResNet
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "LSTMClassifier",
     "LeNet5",
     "LinearNetwork",
+    "LoRA",
     "LogisticRegression",
     "Network",
     "NetworkFactory",
@@ -30,6 +33,7 @@ __all__ = [
     "Parts",
     "ResNet18",
     "TweetLSTM",
+    "ViT",
     "WideResNet",
     "start_network",
 ]

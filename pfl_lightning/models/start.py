@@ -47,6 +47,8 @@ def start_network(
             network = _wrapped(module, input_shape, num_classes, input_kind)
         if extend is not None:
             extend(network)
+        if isinstance(network, Wrapped):
+            network.mark(two_inputs(input_shape, input_kind))
     check_trains(network)
     tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
     for name in tensors.keys() & pretrained.keys():

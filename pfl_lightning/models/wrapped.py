@@ -22,9 +22,6 @@ class Wrapped(Network):
     before it returned. The rest is one layer with the name of the module's class. Users still choose and see the
     module's own names, as for ``head``.
 
-    Layers are marked for the engine: with ``runs_alone`` if ``vmap`` cannot run them for several clients at once, and
-    with ``draws_at_random`` if they are random in training mode.
-
     Args:
         module: The module, which becomes part of the network.
         inputs: A batch of two inputs.
@@ -39,10 +36,22 @@ class Wrapped(Network):
         self._paths = {path.replace(".", "_") or type(module).__name__: path for path in paths}
         super().__init__(dict(zip(self._paths, layers, strict=True)))
         self._units, self._shell, self.takes = _units(whole, inputs), (module,), takes
-        _mark(layers, inputs)
         for norm in (inner for inner in self.modules() if isinstance(inner, BATCH_NORMS)):
             norm.register_forward_pre_hook(_before_norm)
             norm.register_forward_hook(_after_norm)
+        self.train()
+
+    @torch.no_grad()
+    def mark(self, inputs: Tensor) -> None:
+        """Mark the layers for the engine, given a batch of two inputs.
+
+        They get ``runs_alone`` if ``vmap`` cannot run them for several clients at once, and ``draws_at_random`` if they
+        are random in training mode.
+        """
+        for layer in self:
+            marks = {"runs_alone": not _runs_for_many(layer, inputs), "draws_at_random": _draws(layer, inputs)}
+            vars(layer).update(marks)
+            inputs = layer.eval()(inputs)
         self.train()
 
     @property
@@ -140,15 +149,6 @@ def _units(module: nn.Module, inputs: Tensor) -> list[str]:
     last_calls = list(dict.fromkeys(reversed(ran)))[::-1]
     around = {path for path in ran for other in ran if other != path and other.startswith(_joined(path, ""))}
     return [path for path in last_calls if path not in around]
-
-
-@torch.no_grad()
-def _mark(layers: Iterable[nn.Module], inputs: Tensor) -> None:
-    """Mark the layers for the engine."""
-    for layer in layers:
-        marks = {"runs_alone": not _runs_for_many(layer, inputs), "draws_at_random": _draws(layer, inputs)}
-        vars(layer).update(marks)
-        inputs = layer.eval()(inputs)
 
 
 def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:

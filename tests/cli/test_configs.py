@@ -14,7 +14,8 @@ from pfl_lightning.cli import main
 from pfl_lightning.config_files import configs
 
 SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8"
-FEW_NORMED = "--data.num_clients=8"  # the file has a small network with BatchNorm
+FEW_CLIENTS = "--data.num_clients=8"
+WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "fedit", "ffa-lora", "fedsa-lora", "local-lora")]  # a small one
 FEW = "--data.num_clients=20 --model.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
 DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
 DEPRL = "--data.num_clients=5 --data.partition.min_size=1 --data.max_samples=20 --model.batch_size=4"
@@ -53,7 +54,7 @@ def names(folder: str) -> list[str]:
 def rows():
     """The files that compose, the data set whose files they need, and options that make the run small."""
     for method in names("methods/"):
-        yield [method], None, FEW_NORMED if method == "methods/fedbn" else SMALL
+        yield [method], None, FEW_CLIENTS if method in WITH_NETWORK else SMALL
     for data in names("data/"):
         yield [data], data.removeprefix("data/"), "--model.eval_epochs=0"
     for figure, (data, options) in SRPFL.items():

@@ -44,6 +44,18 @@ def line_of(refused):
             "model.head: fc is not possible; allowed: 1 to 1, or some of body, head, the layers of",
         ),
         ("Net --model.network.hidden=x", "model.network.hidden: x is not possible; allowed: a whole number"),
+        (
+            "Net --model.adapter=LoRA --model.adapter.rank=0",
+            "model.adapter.rank: 0 is not possible; allowed: a whole num",
+        ),
+        (
+            "Net --model.adapter=LoRA",
+            "model.adapter.targets: *[aA]ttn*.*, *[aA]ttention*.* matches no linear layer of Net; allowed: patterns of",
+        ),
+        (
+            "Net --model.adapter=LoRA --model.adapter.targets=head",
+            "model.adapter.targets: head matches head, which is of the head and trains whole; allowed: ",
+        ),
         ("annotated --model.network.hiden=3", "model.network.hiden: annotated has no such option; see --model.network"),
     ],
 )

@@ -1,0 +1,143 @@
+"""Adapters: small tensors that train beside the frozen layers of a network."""
+
+from fnmatch import fnmatchcase
+from functools import partial, reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat, PositiveInt
+from pfl_lightning.errors import PflError
+from pfl_lightning.models.network import Head, Network
+
+KEY = "model.adapter.targets"
+ATTENTION = ("*[aA]ttn*.*", "*[aA]ttention*.*")
+
+
+class LoRA:
+    """Low-rank adapters of linear layers: B A trains beside a weight W, and all but adapters and head is frozen.
+
+        W x + b  becomes  W x + b + alpha / rank * B A x
+
+    A, ``[rank, inputs]``, begins at random and B, ``[outputs, rank]``, at zero, so that the adapted network begins as
+    the network. W, which all clients share, is one product for the samples of all of them. The tensors are the layer's
+    ``lora_A`` and ``lora_B``: parts such as ``keeps: "*lora_B"`` name them.
+
+    Paper: Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022, arXiv:2106.09685.
+
+    Args:
+        rank: Rank of the adapters.
+        alpha: Strength of the adapters, which is divided by the rank.
+        targets: Names of linear layers to adapt, such as ``*query``: a pattern, or several. Default: those of
+            attention, inside of a module with ``attn`` or ``attention`` in its name.
+        dropout: Probability of dropping an entry of x in front of A.
+        freeze_a: Leave A as it is, so that B alone trains (FFA-LoRA, arXiv:2403.12313).
+    """
+
+    def __init__(
+        self,
+        rank: PositiveInt = 8,
+        alpha: PositiveFloat = 16.0,
+        targets: str | list[str] | None = None,
+        dropout: ClosedUnitInterval = 0.0,
+        freeze_a: bool = False,
+    ) -> None:
+        self.rank, self.alpha, self.targets, self.dropout, self.freeze_a = rank, alpha, targets, dropout, freeze_a
+
+    def add_to(self, network: Network, head: Head) -> None:
+        """Add adapters to a network in place, and freeze all but them and the head.
+
+        Raises:
+            PflError: If no layer is a target, or one of them is in the head.
+        """
+        trained = network.cut(head)[1]
+        for path, module in [*network.named_modules()]:
+            if type(module) is nn.MultiheadAttention and Attention.suits(module):
+                network.set_submodule(path, Attention(module))
+        layers = self._layers(network, trained)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and name in trained)
+        for layer in layers:
+            layer.lora_A = nn.Parameter(layer.weight.new_empty(self.rank, layer.in_features), not self.freeze_a)
+            layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, self.rank))
+            layer.lora_dropout = nn.Dropout(self.dropout)
+            nn.init.kaiming_uniform_(layer.lora_A, a=5**0.5)  # as torch does for the weight of a linear layer
+            layer.register_forward_hook(partial(_adapted, self.alpha / self.rank))
+
+    def _layers(self, network: Network, trained: frozenset[str]) -> list[nn.Linear]:
+        """The layers to adapt, none of which has a tensor in ``trained``."""
+        patterns = [self.targets] if isinstance(self.targets, str) else self.targets or ATTENTION
+        layers = {
+            f"{path}.{name}".removeprefix("."): layer
+            for path, parent in network.named_modules()
+            for name, layer in parent.named_children()
+            if isinstance(layer, nn.Linear) and type(parent) is not nn.MultiheadAttention  # which does not call its own
+        }
+        names = {path: network.own_name(f"{path}.weight").removesuffix(".weight") for path in layers}
+        found = [path for path, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        whole = [path for path in layers if f"{path}.weight" in trained]
+        wrong = [f"{names[path]}, which is of the head and trains whole" for path in found if path in whole]
+        if wrong or not found:
+            others = ", ".join(names[path] for path in names if path not in whole) or "none"
+            what = wrong[0] if wrong else f"no linear layer of {network.kind}"
+            raise PflError(f"{KEY}: {', '.join(patterns)} matches {what}; allowed: patterns of some of {others}")
+        return [layers[path] for path in found]
+
+
+class Attention(nn.MultiheadAttention):
+    """torch's attention, which calls both of its linear layers as modules, ``in_proj`` and ``out_proj``.
+
+    Args:
+        layer: The attention, whose tensors it takes over.
+    """
+
+    def __init__(self, layer: nn.MultiheadAttention) -> None:
+        nn.Module.__init__(self)
+        vars(self).update(vars(layer))
+        self.in_proj = nn.Linear(self.embed_dim, 3 * self.embed_dim, device="meta")
+        self.in_proj.weight, self.in_proj.bias = self.in_proj_weight, self.in_proj_bias
+
+    @staticmethod
+    def suits(layer: nn.MultiheadAttention) -> bool:
+        """Whether the attention has these two layers, and nothing else."""
+        return layer.in_proj_weight is not None and layer.bias_k is None and not layer.add_zero_attn
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, None]:
+        """The outputs, as torch's attention has them, without its weights."""
+        inputs = query, key, value
+        projected = {id(each): self.in_proj(each) for each in inputs}  # once for self-attention
+        parts = [projected[id(each)].chunk(3, -1)[number] for number, each in enumerate(inputs)]
+        if not self.batch_first:
+            parts = [part.transpose(0, 1) for part in parts]
+        queries, keys, values = (part.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for part in parts)
+        masks = []
+        if attn_mask is not None:  # [queries, keys], or one for each sample and head
+            masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, self.num_heads)))
+        if key_padding_mask is not None:  # [batch, keys]
+            masks.append(key_padding_mask[:, None, None])
+        mask = reduce(torch.add, (_additive(each, query.dtype) for each in masks)) if masks else None
+        found = F.scaled_dot_product_attention(queries, keys, values, mask, self.dropout * self.training)
+        found = self.out_proj(found.transpose(1, 2).flatten(2))
+        return found if self.batch_first else found.transpose(0, 1), None
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask that is added to scores; of a boolean one, True is left out."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
+
+
+def _adapted(scale: float, layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+    """What a layer returns, with what its adapter adds: a hook, which torch's fused layers heed, unlike a subclass."""
+    return output + scale * F.linear(F.linear(layer.lora_dropout(inputs[0]), layer.lora_A), layer.lora_B)
