@@ -309,7 +309,6 @@ class Method(pl.LightningModule):
                 are missing.
             batch: The round, as returned by ``select_clients``.
         """
-        self.optimizer.zero_grad()
         for name, parameter in self.network.named_parameters():
             if name in mean:
                 parameter.grad = parameter.detach() - mean[name]
@@ -373,14 +372,14 @@ class Method(pl.LightningModule):
         """
         names = {f"personal.{name}" if self.personal else name: name for name in self.parts["body"]}
         own = self.clients.mean(names.keys() & set(self.clients.names))
-        server = select(self.network.state_dict(), self.parts["body"])
-        return {**server, **{names[name]: mean for name, mean in own.items()}}
+        return select(self.network.state_dict(), self.parts["body"]) | {names[name]: mean for name, mean in own.items()}
 
     # The round
 
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.accounting.clock.rounds, "the loader and the method disagree on the round"
+        self.optimizer.zero_grad()
         if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
             self.skip_round(batch)
             return
@@ -390,6 +389,8 @@ class Method(pl.LightningModule):
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
         with self.clients.closed(self._server_reads()):
             self.server_update(result.mean, batch)
+        if self.global_step == batch.round_index:
+            self.optimizer.step()  # counts the round, where the method has taken no such step
         self.prune_shared(result.mean)
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
@@ -403,7 +404,6 @@ class Method(pl.LightningModule):
     def skip_round(self, batch: Round) -> None:
         """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
         batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
-        self.optimizer.zero_grad()
         self.optimizer.step()  # counts the round; no parameter has a gradient
         self.record(batch, 0)
         self.advance_clock(batch)

@@ -67,6 +67,20 @@ def test_what_clients_keep_at_first_can_be_anything_also_for_new_clients(ragged_
     assert not torch.equal(new["fc3.weight"][0], expected[0])
 
 
+def test_a_server_without_a_step_of_the_optimizer_counts_its_rounds_and_the_run_goes_on(ragged_data, fit, tmp_path):
+    class Idle(FedAvg):
+        def server_update(self, mean, batch):
+            self.network.get_parameter("fc2.bias").data += 1
+
+    method = built(Idle, ragged_data())
+    start = method.network.get_parameter("fc2.bias").clone()
+    fit(method, ragged_data(), 2)
+    again = built(Idle, ragged_data())
+    trainer = fit(again, ragged_data(), 3, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
+    assert trainer.global_step == again.accounting.clock.rounds == 3
+    torch.testing.assert_close(again.network.get_parameter("fc2.bias"), start + 3)
+
+
 def test_every_local_setting_reaches_the_phase(ragged_data):
     same = {"momentum": 0.3, "weight_decay": 0.2, "decay_biases": True, "clip_norm": 7.0}
     method = built(FedAvg, ragged_data(), epochs=20, epoch_steps=3, **same)
