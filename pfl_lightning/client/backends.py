@@ -142,8 +142,8 @@ class LinearStack(Batched):
     """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
     Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``) with
-    no frozen or tied parameters, and
-    the phase has no ``gradient_transform``, ``grad_tolerance`` or ``clip_norm``, and there is no mixed precision.
+    no frozen or tied parameters, and the phase has no ``gradient_transform``, ``grad_tolerance`` or ``clip_norm``, and
+    there is no mixed precision.
     """
 
     @staticmethod
