@@ -379,7 +379,6 @@ class Method(pl.LightningModule):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.accounting.clock.rounds, "the loader and the method disagree on the round"
-        self.optimizer.zero_grad()
         if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
             self.skip_round(batch)
             return
@@ -389,6 +388,7 @@ class Method(pl.LightningModule):
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
         with self.clients.closed(self._server_reads()):
             self.server_update(result.mean, batch)
+        self.optimizer.zero_grad()
         if self.global_step == batch.round_index:
             self.optimizer.step()  # counts the round, where the method has taken no such step
         self.prune_shared(result.mean)
