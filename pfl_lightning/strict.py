@@ -6,6 +6,7 @@ They name classes to import, or functions that make networks, and call nothing e
 import re
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from inspect import getfile
@@ -48,8 +49,8 @@ def _load(text: str) -> Any:
     while nodes:
         node, counted = nodes.pop(), counted + 1
         if isinstance(node, yaml.MappingNode):
-            keys = [key.value for key, _ in node.value]
-            if twice := [key for key in keys if keys.count(key) > 1]:
+            keys = Counter(str(key.value) for key, _ in node.value)
+            if twice := [key for key, count in keys.items() if count > 1]:
                 line = node.start_mark.line + 1
                 raise yaml.YAMLError(f"{twice[0]} is there twice in what begins in line {line}; allowed: once")
             nodes += [value for _, value in node.value]
