@@ -49,6 +49,16 @@ def prefixed(prefix: str, tree: Mapping[str, Tensor]) -> Tree:
     return {f"{prefix}.{name}": tensor for name, tensor in tree.items()}
 
 
+def repeated(tree: Mapping[str, Tensor], clients: int) -> Tree:
+    """The same tensors for each of some clients, ``[clients, ...]``; no copies."""
+    return {name: tensor.expand(clients, *tensor.shape) for name, tensor in tree.items()}
+
+
+def zeros_like(tree: Mapping[str, Tensor]) -> Tree:
+    """Zeros of the same shapes, types and devices."""
+    return {name: torch.zeros_like(tensor) for name, tensor in tree.items()}
+
+
 def wide(values: Tensor, like: Tensor) -> Tensor:
     """One value for each client, ``[clients]``, reshaped to be multiplied with a stack, ``[clients, ...]``."""
     return values.view(-1, *[1] * (like.dim() - 1))

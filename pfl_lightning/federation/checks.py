@@ -1,6 +1,7 @@
 """Checks that network, data, server optimizer and aggregator fit together, before a run starts."""
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Literal
 
 import torch
 from torch import nn
@@ -8,11 +9,13 @@ from torch.optim import Optimizer
 
 from pfl_lightning import models
 from pfl_lightning.bounds import NonNegativeFloat, Real
+from pfl_lightning.client import Engine
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import Network
 from pfl_lightning.server import Aggregator, DPAggregator, Weighting
 
+Need = Literal["classes", "features"]
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -41,10 +44,12 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool) -
         )
 
 
-def check_classes(method: str, num_classes: int) -> None:
-    """Refuse a regression for a method that needs classes."""
-    if num_classes < 2:
+def check_needs(method: str, needs: Collection[Need], num_classes: int, engine: Engine) -> None:
+    """Refuse a regression for a method that needs classes, and a network that cannot give the features it needs."""
+    if "classes" in needs and num_classes < 2:
         raise PflError(f"model: {method} is not possible for a regression; allowed: data with classes")
+    if "features" in needs:
+        engine.body_layers()
 
 
 def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> None:
@@ -70,6 +75,13 @@ def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> 
         make(copies).step()
     except (TypeError, ValueError, RuntimeError) as error:
         raise PflError(f"model.server_optimizer: not possible: {one_line(error)}") from error
+
+
+def why_closed(aggregator: Aggregator, method: str) -> str:
+    """Why the server may not read what clients keep; empty if it may."""
+    both = f"{type(aggregator).__name__} is not possible with {method}"
+    reason = f"model.aggregator: {both}, whose server reads what clients keep; allowed: Aggregator"
+    return reason if aggregator.hides else ""
 
 
 def check_aggregator(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pfl_lightning import processes
 from pfl_lightning.errors import PflError
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, repeated, select
 
 CLIENTS = "clients"  # prefix of the rows in a checkpoint, and entry that says whose they are if these are not all
 LARGEST_AT_ONCE = 1 << 30  # bytes of rows in a process that are filled on allocation
@@ -264,7 +264,7 @@ class ClientStates(nn.Module):
             self._check({name: start[name][None] for name in self.names}, torch.zeros(1))
             self._check(rows, ids)
             mine = ids % processes.count() == processes.rank()
-            self.shard = Shard({name: start[name].expand(self.shard.clients, *start[name].shape) for name in rows})
+            self.shard = Shard(repeated(select(start, rows), self.shard.clients))
             self.shard.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
         else:
             self._check(rows, torch.arange(self.shard.clients))

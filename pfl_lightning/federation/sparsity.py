@@ -78,3 +78,9 @@ class Sparsity:
             least = every.topk(ceil(self.min_density * every.shape[1] - ROUNDING), sorted=True).values[:, -1]
             kept = {n: kept[n] | (s >= least.view(-1, *[1] * (s.ndim - 1))) for n, s in sizes.items()}
         return {name: stack.where(kept[name], 0) for name, stack in models.items()}  # a product could be -0.0
+
+    def prune_shared(self, shared: Tree) -> None:
+        """Prune parameters of the shared model in place, ``[...]`` each, so that clients receive them like this."""
+        if self.prune:
+            for name, stack in self.pruned({name: tensor[None] for name, tensor in shared.items()}).items():
+                shared[name].copy_(stack[0])

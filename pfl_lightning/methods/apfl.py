@@ -8,7 +8,7 @@ from pfl_lightning.bounds import ClosedUnitInterval
 from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select, wide
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide
 
 WEIGHT = "weight"  # of a client's own model in its mix
 
@@ -50,10 +50,8 @@ class APFL(Method):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A model of each client's own (``personal.*``), which begins as the global one, and its weight."""
         own = prefixed("personal", select(tensors, self.engine.trainable))
-        kept = {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in own.items()}
-        like = next(iter(own.values()))
-        weights = like.new_full((num_clients,), self.alpha)
-        return {**super().initial_state(tensors, num_clients, seed), **kept, WEIGHT: weights}
+        weights = next(iter(own.values())).new_full((num_clients,), self.alpha)
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(own, num_clients), WEIGHT: weights}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the global model, and beside it the client's own and its weight."""

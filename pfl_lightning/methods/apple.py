@@ -12,12 +12,11 @@ from torch.optim import SGD
 from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt
 from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import everyone
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, mix, prefixed, select, wide
+from pfl_lightning.tree import Params, Tree, mix, prefixed, repeated, select, wide, zeros_like
 
 # p_i, by how much w_i has moved in a round (prefix), and 1 at the client's own place
 RELATIONS, CHANGE, ITSELF = "relations", "change", "itself"
@@ -56,6 +55,7 @@ class APPLE(Method):
     """
 
     keeps = "all"
+    prunes = False
     eval_models = ("personal",)
 
     def __init__(
@@ -81,20 +81,10 @@ class APPLE(Method):
             **kwargs,
         )
         self.relation_lr, self.mu, self.mu_rounds = relation_lr, mu, mu_rounds
-        if self.sparsity.prune:
-            raise PflError("model.sparsity.prune: True is not possible with APPLE; allowed: False")
-
-    def build(
-        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, *args: Any, **kwargs: Any
-    ) -> None:
-        """Make the network and the core models, once; see ``Method.build``."""
-        self.num_clients = int(num_clients)
-        super().build(input_shape, num_classes, num_clients, *args, **kwargs)
 
     def server_state(self, tensors: Tree) -> Tree:
         """All core models, ``[clients, ...]``."""
-        cores = select(tensors, self.engine.trainable)
-        return {name: tensor.expand(self.num_clients, *tensor.shape) for name, tensor in cores.items()}
+        return repeated(select(tensors, self.engine.trainable), self.num_clients)
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The core model of each client, and its weights."""
@@ -104,7 +94,7 @@ class APPLE(Method):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the core model and the weights within the mix."""
         relations = received.own[RELATIONS]
-        changes = {name: torch.zeros_like(received.own[name]) for name in sorted(self.engine.trainable)}
+        changes = zeros_like(select(received.own, self.engine.trainable))
         itself = F.one_hot(cohort.ids, self.num_clients).to(relations)
         start = received.with_own({**prefixed(CHANGE, changes), ITSELF: itself})
         phase = self.phase("all", self.epochs)
@@ -139,7 +129,7 @@ class APPLE(Method):
                 slopes += itself * (flat * change.flatten(1)).sum(1, keepdim=True)
                 change.sub_(wide(share, slope) * slope, alpha=lr)
         relations.sub_(slopes, alpha=relation_lr)
-        return {name: torch.zeros_like(slope) for name, slope in grads.items()}
+        return zeros_like(grads)
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Pass on the core models; the network becomes their mean."""

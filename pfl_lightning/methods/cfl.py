@@ -8,12 +8,11 @@ from torch.optim import SGD
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import cosines
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
 UPDATE, GROUPS = "update", "groups"  # prefix of each client's last update, and the number of its group
 
@@ -53,6 +52,7 @@ class CFL(Method):
     """
 
     keeps = "all"
+    prunes = False
     eval_models = ("cluster",)
 
     def __init__(self, split_below: NonNegativeFloat = 0.4, split_above: NonNegativeFloat = 1.6, **kwargs: Any) -> None:
@@ -67,21 +67,12 @@ class CFL(Method):
             **kwargs,
         )
         self.split_below, self.split_above = split_below, split_above
-        if self.sparsity.prune:
-            raise PflError("model.sparsity.prune: True is not possible with CFL; allowed: False")
-
-    def build(
-        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, *args: Any, **kwargs: Any
-    ) -> None:
-        """Make the network and one group of all clients, once; see ``Method.build``."""
-        self.num_clients = int(num_clients)
-        super().build(input_shape, num_classes, num_clients, *args, **kwargs)
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The model of each client's group, and its last update: zeros (``update.*``)."""
         own = super().initial_state(tensors, num_clients, seed)
-        zeros = {name: torch.zeros_like(tensors[name]).expand_as(rows) for name, rows in own.items()}
-        return {**own, **prefixed(UPDATE, select(zeros, self.engine.trainable))}
+        zeros = zeros_like(select(tensors, self.engine.trainable))
+        return {**own, **prefixed(UPDATE, repeated(zeros, num_clients))}
 
     def server_state(self, tensors: Tree) -> Tree:
         """The group of each client, ``[clients]``."""

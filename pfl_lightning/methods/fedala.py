@@ -9,7 +9,7 @@ from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
 # prefixes: a client's own last head, the received one, and the weights between them
 LOCAL, GLOBAL, WEIGHT = "local", "global", "weight"
@@ -67,8 +67,7 @@ class FedALA(Method):
         head = select(tensors, self.weighted)
         weights = {name: torch.ones_like(tensor) for name, tensor in head.items()}
         first = {**prefixed(LOCAL, head), **prefixed(WEIGHT, weights)}
-        kept = {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in first.items()}
-        return {**super().initial_state(tensors, num_clients, seed), **kept}
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(first, num_clients)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Learn where to start, train from there, and keep the head."""
@@ -105,7 +104,7 @@ class FedALA(Method):
         for name, slope in grads.items():
             towards = beside[f"{GLOBAL}.{name}"] - beside[f"{LOCAL}.{name}"]
             beside[f"{WEIGHT}.{name}"].sub_(self.weight_lr * slope * towards).clamp_(0, 1)
-        return {name: torch.zeros_like(slope) for name, slope in grads.items()}
+        return zeros_like(grads)
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The model that the client would start with, or the shared one."""

@@ -6,6 +6,7 @@ from pfl_lightning.bounds import PositiveFloat
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods.families.message_passing import MessagePassing
 from pfl_lightning.server import distance_attention
+from pfl_lightning.tree import Tree
 
 
 class FedAMP(MessagePassing):
@@ -35,10 +36,8 @@ class FedAMP(MessagePassing):
         super().__init__(**kwargs)
         self.sigma, self.attention_lr = sigma, attention_lr
 
-    def build(
-        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, *args: Any, **kwargs: Any
-    ) -> None:
-        """Make the network and the client states, once; see ``Method.build``.
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """The server's model, for every client.
 
         Raises:
             PflError: If weights could be negative: the rate is too large for so many clients.
@@ -48,7 +47,7 @@ class FedAMP(MessagePassing):
                 f"model.attention_lr: {self.attention_lr} is not possible with sigma {self.sigma} and {num_clients} "
                 f"clients, whose own weights could be negative; allowed: up to sigma / (clients - 1), {most}"
             )
-        super().build(input_shape, num_classes, num_clients, *args, **kwargs)
+        return super().initial_state(tensors, num_clients, seed)
 
     def attention(self, products: Tensor) -> Tensor:
         """Weights that fall with the distance to the other clients' models."""

@@ -1,17 +1,15 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeInt, PositiveFloat
 from pfl_lightning.client import Examples, Gradient, squared_norms
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select, wide
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
 PREVIOUS, TRACE = "previous", "trace"  # prefix of a client's last body, and the trace of its Fisher information
 LEAST = 1e-10  # what traces have added, so that they may all be 0
@@ -46,20 +44,18 @@ class FedAS(Method):
 
     keeps: Part = "head"
     uploads = (TRACE,)
+    needs = ("features",)
+    prunes = False
     eval_models = ("personal", "stored")
 
     def __init__(self, align_epochs: NonNegativeInt = 1, align_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, eval_momentum=0.0, weighting="uniform", **kwargs)
         self.align_epochs, self.align_lr = align_epochs, align_lr
-        if self.sparsity.prune:
-            raise PflError("model.sparsity.prune: True is not possible with FedAS; allowed: False")
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The head of each client, and its last body (``previous.*``)."""
-        self.engine.body_layers()
         last = prefixed(PREVIOUS, select(tensors, self.parts["body"]))
-        kept = {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in last.items()}
-        return {**super().initial_state(tensors, num_clients, seed), **kept}
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(last, num_clients)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Align the body, train, keep the body, and weigh what is uploaded of it."""
@@ -107,4 +103,4 @@ def distances_to_last(outputs: Tensor, features: Tensor, targets: Tensor, beside
 def add_squares(tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
     """Add the squared norm of a gradient to the trace, and take no step; see ``Phase.gradient_transform``."""
     beside[TRACE].add_(squared_norms(grads))
-    return {name: torch.zeros_like(slope) for name, slope in grads.items()}
+    return zeros_like(grads)

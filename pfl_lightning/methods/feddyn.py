@@ -1,6 +1,5 @@
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat
@@ -8,7 +7,7 @@ from pfl_lightning.client import Correlation, Examples, Proximity, total
 from pfl_lightning.data import Round
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
 DRIFT = "drift"  # prefix of the sum of a client's moves so far
 
@@ -40,12 +39,11 @@ class FedDyn(Method):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """No moves so far (``drift.*``)."""
         drifts = prefixed(DRIFT, self.server_state(tensors))
-        kept = super().initial_state(tensors, num_clients, seed)
-        return {**kept, **{name: t.expand(num_clients, *t.shape) for name, t in drifts.items()}}
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(drifts, num_clients)}
 
     def server_state(self, tensors: Tree) -> Tree:
         """The server's drift, of zeros."""
-        return {name: torch.zeros_like(t) for name, t in select(tensors, self.engine.trainable).items()}
+        return zeros_like(select(tensors, self.engine.trainable))
 
     def broadcast(self) -> Tree:
         """The shared model alone: clients need no drift but their own."""

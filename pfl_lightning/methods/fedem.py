@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples, as_outputs, joined, log_probabilities
-from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.families.several_models import WEIGHTS, SeveralModels, uploaded
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
@@ -43,20 +42,12 @@ class FedEM(SeveralModels):
         kwargs: See ``SeveralModels`` and ``Method``.
     """
 
+    needs = ("classes",)
     eval_models = ("mixture",)
 
     def __init__(self, models: PositiveInt = 3, **kwargs: Any) -> None:
         super().__init__(batch_norm="average", **kwargs)
         self.number = models
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
-        """Make the models, once; see ``SeveralModels.build``.
-
-        Raises:
-            PflError: If there are no classes.
-        """
-        check_classes("FedEM", num_classes)
-        super().build(input_shape, num_classes, *args, **kwargs)
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Equal weights of the models, ``[clients, models]``."""

@@ -43,6 +43,7 @@ class FedFomo(Method):
     """
 
     keeps = "all"
+    prunes = False
     eval_models = ("personal",)
 
     def __init__(self, **kwargs: Any) -> None:
@@ -55,8 +56,6 @@ class FedFomo(Method):
             aggregator=None,
             **kwargs,
         )
-        if self.sparsity.prune:
-            raise PflError("model.sparsity.prune: True is not possible with FedFomo; allowed: False")
 
     def setup(self, stage: str) -> None:
         """Build the method; see ``Method.setup``.

@@ -12,7 +12,7 @@ from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import least_on_simplex
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.tree import Params, Tree, repeated
 
 MEANS, NOISE = "means", "noise"  # of each client's features by the received body: h_i, and the root of v_i
 
@@ -58,7 +58,7 @@ class FedPAC(Prototypes):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Each client's head, and no statistics yet."""
         means = self.server_state(tensors)[PROTOTYPES]
-        statistics = {MEANS: means.expand(num_clients, *means.shape), NOISE: means.new_zeros(num_clients)}
+        statistics = repeated({MEANS: means, NOISE: means.new_zeros(())}, num_clients)
         return {**super().initial_state(tensors, num_clients, seed), **statistics}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

@@ -1,16 +1,14 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
 ABSENT = 1e-13  # stands for no samples: almost no share of the softmax, but float32 still has a bias of -30 to 1e-6
 
@@ -40,20 +38,20 @@ class FedRoD(Method):
         kwargs: See ``Method``.
     """
 
+    needs = ("classes",)
     eval_models = ("personal", "global")
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
         super().__init__(head=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.personal_epochs = personal_epochs
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
+    def build(self, *args: Any, **kwargs: Any) -> None:
         """Make the network and the client states, once; see ``Method.build``.
 
         Raises:
-            PflError: If there are no classes, or the last layer is not linear with a bias.
+            PflError: If the last layer is not linear with a bias.
         """
-        check_classes("FedRoD", num_classes)
-        super().build(input_shape, num_classes, *args, **kwargs)
+        super().build(*args, **kwargs)
         last = next(iter(self.parts["head"])).split(".")[0]
         layer, self.bias = self.network.get_submodule(last), f"{last}.bias"
         if not isinstance(layer, nn.Linear) or self.bias not in self.parts["head"]:
@@ -62,9 +60,8 @@ class FedRoD(Method):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Personal heads of zeros (``personal.*``)."""
-        zeros = {name: torch.zeros_like(t) for name, t in select(tensors, self.parts["head"]).items()}
-        heads = {name: zero.expand(num_clients, *zero.shape) for name, zero in zeros.items()}
-        return {**super().initial_state(tensors, num_clients, seed), **prefixed("personal", heads)}
+        heads = prefixed("personal", repeated(zeros_like(select(tensors, self.parts["head"])), num_clients))
+        return {**super().initial_state(tensors, num_clients, seed), **heads}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train body and generic head with the shifted bias, then the personal head as a part of the sum of both."""

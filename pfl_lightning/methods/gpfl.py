@@ -8,7 +8,6 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Ridge
-from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import ExtendedLinear, Network, Part
 from pfl_lightning.seeding import Key
@@ -48,21 +47,12 @@ class GPFL(Method):
     """
 
     keeps: Part = "head|*.class_shares"
+    needs = ("classes",)
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 0.01, decay: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.strength, self.decay = strength, decay
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
-        """Make the network and the client states, once; see ``Method.build``.
-
-        Raises:
-            PflError: If there are no classes.
-        """
-        check_classes(type(self).__name__, num_classes)
-        self.num_classes = int(num_classes)
-        super().build(input_shape, num_classes, *args, **kwargs)
 
     def extend_network(self, network: Network) -> None:
         """Add the embeddings and the valve."""

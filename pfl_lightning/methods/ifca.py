@@ -44,19 +44,15 @@ class IFCA(SeveralModels):
         super().__init__(**kwargs)
         self.number = groups
 
-    def build(
-        self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, *args: Any, **kwargs: Any
-    ) -> None:
-        """Make the models, once; see ``SeveralModels.build``.
+    def server_state(self, tensors: Tree) -> Tree:
+        """See ``SeveralModels``.
 
         Raises:
             PflError: If there are more groups than clients.
         """
-        if self.number > num_clients:
-            raise PflError(
-                f"model.groups: {self.number} is not possible with {num_clients} clients; allowed: 1 to {num_clients}"
-            )
-        super().build(input_shape, num_classes, num_clients, *args, **kwargs)
+        if self.number > (most := self.num_clients):
+            raise PflError(f"model.groups: {self.number} is not possible with {most} clients; allowed: 1 to {most}")
+        return super().server_state(tensors)
 
     def joined(self, cohort: Examples, received: Params) -> tuple[Tensor, Params]:
         """The group of each client, ``[cohort]``, and its model."""

@@ -8,7 +8,6 @@ from torch.nn import functional as F
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.client import Examples, as_outputs, joined, log_probabilities
 from pfl_lightning.client.layers import alone, part
-from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
@@ -43,22 +42,12 @@ class KNNPer(Method):
     """
 
     display_name = "kNN-Per"
+    needs = ("classes", "features")
     eval_models = ("neighbours", "global")
 
     def __init__(self, neighbours: PositiveInt = 10, vote_weight: ClosedUnitInterval = 0.5, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
         self.neighbours, self.vote_weight = neighbours, vote_weight
-
-    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
-        """Make the network, once; see ``Method.build``.
-
-        Raises:
-            PflError: If there are no classes, or no features.
-        """
-        check_classes("KNNPer", num_classes)
-        self.num_classes = int(num_classes)
-        super().build(input_shape, num_classes, *args, **kwargs)
-        self.engine.body_layers()
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The global model, for neighbours with the features and classes of the client's samples (``vote.*``)."""

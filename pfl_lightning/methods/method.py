@@ -43,7 +43,14 @@ from pfl_lightning.federation.checkpoints import (
     check_same,
     refusing,
 )
-from pfl_lightning.federation.checks import check_aggregator, check_network, try_optimizer
+from pfl_lightning.federation.checks import (
+    Need,
+    check_aggregator,
+    check_needs,
+    check_network,
+    try_optimizer,
+    why_closed,
+)
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.federation.client_states import ClientStates, ServerState
 from pfl_lightning.federation.cohort import Cohort, Progress
@@ -56,7 +63,7 @@ from pfl_lightning.recipes import being_made, recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.strict import import_path
-from pfl_lightning.tree import Params, Tree, movable, prefixed, select
+from pfl_lightning.tree import Params, Tree, movable, prefixed, repeated, select
 
 HOOKS = (
     *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
@@ -79,7 +86,8 @@ class Method(pl.LightningModule):
     A method declares which part of the network a client ``keeps``, ``trains`` and ``finetunes``, whether it keeps a
     second (``personal``) model, and what it does in ``local_update``; everything else has a default. A part has a name
     (``nothing``, ``head``, ``body``, ``all``), or is a pattern of names, or a kind of layers; see ``Parts``. Tensors
-    whose names begin with one of ``uploads`` are summed up beside the shared model, by the same aggregator.
+    whose names begin with one of ``uploads`` are summed up beside the shared model, by the same aggregator. It says what
+    it ``needs``: ``classes``, or ``features`` of a network whose head is known; and whether it ``prunes`` models.
 
     Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), and
     with the same after the part that the method ``finetunes`` was trained further on their own samples
@@ -157,6 +165,8 @@ class Method(pl.LightningModule):
     finetunes: Part = "head"
     personal: ClassVar[bool] = False
     uploads: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[Need, ...]] = ()  # of the data and the network
+    prunes: ClassVar[bool] = True  # whether models can be pruned
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
@@ -218,6 +228,8 @@ class Method(pl.LightningModule):
         self.aggregator = aggregator or Aggregator()
         self.own_loss, self.adapter = loss_of_samples(loss), adapter
         self.given = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
+        if sparsity.prune and not self.prunes:
+            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
         if local_optimizer != "SGD" and momentum:
             raise PflError(f"model.momentum: {momentum} is not possible with {local_optimizer}; allowed: 0")
         if momentum is None:
@@ -253,7 +265,7 @@ class Method(pl.LightningModule):
             The stacks of ``clients``, ``[clients, ...]``, under the network's names or others.
         """
         kept = {**select(tensors, self.kept), **(prefixed("personal", tensors) if self.personal else {})}
-        return {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in kept.items()}
+        return repeated(kept, num_clients)
 
     def server_state(self, tensors: Tree) -> Tree:
         """What the server keeps beside the model, such as SCAFFOLD's control variate; by default nothing.
@@ -386,20 +398,14 @@ class Method(pl.LightningModule):
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
-        with self.clients.closed(self._server_reads()):
+        with self.clients.closed(why_closed(self.aggregator, type(self).__name__)):
             self.server_update(result.mean, batch)
         self.optimizer.zero_grad()
         if self.global_step == batch.round_index:
             self.optimizer.step()  # counts the round, where the method has taken no such step
-        self.prune_shared(result.mean)
+        self.sparsity.prune_shared(select(self.shared_parameters, result.mean))
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
-
-    def _server_reads(self) -> str:
-        """Why the server may not read what clients keep; empty if it may."""
-        both = f"{type(self.aggregator).__name__} is not possible with {type(self).__name__}"
-        reason = f"model.aggregator: {both}, whose server reads what clients keep; allowed: Aggregator"
-        return reason if self.aggregator.hides else ""
 
     def skip_round(self, batch: Round) -> None:
         """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
@@ -463,13 +469,6 @@ class Method(pl.LightningModule):
     def sent(self, models: Tree) -> Tree:
         """Some models as they are sent: their parameters pruned if ``sparsity`` says so, ``[models, ...]`` each."""
         return {**models, **self.sparsity.pruned(select(models, self.engine.trainable))}
-
-    def prune_shared(self, names: Iterable[str]) -> None:
-        """Prune some parameters of the shared model in place, so that clients receive them like this."""
-        parameters = select(self.shared_parameters, names)
-        if self.sparsity.prune:
-            for name, stack in self.sparsity.pruned({n: t[None] for n, t in parameters.items()}).items():
-                parameters[name].copy_(stack[0])
 
     @property
     def shared_parameters(self) -> Tree:
@@ -563,19 +562,19 @@ class Method(pl.LightningModule):
             PflError: If the network does not fit the inputs, the method, the backend or the weights.
         """
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
-        self.test_only = test_only
+        self.test_only, self.num_classes, self.num_clients = test_only, int(num_classes), int(num_clients)
         self.network = start_network(
             self.make_network, input_shape, num_classes, seed, pretrained, input_kind, self._extend
         )
         self.engine = Engine(self.network, self.backend, self.chunk_size, self.progress.add, self._loss())
         self.parts = self.network.parts(self.head)
         self.engine.head = self.parts["head"] | self.network.extension
-        if self.network.extension:
-            self.engine.body_layers()
         if weights is not None:
             self.taken = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} trains one layer")
+        needs = (*self.needs, "features") if self.network.extension else self.needs
+        check_needs(type(self).__name__, needs, self.num_classes, self.engine)
         statistics = self.parts["all"] - self.engine.trainable
         self.kept = self.parts[self.keeps] | (statistics if self.batch_norm == "local" else frozenset())
         self.shared = self.parts["all"] - self.kept
@@ -586,7 +585,7 @@ class Method(pl.LightningModule):
         self.clients, self.server = ClientStates(start), ServerState(self.server_state(tensors))
         sizes = [each.nbytes for each in {**tensors, **{name: stack[0] for name, stack in start.items()}}.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
-        counts = {"num_classes": int(num_classes), "num_clients": int(num_clients)}
+        counts = {"num_classes": self.num_classes, "num_clients": self.num_clients}
         self.built_for = {"input_shape": shape, **counts, "test_only": test_only, "input_kind": input_kind}
 
     def _extend(self, network: Network) -> None:

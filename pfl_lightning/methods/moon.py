@@ -9,7 +9,7 @@ from pfl_lightning.bounds import NonNegativeFloat, PositiveFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
 GLOBAL, PREVIOUS = "global", "previous"  # prefixes of the models that features are compared with
 
@@ -38,16 +38,16 @@ class MOON(Method):
         kwargs: See ``Method``.
     """
 
+    needs = ("features",)
+
     def __init__(self, mu: NonNegativeFloat = 1.0, temperature: PositiveFloat = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.mu, self.temperature = mu, temperature
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The body of each client's last model (``previous.*``)."""
-        self.engine.body_layers()
         last = prefixed(PREVIOUS, select(tensors, self.parts["body"]))
-        kept = {name: tensor.expand(num_clients, *tensor.shape) for name, tensor in last.items()}
-        return {**super().initial_state(tensors, num_clients, seed), **kept}
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(last, num_clients)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with the contrastive term, and keep the body."""

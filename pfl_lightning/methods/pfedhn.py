@@ -10,12 +10,11 @@ from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import MLP, start_network
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.tree import Params, Tree, prefixed, select, wide
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
 # prefixes: of what clients send, and of the server's part of the hypernetwork
 EMBEDDING, UPDATE, TRUNK, HEADS = "embedding", "update", "trunk", "heads"
@@ -56,6 +55,7 @@ class PFedHN(Method):
 
     display_name = "pFedHN"
     eval_models = ("personal",)
+    prunes = False
 
     def __init__(
         self,
@@ -70,8 +70,6 @@ class PFedHN(Method):
             head=None, eval_epochs=0, eval_momentum=0.0, server_optimizer=server, aggregator=None, **kwargs
         )
         self.hyper_lr, self.embedding, self.width, self.layers = hyper_lr, embedding, width, layers
-        if self.sparsity.prune:
-            raise PflError("model.sparsity.prune: True is not possible with PFedHN; allowed: False")
 
     def build(
         self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
@@ -90,10 +88,10 @@ class PFedHN(Method):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Random embeddings, and no update yet: zeros (``update.*``)."""
         random, size = torch.Generator().manual_seed(seed), self.first_trunk["fc1.weight"].shape[1]
-        weights = select(tensors, self.engine.trainable)
-        updates = {name: torch.zeros_like(t).expand(num_clients, *t.shape) for name, t in weights.items()}
-        embeddings = {EMBEDDING: torch.randn(num_clients, size, generator=random)}
-        return {**super().initial_state(tensors, num_clients, seed), **embeddings, **prefixed(UPDATE, updates)}
+        zeros = zeros_like(select(tensors, self.engine.trainable))
+        own = {EMBEDDING: torch.randn(num_clients, size, generator=random)}
+        updates = prefixed(UPDATE, repeated(zeros, num_clients))
+        return {**super().initial_state(tensors, num_clients, seed), **own, **updates}
 
     def made(self, phi: Tree, embeddings: Tensor) -> Tree:
         """The models of some clients, ``[clients, ...]``.

@@ -1,13 +1,12 @@
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pfl_lightning.client import Correlation, Examples
 from pfl_lightning.data import Round
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, select, wide
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
 CONTROL, CHANGE = "control", "change"  # prefixes of a client's control variate, and of its change in a round
 
@@ -39,13 +38,12 @@ class SCAFFOLD(Method):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A control variate of zeros for each client (``control.*``)."""
-        kept = super().initial_state(tensors, num_clients, seed)
-        zeros = {name: torch.zeros_like(t) for name, t in self.server_state(tensors).items()}
-        return {**kept, **{f"{CONTROL}.{name}": t.expand(num_clients, *t.shape) for name, t in zeros.items()}}
+        controls = prefixed(CONTROL, repeated(zeros_like(self.server_state(tensors)), num_clients))
+        return {**super().initial_state(tensors, num_clients, seed), **controls}
 
     def server_state(self, tensors: Tree) -> Tree:
         """The server's control variate, of zeros."""
-        return {name: torch.zeros_like(t) for name, t in select(tensors, self.engine.trainable).items()}
+        return zeros_like(select(tensors, self.engine.trainable))
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with corrected steps, and compute the new control variates and their changes."""

@@ -6,7 +6,6 @@ from torch import Tensor
 from torch.optim import SGD
 
 from pfl_lightning.data import FederatedDataModule, Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
@@ -43,14 +42,13 @@ class Gossip(Method):
 
     keeps: Part = "all"
     mixes: ClassVar[Part] = "all"
+    prunes = False
 
     def __init__(self, topology: Topology | None = None, mixing: Mixing = "metropolis", **kwargs: Any) -> None:
         super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
         self.topology, self.mixing = topology or Ring(), mixing
         self._latest: tuple[Any, MixingMatrix] | None = None
         self._consensus: dict[str, Tensor | float] = {}
-        if self.sparsity.prune:
-            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, and check the graph; see ``Method.build_for``."""

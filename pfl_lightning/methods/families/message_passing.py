@@ -8,7 +8,6 @@ from torch.optim import SGD
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
@@ -42,6 +41,7 @@ class MessagePassing(Method):
 
     keeps = "all"
     usual_weight_decay = 0.0
+    prunes = False
     eval_models = ("personal",)
 
     def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
@@ -55,8 +55,6 @@ class MessagePassing(Method):
             **kwargs,
         )
         self.proximity = proximity
-        if self.sparsity.prune:
-            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
     @abstractmethod
     def attention(self, products: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from torch.nn import functional as F
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.federation.checks import check_classes
 from pfl_lightning.methods.method import Method
 from pfl_lightning.tree import Params, Tree
 
@@ -41,24 +40,14 @@ class Prototypes(Method):
     """
 
     uploads = (PROTOTYPES, SHARES)
+    needs = ("classes", "features")
 
     def __init__(self, strength: NonNegativeFloat = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.strength = strength
 
-    def build(self, input_shape: tuple[int, ...], num_classes: int, *args: Any, **kwargs: Any) -> None:
-        """Make the network and the prototypes, once; see ``Method.build``.
-
-        Raises:
-            PflError: If there are no classes, or the head does not begin with a linear layer.
-        """
-        check_classes(type(self).__name__, num_classes)
-        self.num_classes = int(num_classes)
-        super().build(input_shape, num_classes, *args, **kwargs)
-
     def server_state(self, tensors: Tree) -> Tree:
         """No prototypes yet: zeros, ``[classes, features]``, and which are known, ``[classes]``."""
-        self.engine.body_layers()
         weight = tensors[f"{self.network.linear_head(self.parts['head'])}.weight"]
         prototypes = weight.new_zeros(self.num_classes, weight.shape[1])
         return {PROTOTYPES: prototypes, SHARES: prototypes[:, 0]}

@@ -6,7 +6,6 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from pfl_lightning.data import Round
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.tree import Params, Tree, prefixed, select
@@ -29,12 +28,11 @@ class SeveralModels(Method):
     """
 
     uploads = (f"{MODELS}.", WEIGHTS)
+    prunes = False
     number: int
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, eval_momentum=0.0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
-        if self.sparsity.prune:
-            raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
 
     def build(
         self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
