@@ -86,8 +86,8 @@ class Method(pl.LightningModule):
     A method declares which part of the network a client ``keeps``, ``trains`` and ``finetunes``, whether it keeps a
     second (``personal``) model, and what it does in ``local_update``; everything else has a default. A part has a name
     (``nothing``, ``head``, ``body``, ``all``), or is a pattern of names, or a kind of layers; see ``Parts``. Tensors
-    whose names begin with one of ``uploads`` are summed up beside the shared model, by the same aggregator. It says what
-    it ``needs``: ``classes``, or ``features`` of a network whose head is known; and whether it ``prunes`` models.
+    whose names begin with one of ``uploads`` are summed up beside the shared model, by the same aggregator. It says
+    what it ``needs``: ``classes``, or ``features`` of a network whose head is known; and whether it ``prunes`` models.
 
     Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), and
     with the same after the part that the method ``finetunes`` was trained further on their own samples
