@@ -143,4 +143,4 @@ def settings_of(words: list[str]) -> dict[str, Any]:
     Raises:
         SystemExit: With code 2 if they are wrong.
     """
-    return SettingsCLI(words, run=False).settings
+    return SettingsCLI(words, run=False).all_settings

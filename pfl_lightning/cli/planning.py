@@ -1,9 +1,9 @@
 """The runs of a sweep: every method with every value of what varies and every seed."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import product
+from itertools import count, islice, product
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -63,33 +63,50 @@ def plan(
     varied = values_by_key(vary)
     check(methods, varied, passed, "vary")
     grid = [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
-    runs = list(product(methods, grid, dict.fromkeys(seeds)))
-    for number, (method, values, seed) in enumerate(runs, start=1):
-        yield planned_run(f"{number}/{len(runs)}", method, values, seed, passed, out)
+    seeds, kinds = list(dict.fromkeys(seeds)), list(product(methods, grid))
+    numbers = (f"{number}/{len(kinds) * len(seeds)}" for number in count(1))
+    for method, values in kinds:
+        yield from planned_runs(islice(numbers, len(seeds)), method, values, seeds, passed, out)
 
 
-def planned_run(
-    number: str, method: str, values: Mapping[str, str], seed: int, passed: Sequence[str], out: Path
-) -> PlannedRun:
-    """One run of a sweep.
+def planned_runs(
+    numbers: Iterable[str],
+    method: str,
+    values: Mapping[str, str],
+    seeds: Sequence[int],
+    passed: Sequence[str],
+    out: Path,
+) -> list[PlannedRun]:
+    """The runs of some settings, one for each seed.
 
     Args:
-        number: What its name begins with.
+        numbers: What their names begin with.
         method: Settings file of the method.
-        values: Settings of this run, by key.
-        seed: Its ``seed_everything``.
+        values: Settings of these runs, by key.
+        seeds: Their ``seed_everything``.
         passed: Other arguments of ``pfl fit``.
         out: Folder of all runs.
 
     Raises:
-        SystemExit: With code 2 if its settings are wrong.
+        SystemExit: With code 2 if the settings are wrong.
     """
     name, shown = Path(method).stem, shown_keys(list(values))
     labels = [f"{shown[key]}={value}" for key, value in values.items()]
-    folder = out / folder_name(name, labels) / f"seed_{seed}"
-    own = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}", "--trainer.enable_progress_bar=false"]
-    args = [*with_method(passed, method), *own, *(f"--{key}={value}" for key, value in values.items())]
-    return PlannedRun(f"{number} {', '.join([name, *labels, f'seed {seed}'])}", folder, args, settings_of(args))
+    runs: list[PlannedRun] = []
+    for number, seed in zip(numbers, seeds, strict=True):
+        folder = out / folder_name(name, labels) / f"seed_{seed}"
+        own = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
+        further = ["--trainer.enable_progress_bar=false", *(f"--{key}={value}" for key, value in values.items())]
+        args = [*with_method(passed, method), *own, *further]
+        settings = with_seed(runs[0].settings, seed, folder) if runs else settings_of(args)
+        runs.append(PlannedRun(f"{number} {', '.join([name, *labels, f'seed {seed}'])}", folder, args, settings))
+    return runs
+
+
+def with_seed(settings: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+    """The settings of a run with another seed, in another folder; no other setting depends on these."""
+    trainer = {**settings["trainer"], "default_root_dir": str(folder)}
+    return {**settings, "seed_everything": seed, "trainer": trainer}
 
 
 def folder_name(method: str, labels: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ from optuna.trial import TrialState
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_run, values_by_key
+from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_runs, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
@@ -74,7 +74,7 @@ class Search:
 
     def planned(self, number: str, values: Mapping[str, str]) -> list[PlannedRun]:
         """The runs of some settings, one for each seed."""
-        return [planned_run(number, self.method, values, seed, self.passed, self.out) for seed in self.seeds]
+        return planned_runs([number] * len(self.seeds), self.method, values, self.seeds, self.passed, self.out)
 
     def study(self) -> optuna.Study:
         """The study of this search, in the folder.

@@ -42,8 +42,12 @@ class Pretended:
         return folders
 
 
-def quickly_planned(number, method, values, seed, passed, out):
-    """A run with the few settings that these tests read."""
+def quickly_planned(numbers, method, values, seeds, passed, out):
+    """Runs with the few settings that these tests read."""
+    return [quick(number, method, values, seed, passed) for number, seed in zip(numbers, seeds, strict=True)]
+
+
+def quick(number, method, values, seed, passed):
     model = {key.partition(".")[2]: yaml.safe_load(value) for key, value in values.items()}
     options = dict(word.removeprefix("--trainer.").split("=") for word in passed)
     settings = {
@@ -59,7 +63,7 @@ def quickly_planned(number, method, values, seed, passed, out):
 
 @pytest.fixture
 def scores(monkeypatch):
-    monkeypatch.setattr(search, "planned_run", quickly_planned)
+    monkeypatch.setattr(search, "planned_runs", quickly_planned)
 
     def score(run):
         model = run.settings["model"]["init_args"]

@@ -5,12 +5,13 @@ import csv
 import pytest
 import torch
 from fakes.process import main, run_together
-from methods.test_contract import METHODS
+from methods.test_contract import FIRST
 
 from pfl_lightning.federation import client_states
 
 pytestmark = pytest.mark.slow
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
+SUMS = ("FedAvg over secure sums", "FedRep over private sums", "FedYogi")
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
 EXACT, USUAL = torch.float64, torch.float32
 TOLERANCE = {EXACT: 1e-12, USUAL: 1e-6}  # of what the last round has changed; in float32 also of the number
@@ -54,7 +55,7 @@ def assert_equal_runs(one, other, name, dtype):
 @pytest.mark.parametrize(
     ("count", "clients", "dtype", "names"),
     [
-        (2, 6, EXACT, METHODS),
+        (2, 6, EXACT, [*FIRST.values(), *SUMS, *QUICK[:2]]),
         (2, 6, USUAL, QUICK),
         (3, 7, EXACT, QUICK),
         (3, 2, EXACT, SOME),
