@@ -32,6 +32,8 @@ KINDS = {
     "networks": Kind("models", "Network", "--model.network"),
     "partitions": Kind("data", "Partition", "--data.partition"),
     "sizes": Kind("data", "Sizes", "--data.partition.sizes"),
+    "participations": Kind("system", "Participation", "--data.participation"),
+    "staleness": Kind("system", "Staleness", "--data.participation.staleness"),
     "speeds": Kind("system", "Speeds", "--data.speeds"),
     "topologies": Kind("server", "Topology", "--model.topology"),
     "aggregators": Kind("server", "Aggregator", "--model.aggregator"),

@@ -31,7 +31,7 @@ from pfl_lightning.data.partitions.shards import (
 )
 from pfl_lightning.data.partitions.sizes import EqualSizes, LogNormalSizes, Sizes, UniformSizes
 from pfl_lightning.data.partitions.users import NaturalUsers
-from pfl_lightning.data.rounds import EvalBatch, Round
+from pfl_lightning.data.rounds import Arrivals, EvalBatch, Round
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "IID",
     "MNIST",
     "Arrays",
+    "Arrivals",
     "ClassPartition",
     "ClassShards",
     "ConsecutiveClasses",

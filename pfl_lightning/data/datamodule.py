@@ -30,13 +30,13 @@ from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_sampl
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.shards import ClassShards
-from pfl_lightning.data.rounds import EvalBatch, EvalLoader, Round, RoundLoader
+from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import InputKind
 from pfl_lightning.recipes import being_made
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
-from pfl_lightning.system import FixedExponential, Participation, Speeds
+from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times
 
 USUAL_CLIENTS = 20
 
@@ -263,9 +263,9 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def make_round(self, index: int) -> Round:
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
-        times = self.speeds.times(index, self.num_clients)[: self.training_clients]
-        if self.time_per == "sample":
-            times = times * self.training_counts
+        if isinstance(self.participation, Asynchronous):
+            return self._make_update(index, self.participation)
+        times = self.times(index)
         chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])
@@ -273,6 +273,31 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         dropped, times = self.participation.drops(self.seed, index, examples.ids, times[order.numpy()])
         weights = client_weights(examples.counts, "samples")
         return Round(index, self.seed, examples, weights, times, self.communication_time).drop(dropped)
+
+    def times(self, index: int) -> Times:
+        """Computation time of every client that can train, in the round with this index, ``[training_clients]``."""
+        times = self.speeds.times(index, self.num_clients)[: self.training_clients]
+        return times * self.training_counts if self.time_per == "sample" else times
+
+    def _make_update(self, index: int, participation: Asynchronous) -> Round:
+        """The update of the server with this index, of clients that do not wait for each other."""
+        clock = self.communication_time
+        update = participation.update(index, self.seed, self.training_clients, self.times, clock)
+        ids = torch.tensor([flight.client for flight in update.uploads])
+        order = largest_first(self.tables["train"].counts[ids])
+        examples = self.tables["train"].examples(ids[order])
+        flights, dropped = [update.uploads[place] for place in order.tolist()], update.dropped
+        began = torch.tensor([flight.began for flight in flights])
+        shares = participation.shares((index - began).double())
+        changes = participation.uploads == "changes"
+        arrivals = Arrivals(began, shares, changes, update.held, update.heard, update.compute, update.total)
+        weights = client_weights(examples.counts, "samples")
+        return Round(
+            *(index, self.seed, examples, weights, np.array([flight.seconds for flight in flights]), clock),
+            dropped=torch.tensor([flight.client for flight in dropped], dtype=torch.int64),
+            dropped_times=np.array([flight.seconds for flight in dropped]),
+            arrivals=arrivals,
+        )
 
     @property
     def own_order(self) -> Tensor:

@@ -11,6 +11,28 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.system.speeds import Times
 
 
+class Arrivals(NamedTuple):
+    """What an asynchronous update of the server knows of its uploads.
+
+    Attributes:
+        began: Updates of the server before each client began, ``[cohort]``: the version of the model that it received.
+        shares: How much each upload counts, float64 ``[cohort]``, in [0, 1]; both are on the CPU.
+        changes: Whether it is the changes of the clients that count, or their models.
+        held: Versions with which clients in flight began whose uploads can still count, rising.
+        heard: Share of the clients of which an upload has counted so far.
+        compute: When the update happens, in simulated seconds without communication.
+        total: The same with communication.
+    """
+
+    began: Tensor
+    shares: Tensor
+    changes: bool
+    held: list[int]
+    heard: float
+    compute: float
+    total: float
+
+
 class Round(NamedTuple):
     """The input of a communication round: the cohort, its data, weights and times.
 
@@ -24,6 +46,8 @@ class Round(NamedTuple):
         left_out: Ids of participants that a method did not choose, ``[clients]``, on the CPU.
         dropped: Ids of participants whose uploads are dropped, ``[clients]``, on the CPU; all else is without them.
         dropped_times: For how long each of them is waited for, in simulated seconds, ``[clients]``.
+        arrivals: What is known if clients do not wait for each other; ``examples`` then are of those whose uploads have
+            arrived. None if all begin with the newest model.
     """
 
     round_index: int
@@ -35,6 +59,7 @@ class Round(NamedTuple):
     left_out: Tensor = torch.zeros(0, dtype=torch.int64)
     dropped: Tensor = torch.zeros(0, dtype=torch.int64)
     dropped_times: Times = np.zeros(0)
+    arrivals: Arrivals | None = None
 
     @property
     def participants(self) -> Tensor:

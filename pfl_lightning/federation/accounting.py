@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pfl_lightning import processes
-from pfl_lightning.data import FederatedDataModule, Round
+from pfl_lightning.data import Arrivals, FederatedDataModule, Round
 from pfl_lightning.server import Aggregator, nbytes, packed_bits
 from pfl_lightning.system import Clock, Ledger, model_bits
 from pfl_lightning.tree import Tree
@@ -53,6 +53,7 @@ class Accounting:
 
     def __init__(self, aggregator: Aggregator) -> None:
         self.clock, self.ledger, self.aggregator = Clock(), Ledger(), aggregator
+        self._arrivals: Arrivals | None = None  # of the last update, where clients do not wait for each other
 
     def record(self, batch: Round, up: Traffic, down: Traffic, uploaded: int, paper_bits: float, samples: int) -> None:
         """Record what a round has cost.
@@ -70,14 +71,33 @@ class Accounting:
         self.ledger.paper += paper_bits
         self.ledger.record(8 * uploaded + sent, received, paper / len(batch.participants))
 
+    def advance(self, batch: Round) -> None:
+        """Advance the simulated clock by a round: to its end, or until its slowest participant is done."""
+        self._arrivals = batch.arrivals
+        if batch.arrivals is None:
+            self.clock.advance(batch.awaited[1], batch.communication_time)
+        else:
+            self.clock.advance_to(batch.arrivals.compute, batch.arrivals.total)
+
     def budget(self, data: FederatedDataModule) -> dict[str, float]:
         """The privacy budget that the rounds have taken so far, by name; empty if the aggregator has none."""
         clients = data.training_clients
         return self.aggregator.spent(self.clock.rounds, data.participation.pool_size or clients, clients)
 
     def scalars(self) -> dict[str, float]:
-        """What was summed up and sent so far, by the names in TensorBoard and ``metrics.csv``."""
-        return {**self.aggregator.scalars(), **self.ledger.scalars()}
+        """What was summed up and sent so far, by the names in TensorBoard and ``metrics.csv``.
+
+        Where clients do not wait for each other also how stale the uploads of the last update were, how many updates
+        there are in a simulated second, how many versions of the model clients in flight began with, and the share of
+        the clients of which an upload has counted.
+        """
+        found = {**self.aggregator.scalars(), **self.ledger.scalars()}
+        if self._arrivals is not None:
+            staleness = (self.clock.rounds - 1 - self._arrivals.began).double()
+            found |= {"staleness/mean": float(staleness.mean()), "staleness/largest": float(staleness.max())}
+            found |= {"system/heard": self._arrivals.heard, "system/versions": float(len(self._arrivals.held))}
+            found["system/updates_per_second"] = self.clock.rounds / self.clock.total
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """The totals so far, as plain values."""

@@ -1,7 +1,7 @@
 """Checks that network, data, server optimizer and aggregator fit together, before a run starts."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Literal
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import nn
@@ -14,8 +14,11 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.models import Network
 from pfl_lightning.server import Aggregator, DPAggregator, Weighting
+from pfl_lightning.system import Asynchronous, Participation
 
-Need = Literal["classes", "features"]
+Need = Literal["classes", "features", "rounds"]
+WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of methods that look at whole rounds
+STEP = "server_update"
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -82,6 +85,51 @@ def why_closed(aggregator: Aggregator, method: str) -> str:
     both = f"{type(aggregator).__name__} is not possible with {method}"
     reason = f"model.aggregator: {both}, whose server reads what clients keep; allowed: Aggregator"
     return reason if aggregator.hides else ""
+
+
+class Uploading(Protocol):
+    """What is checked of a method whose clients may not wait for each other."""
+
+    needs: ClassVar[tuple[Need, ...]]
+    aggregator: Aggregator
+
+    @property
+    def packs(self) -> bool:
+        """Whether models are pruned before they are sent."""
+
+
+def check_participation(participation: Participation, method: Uploading, base: type) -> None:
+    """Refuse what cannot be where clients do not wait for each other.
+
+    Args:
+        participation: Who takes part.
+        method: The method.
+        base: The base of all methods, with hooks that are made for this.
+
+    Raises:
+        PflError: If something is not possible.
+    """
+    if not isinstance(participation, Asynchronous):
+        return
+    name, aggregator = type(method).__name__, method.aggregator
+    own = {hook for hook in (*WHOLE_ROUNDS, STEP) if getattr(type(method), hook) is not getattr(base, hook)}
+    if "rounds" in method.needs or own - {STEP}:
+        raise PflError(
+            f"data.participation: Asynchronous is not possible with {name}, whose rule is about all clients of a "
+            "round; allowed: Participation"
+        )
+    if participation.uploads == "models" and own:
+        raise PflError(
+            f"data.participation.uploads: models is not possible with {name}, whose server adds up changes; allowed: "
+            "changes"
+        )
+    if aggregator.hides:
+        raise PflError(
+            f"model.aggregator: {type(aggregator).__name__} is not possible with Asynchronous, whose clients do not "
+            "know with whom they upload; allowed: Aggregator"
+        )
+    if method.packs:
+        raise PflError("model.sparsity.prune: True is not possible with Asynchronous; allowed: False")
 
 
 def check_aggregator(

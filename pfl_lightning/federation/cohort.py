@@ -1,10 +1,10 @@
 """Runs the clients of a round: in chunks that fit into memory, spread over the processes, with progress."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,10 +14,11 @@ from pfl_lightning.client import Engine, Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.client_states import ClientStates
+from pfl_lightning.federation.versions import Versions
 from pfl_lightning.memory import LARGEST
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
-from pfl_lightning.server import Aggregator, Upload
+from pfl_lightning.server import Aggregator, Upload, brought_forward
 from pfl_lightning.system import model_bits
 from pfl_lightning.tree import Params, Tree, select
 
@@ -105,6 +106,9 @@ class Learner(Protocol):
     def packs(self) -> bool:
         """Whether uploads have many zeros, and are packed."""
 
+    def broadcast(self) -> Tree:
+        """What the server sends now, ``[...]``."""
+
     def received(self, ids: Tensor) -> Params:
         """What clients start a round with, ``[cohort, ...]``."""
 
@@ -142,7 +146,10 @@ class Cohort:
 
     Attributes:
         limit: Maximum chunk size since memory ran out; None if it never did.
+        versions: What clients received that have not uploaded yet.
     """
+
+    LIMIT, VERSIONS = "chunk_limit", "versions"  # entries of checkpoints
 
     def __init__(
         self,
@@ -153,6 +160,17 @@ class Cohort:
     ) -> None:
         self.chunk_size, self.sizes, self.progress, self.visited = chunk_size, sizes, progress or Progress(), visited
         self.limit: int | None = None
+        self.versions = Versions()
+
+    def save(self, checkpoint: dict[str, Any]) -> None:
+        """Put what is more than the method's settings into a checkpoint."""
+        checkpoint[self.LIMIT] = self.limit
+        if self.versions.kept:
+            checkpoint[self.VERSIONS] = self.versions.kept
+
+    def load(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take it from there."""
+        self.limit, self.versions.kept = checkpoint[self.LIMIT], checkpoint.get(self.VERSIONS, {})
 
     def train(self, method: Learner, batch: Round) -> RoundResult:
         """Train the participants of a round, store what they keep, and sum up what they upload.
@@ -172,10 +190,21 @@ class Cohort:
         paper = gradients = 0
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
-            trained, losses = _updated(method, cohort, key)
-            kept, upload = select(trained.own, method.clients.names), method.sent(select(trained.own, method.shared))
+            here = places[start : start + len(cohort)]
+            received = method.received(cohort.ids)
+            if batch.arrivals is not None and (batch.arrivals.began[here] != batch.round_index).any():
+                # all train at once, though each has a version of its own: twice as fast as one version after another
+                versions = self.versions.rows(batch.arrivals.began[here], batch.round_index, received.shared)
+                received = received.with_own(versions)
+            trained, losses = _updated(method, cohort, received, key)
+            changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
+            kept, upload = select(trained.own, method.clients.names), method.sent(select(changed, method.shared))
+            if batch.arrivals is not None:
+                counts = batch.arrivals.shares[here].to(weights)
+                names = method.engine.trainable if batch.arrivals.changes else frozenset[str]()
+                upload = brought_forward(upload, received.tree, method.broadcast(), counts, names)
             further = {name: rows for name, rows in trained.own.items() if name.startswith(method.uploads)}
-            share = weights[places[start : start + len(cohort)]]
+            share = weights[here]
             bits = model_bits(select(upload, method.engine.trainable), total.packed)
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, **further, LOSS: losses}), bits
 
@@ -186,6 +215,8 @@ class Cohort:
                 paper += bits
             gradients = self.progress.gradients
         total.join(some_lack=len(batch.examples) < processes.count())
+        if batch.arrivals is not None:
+            self.versions.keep(batch.arrivals.held, batch.round_index, method.broadcast())
         bits, samples = map(sum, zip(*processes.gathered((paper, gradients)), strict=True))
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return RoundResult(mean, mean.pop(LOSS), bits / len(batch.participants), samples)
@@ -278,13 +309,13 @@ class Cohort:
         log.warning("out of memory with %d clients at once; continuing with %d", size, self.limit)
 
 
-def _updated(method: Learner, cohort: Examples, key: Key) -> tuple[Params, Tensor]:
+def _updated(method: Learner, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
     """What ``local_update`` returns for some clients.
 
     Raises:
         PflError: If it is something else than tensors and losses.
     """
-    match method.local_update(cohort, method.received(cohort.ids), key):
+    match method.local_update(cohort, received, key):
         case Params() as trained, Tensor() as losses if losses.shape == (len(cohort),):
             return trained, losses
     allowed = f"Params, and the clients' losses as a tensor [{len(cohort)}]"

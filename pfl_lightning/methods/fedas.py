@@ -44,7 +44,7 @@ class FedAS(Method):
 
     keeps: Part = "head"
     uploads = (TRACE,)
-    needs = ("features",)
+    needs = ("features", "rounds")  # the uploads are no models
     prunes = False
     eval_models = ("personal", "stored")
 

@@ -43,6 +43,7 @@ class FedDBE(Method):
 
     keeps: Part = "*.personal_mean"
     uploads = (CONSENSUS,)
+    needs = ("rounds",)  # the first one is another
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 50.0, **kwargs: Any) -> None:

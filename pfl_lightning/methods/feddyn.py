@@ -56,7 +56,7 @@ class FedDyn(Method):
         phase = self.phase("all", self.epochs, penalty=penalty)
         trained, losses = self.engine.train(cohort, received.beside("anchor", anchor), phase, (*key, "all"))
         drifts = received.under(DRIFT).own
-        moved = {name: drift + trained.own[name] - anchor.shared[name] for name, drift in drifts.items()}
+        moved = {name: drift + trained.own[name] - anchor.tree[name] for name, drift in drifts.items()}
         return trained.with_own(prefixed(DRIFT, moved)), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:

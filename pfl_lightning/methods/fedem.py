@@ -42,7 +42,7 @@ class FedEM(SeveralModels):
         kwargs: See ``SeveralModels`` and ``Method``.
     """
 
-    needs = ("classes",)
+    needs = ("classes", "rounds")
     eval_models = ("mixture",)
 
     def __init__(self, models: PositiveInt = 3, **kwargs: Any) -> None:

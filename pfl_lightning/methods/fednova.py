@@ -43,7 +43,7 @@ class FedNova(Method):
             steps = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
         uploads = {STEPS: steps}
         for name in self.engine.trainable:
-            start = received.shared[name]
+            start = received.tree[name]
             uploads[name] = start + (trained.own[name] - start) / wide(steps, trained.own[name])
         return trained.with_own(uploads), losses
 

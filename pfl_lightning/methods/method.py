@@ -48,6 +48,7 @@ from pfl_lightning.federation.checks import (
     check_aggregator,
     check_needs,
     check_network,
+    check_participation,
     try_optimizer,
     why_closed,
 )
@@ -87,7 +88,8 @@ class Method(pl.LightningModule):
     second (``personal``) model, and what it does in ``local_update``; everything else has a default. A part has a name
     (``nothing``, ``head``, ``body``, ``all``), or is a pattern of names, or a kind of layers; see ``Parts``. Tensors
     whose names begin with one of ``uploads`` are summed up beside the shared model, by the same aggregator. It says
-    what it ``needs``: ``classes``, or ``features`` of a network whose head is known; and whether it ``prunes`` models.
+    what it ``needs``: ``classes``, ``features`` of a network whose head is known, or ``rounds`` that all participants
+    begin together; and whether it ``prunes`` models.
 
     Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), and
     with the same after the part that the method ``finetunes`` was trained further on their own samples
@@ -165,7 +167,7 @@ class Method(pl.LightningModule):
     finetunes: Part = "head"
     personal: ClassVar[bool] = False
     uploads: ClassVar[tuple[str, ...]] = ()
-    needs: ClassVar[tuple[Need, ...]] = ()  # of the data and the network
+    needs: ClassVar[tuple[Need, ...]] = ()  # of the data, the network and the participants
     prunes: ClassVar[bool] = True  # whether models can be pruned
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
@@ -343,7 +345,7 @@ class Method(pl.LightningModule):
 
     def advance_clock(self, batch: Round) -> None:
         """Advance the simulated clock by a round; by default it lasts as long as its slowest participant."""
-        self.accounting.clock.advance(batch.awaited[1], batch.communication_time)
+        self.accounting.advance(batch)
 
     @property
     def eval_models(self) -> tuple[str, ...]:
@@ -525,6 +527,7 @@ class Method(pl.LightningModule):
             test_only = data.training_clients < data.eval_clients
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         try_optimizer(self.make_optimizer, self.network.parameters())
+        check_participation(data.participation, self, Method)
         if self.test_only and self.eval_models != ("global",):
             raise PflError(
                 f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "
@@ -739,7 +742,7 @@ class Method(pl.LightningModule):
         checkpoint["format"] = FORMAT
         checkpoint["model"], checkpoint["shape"], checkpoint["given"] = recipe(self), self.built_for, self.given
         checkpoint["accounting"] = self.accounting.state_dict()
-        checkpoint["chunk_limit"] = self.cohort.limit
+        self.cohort.save(checkpoint)
         self.clients.save(checkpoint)
         if self.packs:
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])
@@ -756,7 +759,7 @@ class Method(pl.LightningModule):
             check_same(checkpoint, "shape", self.built_for)
             check_same(checkpoint, "given", self.given)
             self.accounting.load_state_dict(checkpoint["accounting"])
-            self.cohort.limit = checkpoint["chunk_limit"]
+            self.cohort.load(checkpoint)
             checkpoint["state_dict"] = restored(checkpoint["state_dict"])
             check_finite(checkpoint)
             floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]

@@ -48,11 +48,11 @@ class QFFL(Method):
         phase = self.phase("all", self.epochs)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         powers, rate = before**self.q, phase.lr
-        changes = {name: received.shared[name] - trained.own[name] for name in self.engine.trainable}
+        changes = {name: received.tree[name] - trained.own[name] for name in self.engine.trainable}
         square = squared_norms(changes) / rate**2
         uploads = {CURVATURE: self.q * before ** (self.q - 1) * square + powers / rate}
         for name, change in changes.items():
-            uploads[name] = received.shared[name] - wide(powers, change) * change / rate
+            uploads[name] = received.tree[name] - wide(powers, change) * change / rate
         return trained.with_own(uploads), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:

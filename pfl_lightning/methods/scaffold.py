@@ -47,14 +47,14 @@ class SCAFFOLD(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with corrected steps, and compute the new control variates and their changes."""
-        own, server = received.under(CONTROL).own, received.under("server").shared
+        own, server = received.under(CONTROL).own, received.under("server").tree
         correction = {name: server[name] - own[name] for name in own}
         phase = self.phase("all", self.epochs, penalty=Correlation(-1.0, "correction"))
         start = received.beside("correction", Params({}, correction))
         trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
         scale = 1 / (phase.lr * phase.steps_of(cohort.device_counts))
         changes = {
-            name: wide(scale, trained.own[name]) * (received.shared[name] - trained.own[name]) - server[name]
+            name: wide(scale, trained.own[name]) * (received.tree[name] - trained.own[name]) - server[name]
             for name in own
         }
         controls = {name: own[name] + change for name, change in changes.items()}

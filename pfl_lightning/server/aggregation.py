@@ -1,9 +1,12 @@
 """Aggregation of uploads: weights of the clients in the server's mean."""
 
+from collections.abc import Collection
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from pfl_lightning.tree import Tree, wide
 
 Weighting = Literal["samples", "uniform"]
 
@@ -27,3 +30,26 @@ def client_weights(counts: Tensor, weighting: Weighting) -> Tensor:
     """
     weights = counts.double() if weighting == "samples" else torch.ones(len(counts), dtype=torch.float64)
     return weights / weights.sum()
+
+
+def brought_forward(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
+    """Uploads of clients that began with older models, as parts of a mean that the newest model steps to.
+
+    FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
+    2022, arXiv:2106.06581) ``x + s_i * (trained_i - began_i)``. A client that began with x and has a share of 1 uploads
+    exactly what it has trained, by both.
+
+    Args:
+        trained: What clients have trained, ``[cohort, ...]``; integers come back as floats.
+        began: What they began with, ``[cohort, ...]``.
+        newest: The newest model, ``[...]``.
+        shares: How much each upload counts, ``[cohort]``.
+        changes: Names of the tensors of which the change counts, FedBuff's rule.
+    """
+    found = {}
+    for name, rows in trained.items():
+        if name in changes:
+            rows = rows + (newest[name] - began[name])
+        rows = rows if rows.is_floating_point() else rows.to(shares)
+        found[name] = torch.lerp(newest[name].to(rows).expand_as(rows), rows, wide(shares, rows).to(rows))
+    return found

@@ -39,6 +39,11 @@ class Clock:
         self.compute += slowest
         self.total += slowest + communication_time
 
+    def advance_to(self, compute: float, total: float) -> None:
+        """Advance to the time of an update of the server, where clients do not wait for each other."""
+        self.rounds += 1
+        self.compute, self.total = max(self.compute, compute), max(self.total, total)
+
     def advance_locally(
         self, clients: Sequence[int], times: Times, hears: NDArray[np.bool_], communication_time: float
     ) -> None:

@@ -14,6 +14,8 @@ from methods.test_contract import METHODS, NETWORKS
 
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
 from pfl_lightning.federation import client_states
+from pfl_lightning.recipes import anew
+from pfl_lightning.system import Participation
 
 SERVER = multiprocessing.get_context("forkserver")  # each process imports its seconds of packages no more
 SERVER.set_forkserver_preload(["pfl_lightning.experiment", "hypothesis"])
@@ -49,6 +51,7 @@ def main(
     dtype: torch.dtype,
     resumed: Path | None = None,
     names: Iterable[str] = METHODS,
+    participation: Participation | None = None,
     processes: int = 1,
 ) -> None:
     """Train methods of the contract test for some rounds, each in a folder of its own.
@@ -60,6 +63,7 @@ def main(
         dtype: Float type.
         resumed: Where the folders of runs are that are continued; None for new runs.
         names: Names of the methods.
+        participation: Who takes part; all by default.
         processes: Number of processes that are called like this.
     """
     client_states.DEVICE_BLOCK_BYTES = 512  # several blocks for a tensor
@@ -69,7 +73,8 @@ def main(
         method = METHODS[name](network=NETWORKS["mlp"], batch_size=4)
         last = resumed and resumed / name / "checkpoints/last.ckpt"
         os.environ["WORLD_SIZE"] = str(processes)  # Lightning removes it after a run
-        train(method, RaggedData(num_clients=clients), rounds, folder / name, last, processes)
+        data = RaggedData(num_clients=clients, participation=participation and anew(participation))
+        train(method, data, rounds, folder / name, last, processes)
 
 
 def train(method: Any, data: Any, rounds: int, folder: Path, ckpt_path: Path | None, processes: int) -> None:

@@ -30,6 +30,7 @@ TEXTS = {str, Path}  # types that take any word
 NEEDED = {  # what must be given beside the class of a choice
     "--model.topology": ["--model=DPSGD"],
     "--data.partition.sizes": ["--data.partition=ConsecutiveClasses"],
+    "--data.participation.staleness": ["--data.participation=Asynchronous"],
     "Table": ["--data.file=word", "--data.target=word"],
     "ClientMetrics": ["--trainer.callbacks.metric=torchmetrics.MeanSquaredError"],
 }

@@ -8,6 +8,7 @@ from fakes.process import main, run_together
 from methods.test_contract import FIRST
 
 from pfl_lightning.federation import client_states
+from pfl_lightning.system import Asynchronous
 
 pytestmark = pytest.mark.slow
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
@@ -69,6 +70,15 @@ def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp
     run_together(count, tmp_path / "several", 3, clients, dtype, None, [*names])
     for name in names:
         assert_equal_runs(tmp_path / "one", tmp_path / "several", name, dtype)
+
+
+@pytest.mark.parametrize("buffer", [1, 3])
+def test_several_processes_take_the_uploads_that_one_takes(buffer, tmp_path):
+    arguments = 7, 6, EXACT, None, ["FedAvg", "FedRep", "Ditto"], Asynchronous(5, buffer, dropout=0.1)
+    run_together(1, tmp_path / "one", *arguments)
+    run_together(2, tmp_path / "several", *arguments)
+    for name in arguments[4]:
+        assert_equal_runs(tmp_path / "one", tmp_path / "several", name, EXACT)
 
 
 def test_a_run_continues_on_another_number_of_processes(tmp_path):

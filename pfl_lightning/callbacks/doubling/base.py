@@ -7,6 +7,7 @@ from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.server import DPAggregator
+from pfl_lightning.system import Asynchronous
 
 Unit = Literal["clients", "samples"]
 
@@ -50,6 +51,11 @@ class Doubling(pl.Callback, ABC):
             raise PflError(
                 f"trainer.callbacks: {names[0]} is not possible with DPAggregator, whose budget is that of clients "
                 "drawn at random; allowed: no stage doubling"
+            )
+        if isinstance(federated(trainer).participation, Asynchronous):
+            raise PflError(
+                f"trainer.callbacks: {names[0]} is not possible with Asynchronous, which has no rounds; allowed: no "
+                "stage doubling, or data.participation: Participation"
             )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -1,11 +1,12 @@
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional as F
 from torch.optim import SGD
 
 from pfl_lightning.data import Round
+from pfl_lightning.federation.checks import Need
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.tree import Params, Tree, prefixed, select
@@ -28,6 +29,7 @@ class SeveralModels(Method):
     """
 
     uploads = (f"{MODELS}.", WEIGHTS)
+    needs: ClassVar[tuple[Need, ...]] = ("rounds",)  # the uploads are no models
     prunes = False
     number: int
 

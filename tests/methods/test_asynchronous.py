@@ -1,0 +1,222 @@
+"""Methods whose clients do not wait for each other."""
+
+from functools import partial
+
+import pytest
+import torch
+from fakes.methods import built, distance, normed, rows, tensors
+from fakes.quadratics import Quadratics, built_at, network, point
+from methods.test_contract import FIRST, KINDS, METHODS, NETWORKS
+from torch import nn
+from torch.optim import SGD
+
+from pfl_lightning import methods
+from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.data import Digits
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, Sparsity
+from pfl_lightning.models import MLP, Network
+from pfl_lightning.server import DPAggregator, SecureAggregator
+from pfl_lightning.system import Asynchronous, Constant, FixedExponential, Participation, Polynomial, UniformTime
+from pfl_lightning.tree import Params
+
+ROWS = {"FedAvg": FedAvg, "FedRep": partial(FedRep, head_epochs=2), "Ditto": Ditto}
+some_methods = pytest.mark.parametrize("make", ROWS.values(), ids=ROWS)
+WHOLE_ROUNDS = {
+    *("APPLE", "CFL", "DPSGD", "DeltaFL", "DePRL", "DisPFL", "FedAMP", "FedAS", "FedDBE", "FedEM", "FedFomo", "FedPAC"),
+    *("HeurFedAMP", "IFCA", "PFedHN"),
+}
+POSSIBLE = [FIRST[kind] for kind in KINDS if kind in FIRST and kind.__name__ not in WHOLE_ROUNDS]
+
+
+def normed_images(shape, classes):
+    return Network({"flat": nn.Flatten(), **dict(normed((64,), classes).named_children())})
+
+
+@some_methods
+@pytest.mark.parametrize("speeds", [UniformTime(), FixedExponential(seed=3)], ids=["equal", "ragged"])
+def test_if_all_train_and_all_are_awaited_it_is_the_synchronous_run_bit_for_bit(make, speeds, ragged_data, fit):
+    def run(participation):
+        method = make(network=NETWORKS["mlp"], batch_size=4)
+        data = ragged_data(participation=participation, speeds=speeds, communication_time=0.7)
+        fit(method, data, 4, bare=True)
+        return method
+
+    plain, asynchronous = run(Participation()), run(Asynchronous(buffer=6))
+    assert distance(plain, asynchronous) == 0
+    assert plain.accounting.state_dict() == asynchronous.accounting.state_dict()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("exponent", [0.0, 0.5])
+@pytest.mark.parametrize("uploads", ["models", "changes"])
+@pytest.mark.parametrize(("buffer", "rate"), [(1, 0.6), (3, 1.5)])
+def test_on_parabolas_it_has_a_closed_form(buffer, rate, uploads, exponent, fit):
+    # a step of gradient descent on 1 / 2 |w - c|^2 goes 0.3 of the way to c
+    centres, start = [[float(client), (-1.0) ** client] for client in range(7)], [5.0, -3.0]
+    staleness = Polynomial(exponent) if exponent else Constant()
+    participation = Asynchronous(4, buffer, uploads, staleness)
+    data = Quadratics(centres, participation=participation, speeds=FixedExponential(seed=3))
+    options = {"server_optimizer": partial(SGD, lr=rate), "weighting": "uniform", "weight_decay": 0.0}
+    method = built_at(FedAvg(batch_size=9, lr=0.3, network=network, **options), data, start)
+    fit(method, data, 25, bare=True)
+    models = [start]
+    for index in range(25):
+        batch, now = data.make_round(index), models[-1]
+        examples, targets = batch.examples, []
+        inputs, outputs = examples.gather(examples.positions), examples.targets(examples.positions)
+        own = (inputs * outputs[..., None]).sum(1) / 2  # inputs are unit vectors times the root of 2
+        for centre, began in zip(own.tolist(), batch.arrivals.began.tolist(), strict=True):
+            from_, share = models[began], (1 + index - began) ** -exponent
+            trained = [w + 0.3 * (c - w) for w, c in zip(from_, centre, strict=True)]
+            origin = from_ if uploads == "changes" else now
+            targets.append([x + share * (t - o) for x, t, o in zip(now, trained, origin, strict=True)])
+        mean = [sum(column) / buffer for column in zip(*targets, strict=True)]
+        models.append([x - rate * (x - m) for x, m in zip(now, mean, strict=True)])
+    assert point(method) == pytest.approx(models[-1], abs=1e-12)
+    assert any(batch.arrivals.began.min() < index for index, batch in enumerate(map(data.make_round, range(25))))
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("name", POSSIBLE)
+def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(name, ragged_data, monkeypatch, fit):
+    alike = []
+
+    def compared(cohort, received, key):
+        together = usual(cohort, received, key)
+        if not received.shared and received.own:
+            batch = data.make_round(method.accounting.clock.rounds)
+            for place, version in enumerate(batch.arrivals.began.tolist()):
+                sent = method.cohort.versions.kept.get(version, method.broadcast())
+                row = {each: received.own[each][place : place + 1] for each in method.clients.names}
+                alone = usual(cohort.rows(place, place + 1), Params(sent, row), key)[0].own
+                alike.append(max(float((together[0].own[n][place] - alone[n][0]).abs().max()) for n in alone))
+        return together
+
+    data = ragged_data(participation=Asynchronous(5, 3), speeds=FixedExponential(seed=3))
+    method = METHODS[name](network=NETWORKS["mlp"], batch_size=4, backend="sequential", sparsity=Sparsity())
+    usual = method.local_update
+    monkeypatch.setattr(method, "local_update", compared)
+    fit(method, data, 4, bare=True)
+    assert len(alike) > 3 or not method.broadcast()
+    assert max(alike, default=0) < 1e-12
+
+
+@some_methods
+def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = make(network=NETWORKS["mlp"], batch_size=4)
+        participation = Asynchronous(5, 2, dropout=0.1, max_staleness=3)
+        data = ragged_data(participation=participation, speeds=FixedExponential(seed=3), communication_time=0.2)
+        return method, fit(method, data, rounds, folder, ckpt_path)
+
+    straight, trainer = run(9, "straight")
+    run(5, "resumed")
+    content = torch.load(tmp_path / "resumed/checkpoints/last.ckpt", weights_only=True)
+    assert len(content["versions"]) > 1, "clients are in flight"
+    resumed, resumed_trainer = run(9, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
+    assert distance(straight, resumed) == 0
+    assert straight.accounting.state_dict() == resumed.accounting.state_dict()
+    assert trainer.callback_metrics == resumed_trainer.callback_metrics
+    assert straight.cohort.versions.kept.keys() == resumed.cohort.versions.kept.keys()
+
+
+def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(ragged_data, fit):
+    data = ragged_data(participation=Asynchronous(3, 2, dropout=0.3), speeds=FixedExponential(seed=3))
+    method = FedRep(network=NETWORKS["mlp"], batch_size=4)
+    method.build(data.input_shape, data.num_classes, data.num_clients, data.seed)
+    before = rows(method)["fc3.weight"]
+    fit(method, data, 2, bare=True)
+    batches = [data.make_round(index) for index in range(2)]
+    heard = {client for batch in batches for client in batch.examples.ids.tolist()}
+    dropped = {client for batch in batches for client in batch.dropped.tolist()}
+    assert dropped - heard
+    moved = (rows(method)["fc3.weight"] != before).flatten(1).any(1).nonzero().flatten().tolist()
+    assert {*moved} == heard
+
+
+def test_what_is_logged_and_sent(ragged_data, fit):
+    data = ragged_data(participation=Asynchronous(5, 2, dropout=0.3), speeds=FixedExponential(seed=3))
+    method = FedAvg(network=NETWORKS["mlp"], batch_size=4)
+    logged = fit(method, data, 8, bare=True).callback_metrics
+    batches = [data.make_round(index) for index in range(8)]
+    staleness = 7 - batches[-1].arrivals.began.double()
+    assert float(logged["staleness/mean"]) == staleness.mean()
+    assert float(logged["staleness/largest"]) == staleness.max() > 0
+    assert float(logged["system/versions"]) == len(method.cohort.versions.kept)
+    assert float(logged["system/updates_per_second"]) == pytest.approx(8 / method.accounting.clock.total)
+    heard = {client for batch in batches for client in batch.examples.ids.tolist()}
+    assert float(logged["system/heard"]) == pytest.approx(len(heard) / 6)
+    bits = 32 * sum(parameter.numel() for parameter in method.parameters())
+    participants = 16 + sum(len(batch.dropped) for batch in batches)
+    assert participants > 16
+    # an upload has the loss beside the model
+    assert method.accounting.ledger.total == 16 * (bits + 32) + participants * bits
+
+
+def test_a_part_that_nobody_trains_stays_as_it_is_and_is_not_sent(ragged_data, fit):
+    data = ragged_data(participation=Asynchronous(5, 2), speeds=FixedExponential(seed=3))
+    method = built(FedBABU, data)
+    start = tensors(method.network)
+    fit(method, data, 6, bare=True)
+    assert distance({name: start[name] for name in method.parts["head"]}, method.network) == 0
+    trained = sum(tensor.numel() for name, tensor in start.items() if name in method.parts["body"])
+    assert method.aggregator.bytes == 12 * 4 * (trained + 1)
+
+
+def test_statistics_become_those_of_the_clients_though_parameters_take_their_changes(fit, monkeypatch):
+    last, usual = [], FedAvg.local_update
+
+    def local_update(self, cohort, received, key):
+        trained = usual(self, cohort, received, key)
+        last[:] = [{name: rows[0] for name, rows in trained[0].own.items()}]
+        return trained
+
+    monkeypatch.setattr(FedAvg, "local_update", local_update)
+    participation = Asynchronous(20, 1, staleness=Constant())
+    data = Digits(participation=participation, max_samples=16, val_fraction=0.0)
+    method = FedAvg(network=normed_images, batch_size=8, server_optimizer=partial(SGD, lr=0.1))
+    fit(method, data, 20, bare=True)
+    assert data.make_round(19).arrivals.began < 19
+    found = method.network.state_dict()
+    assert all(torch.equal(found[name], last[0][name]) for name, _ in method.network.named_buffers())
+    assert distance(found, last[0]) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind in FIRST], ids=lambda kind: kind.__name__)
+def test_methods_whose_rule_is_about_whole_rounds_are_refused(kind, ragged_data):
+    data, method = ragged_data(participation=Asynchronous(buffer=2)), METHODS[FIRST[kind]](network=NETWORKS["mlp"])
+    method.sparsity = Sparsity()
+    data.setup("fit")
+    if kind.__name__ not in WHOLE_ROUNDS:
+        method.build_for(data)
+        return
+    line = rf"^data\.participation: Asynchronous is not possible with {kind.__name__}, .*; allowed: Participation$"
+    with pytest.raises(PflError, match=line):
+        method.build_for(data)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "line"),
+    [
+        (methods.SCAFFOLD, {"uploads": "models"}, r"data\.participation\.uploads: models .* SCAFFOLD.* changes$"),
+        (partial(FedAvg, aggregator=SecureAggregator()), {}, r"model\.aggregator: SecureAggregator .* Aggregator$"),
+        (
+            partial(FedAvg, aggregator=DPAggregator(noise_multiplier=0.0), weighting="uniform"),
+            {},
+            r"model\.aggregator: DPAggregator is not possible with Asynchronous",
+        ),
+        (partial(FedAvg, sparsity=Sparsity(prune=True)), {}, r"model\.sparsity\.prune: True .* allowed: False$"),
+    ],
+    ids=["models", "secure", "private", "pruned"],
+)
+def test_what_does_not_go_with_it_is_refused(make, options, line, ragged_data):
+    data = ragged_data(participation=Asynchronous(buffer=2, **options))
+    data.setup("fit")
+    with pytest.raises(PflError, match=line):
+        make(network=partial(MLP, hidden=(5,))).build_for(data)
+
+
+def test_stage_doubling_is_refused(ragged_data, fit):
+    with pytest.raises(PflError, match=r"trainer\.callbacks: StageDoubling is not possible with Asynchronous"):
+        fit(FedAvg(), ragged_data(participation=Asynchronous(buffer=2)), 2, callbacks=[StageDoubling(n0=2)])
