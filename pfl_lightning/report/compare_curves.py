@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import Quantity
-from pfl_lightning.report.compare_runs import COHORT, COMPUTE, LOSS, RunRecord
+from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.run_files import Clients, Floats
 from pfl_lightning.settings import shown_class
@@ -84,8 +84,8 @@ class Curve:
         return self.results(split, int(self.rounds[-1]))
 
     def times(self, communication_time: float) -> Floats:
-        """Simulated seconds at each evaluation, ``[seeds, evaluations]``; every round costs one communication."""
-        return self._each(lambda run: run.compute) + communication_time * self.rounds
+        """Simulated seconds at each evaluation, ``[seeds, evaluations]``; see ``RunRecord.seconds``."""
+        return self._each(lambda run: run.seconds(run.rounds, communication_time))
 
     @cached_property
     def calls(self) -> Floats:
@@ -145,8 +145,7 @@ class Curve:
     def seconds_to_convergence(self, communication_time: float) -> Floats:
         """Simulated seconds until then, nan for never, ``[seeds]``."""
         both = zip(self.runs, self.rounds_to_convergence, strict=True)
-        compute = [run.logged[COMPUTE].get(last, np.nan) for run, last in both]
-        return np.array(compute) + communication_time * self.rounds_to_convergence
+        return np.concatenate([run.seconds(np.array([last]), communication_time) for run, last in both])
 
     def _named(self, name: str) -> str:
         usual = self.runs[0].label.suffixes.get(self.model, "" if self.model in usual_models(self.runs[0]) else None)

@@ -13,15 +13,16 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
 from pfl_lightning.report import run_files
 from pfl_lightning.report.run_files import Evaluations, Floats, Label
-from pfl_lightning.settings import flat, named_callbacks
+from pfl_lightning.settings import class_name, flat, named_callbacks
 
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
-LOSS, COMPUTE = "train/loss", "time/compute"
+LOSS, COMPUTE, TOTAL = "train/loss", "time/compute", "time/total"
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
-# new clients come after training, and the communication time is applied afterwards
-NO_MATTER = {"data.root", "data.communication_time", "data.new_clients", "data.new_head_epochs"}
+# new clients come after training, and the communication time is applied afterwards, unless it decides who uploads when
+COMMUNICATION_TIME, WITHOUT_ROUNDS = "data.communication_time", "Asynchronous"
+NO_MATTER = {"data.root", COMMUNICATION_TIME, "data.new_clients", "data.new_head_epochs"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,6 @@ class RunRecord:
         settings: Everything else that makes its curves, by key such as ``model.lr``.
         quantity: What clients are evaluated by.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
-        compute: Simulated seconds of computation until then, ``[evaluations]``.
         means: Mean score of the clients by evaluated model, in the method's order, ``[evaluations]``.
         clients: Results of every client at each evaluation, by split, evaluated model and round.
         logged: Values by round of every logged tag.
@@ -48,7 +48,6 @@ class RunRecord:
     settings: Mapping[str, Any]
     quantity: Quantity
     rounds: NDArray[np.int64]
-    compute: Floats
     means: Mapping[str, Floats]
     clients: Evaluations
     logged: Mapping[str, Mapping[int, float]]
@@ -61,6 +60,17 @@ class RunRecord:
         This is what secure aggregation costs. A run that does not count them has asked for one in each round.
         """
         return self.until(CALLS) if CALLS in self.logged else self.rounds.astype(float)
+
+    def seconds(self, rounds: NDArray[Any], communication_time: float) -> Floats:
+        """Simulated seconds until the end of some rounds, ``[rounds]``, each of which costs one communication.
+
+        Where clients do not wait for each other, they are known for the run's own communication time alone, nan for
+        others.
+        """
+        own, tag = self.settings.get(COMMUNICATION_TIME), COMPUTE
+        if own is not None:
+            tag, communication_time = TOTAL, 0.0 if own == communication_time else np.nan
+        return np.array([self.logged[tag].get(each, np.nan) for each in rounds]) + communication_time * rounds
 
     def until(self, tag: str) -> Floats:
         """What a count that is logged has grown to at each evaluation, ``[evaluations]``."""
@@ -104,7 +114,6 @@ def read_run(folder: Path) -> RunRecord:
         dict(settings_of(config)),
         QUANTITIES[tags[0][2]],
         evaluated.index.to_numpy(),
-        evaluated[COMPUTE].to_numpy(),
         {tag[1]: evaluated[tag[0]].to_numpy() for tag in tags},
         clients,
         {name: values for name, column in logged.items() if (values := column.dropna().to_dict())},
@@ -122,7 +131,8 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
     for run in runs[1:]:
         for key in sorted(first.settings.keys() | run.settings.keys()):
             was, now = first.settings.get(key), run.settings.get(key)
-            if was != now and f"{key}.".startswith("data.") and not key.startswith("data.participation"):
+            may_differ = key.startswith("data.participation") or key in NO_MATTER
+            if was != now and f"{key}.".startswith("data.") and not may_differ:
                 raise PflError(
                     f"{key}: {was} in '{first.folder}', {now} in '{run.folder}'; allowed: runs on the same data"
                 )
@@ -133,6 +143,8 @@ def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     trainer = config["trainer"]
     callbacks = dict(named_callbacks(trainer.get("callbacks")))
     parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
-    for key, value in flat(parts | callbacks):
-        if value is not None and key not in NO_MATTER:
+    found = dict(flat(parts | callbacks))
+    has_rounds = class_name(str(found.get("data.participation"))) != WITHOUT_ROUNDS
+    for key, value in found.items():
+        if value is not None and (key not in NO_MATTER or (key == COMMUNICATION_TIME and not has_rounds)):
             yield key, value

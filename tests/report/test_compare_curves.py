@@ -1,8 +1,9 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report import curves_of, read_run
+from pfl_lightning.report import curves_of, read_run, time_figure
 from pfl_lightning.report.compare_curves import without_doubling
 
 ONE = {"finetuned": [[0.5]], "stored": [[0.5]]}
@@ -29,6 +30,30 @@ def test_the_communication_time_is_that_of_the_comparison(write_run):
     assert curve.times(0).tolist() == [[0, 0.5, 1, 2, 3, 6, 9, 13, 17]]
     # ten rounds between evaluations, each with one communication
     assert curve.times(2).tolist() == [[0, 20.5, 41, 62, 83, 106, 129, 153, 177]]
+
+
+def test_without_rounds_the_communication_time_is_that_of_the_run(write_run):
+    participation = {"class_path": "pfl_lightning.system.Asynchronous", "init_args": {}}
+    scores = {"stored": [[0.1], [0.2], [0.3]]}
+    runs = [
+        write_run(
+            f"{own} s", scores, data={"participation": participation, "communication_time": own}, compute=[0, 1, 2]
+        )
+        for own in (0.0, 5.0)
+    ]
+    for run, seconds in zip(runs, ([0.0, 1.0, 2.0], [0.0, 6.5, 13.0]), strict=True):
+        table = pd.read_csv(run / "metrics.csv")
+        table.merge(pd.DataFrame({"round": [0, 10, 20], "time/total": seconds}), how="left").to_csv(
+            run / "metrics.csv", index=False
+        )
+    none, some = curves(*runs)
+    assert none.times(0).tolist() == [[0, 1, 2]]
+    assert some.times(5).tolist() == [[0, 6.5, 13]]
+    assert np.isnan([none.times(5), some.times(0)]).all()
+    assert (none.label, some.label) == ("FedRep, communication_time=0.0", "FedRep, communication_time=5.0")
+    assert some.seconds_to(0.2, 5).tolist() == [6.5]
+    assert np.isnan(some.seconds_to(0.2, 0)).all()
+    assert time_figure([none, some], [0, 5]).axes
 
 
 def test_the_seconds_to_a_score_are_those_of_the_first_evaluation_that_has_it(write_run):

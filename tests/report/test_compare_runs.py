@@ -8,7 +8,7 @@ from pfl_lightning.report import check_same_data, read_run
 def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
     run = read_run(write_run("run", {"finetuned": [[0.25, 0.5], [0.5, 0.75]], "stored": [[0, 0], [0, 1]]}, seed=7))
     assert run.rounds.tolist() == [0, 10]
-    assert run.compute.tolist() == [0, 5]
+    assert run.seconds(run.rounds, 0).tolist() == [0, 5]
     assert {model: means.tolist() for model, means in run.means.items()} == {
         "finetuned": [0.375, 0.625],
         "stored": [0, 0.5],
