@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from fakes.hugging_face import write_networks
 from fakes.methods import built
 from hypothesis import settings
 from torch.utils.tensorboard import SummaryWriter
@@ -66,6 +67,15 @@ def real_data(tmp_path_factory) -> Path:
         pytest.skip("the archives of the real data sets are absent")
     folder = tmp_path_factory.getbasetemp().parent / "real-data"
     subprocess.run([archives / "unpack", folder], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hugging_face(tmp_path_factory) -> Path:
+    """A folder with tiny networks of transformers; skips where that is not installed."""
+    pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("hugging_face")
+    write_networks(folder)
     return folder
 
 

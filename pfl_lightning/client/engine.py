@@ -103,7 +103,7 @@ class Engine:
             return "dropout would depend on the chunk"
         if alone(network):
             return f"torch's vmap cannot run {', '.join(alone(network))}"
-        if on_cpu and own and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU):
+        if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
             return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
 

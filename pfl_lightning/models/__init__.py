@@ -1,6 +1,7 @@
 from pfl_lightning.models.adapters import LoRA
 from pfl_lightning.models.alexnet import AlexNet
 from pfl_lightning.models.factory import NetworkFactory
+from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
 from pfl_lightning.models.linear import LinearNetwork
 from pfl_lightning.models.logistic import LogisticRegression
@@ -21,6 +22,7 @@ __all__ = [
     "ConvNet",
     "ExtendedLinear",
     "Head",
+    "HuggingFaceModel",
     "InputKind",
     "LSTMClassifier",
     "LeNet5",

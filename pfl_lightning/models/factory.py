@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
+from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.network import Network
 from pfl_lightning.strict import AnyModule, origin
 
@@ -13,7 +14,7 @@ from pfl_lightning.strict import AnyModule, origin
 class _Module(metaclass=AnyModule):
     """For the parser, any ``nn.Module``; it only offers our own networks by short name."""
 
-    offered = (Network,)
+    offered = (Network, HuggingFaceModel)
 
 
 if TYPE_CHECKING:

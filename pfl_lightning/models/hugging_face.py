@@ -1,0 +1,188 @@
+"""Networks of Hugging Face's ``transformers``, which take a batch of images or tokens and return logits."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfl_lightning.errors import PflError, one_line
+
+KEY = "model.network"
+REMEDY = (
+    "allowed: a folder that save_pretrained has written, or a name on huggingface.co that is in the cache or online"
+)
+INSTALL = 'pip install "pfl_lightning[huggingface]"'
+
+
+class HuggingFaceModel(nn.Module):
+    """A network of Hugging Face's ``transformers``: a classifier of images for images, one of texts for tokens.
+
+    It has the weights of a folder, in torch's default float type, and a new head if the folder has one for other
+    classes. Images are resized to the size that the network takes, and grey ones repeated for its channels. Tokens that
+    are padding by the network's ``config.json`` are masked. Needs ``pip install "pfl_lightning[huggingface]"``.
+
+    Args:
+        input_shape: Channels, height and width of images; or of tokens, how many, and the size of the vocabulary.
+        num_classes: Number of classes.
+        name: Folder that ``save_pretrained`` has written, or a name on huggingface.co, such as
+            ``google/vit-base-patch16-224``, which is downloaded unless it is in the cache of ``transformers``.
+        dropout: Whether to keep the dropout of ``config.json``; with it, clients run one after another.
+        normalize: Shift and scale pixels from 0 to 1 as the folder's ``preprocessor_config.json`` says. Default: that
+            has been done, such as by ``data.standardize``.
+
+    Attributes:
+        given: Names of the tensors that the folder has.
+
+    Raises:
+        PflError: If the library is not installed, the folder cannot be loaded, or the inputs do not fit.
+    """
+
+    given: frozenset[str]
+    prepare: Any
+
+    def __init__(
+        self, input_shape: tuple[int, ...], num_classes: int, name: str, dropout: bool = True, normalize: bool = False
+    ) -> None:
+        with _loading(name):
+            from transformers import AutoConfig
+            from transformers import AutoModelForImageClassification as ForImages
+            from transformers import AutoModelForSequenceClassification as ForTokens
+
+            is_image = len(input_shape) == 3
+            config = AutoConfig.from_pretrained(name, num_labels=num_classes, trust_remote_code=False)
+            if not is_image:
+                _check_tokens(name, config, *input_shape)
+            if not dropout:
+                rates = {key for key, rate in config.to_dict().items() if "drop" in key and isinstance(rate, float)}
+                config.update(dict.fromkeys(rates, 0.0))
+            model, info = (ForImages if is_image else ForTokens).from_pretrained(
+                name,
+                config=config,
+                trust_remote_code=False,
+                dtype=torch.get_default_dtype(),
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+            processor = None
+            if normalize:
+                from transformers import AutoImageProcessor
+
+                processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
+        # this object becomes the model, so that copies, names of tensors and save_pretrained are those of its class
+        vars(self).update(vars(model))
+        self.__class__ = type(type(model).__name__, (_Images if is_image else _Tokens, type(model)), {})
+        self.given = frozenset(self.state_dict()) - _new(name, model, info)
+        self.prepare(input_shape, processor)
+
+
+class _Images(nn.Module):
+    """In front of a classifier of images: takes a batch of the data's images."""
+
+    config: Any
+    pixel_mean: Tensor
+    pixel_deviation: Tensor
+
+    def prepare(self, input_shape: tuple[int, ...], processor: Any) -> None:
+        """Find out whether images are to be resized, and how they are to be normalized, if they are."""
+        size = getattr(self.config, "image_size", None)
+        wanted = (size, size) if isinstance(size, int) else tuple(size or input_shape[1:])
+        self.resized = None if wanted == tuple(input_shape[1:]) else wanted
+        self.normalizes = processor is not None
+        if self.normalizes:
+            for key, values in (("pixel_mean", processor.image_mean), ("pixel_deviation", processor.image_std)):
+                self.register_buffer(key, torch.tensor(values).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Any:
+        """Images ``[batch, channels, height, width]`` to logits ``[batch, classes]``."""
+        images = images.expand(-1, self.config.num_channels, -1, -1)
+        if self.resized is not None:
+            images = F.interpolate(images, self.resized, mode="bilinear", antialias=True)
+        if self.normalizes:
+            images = (images - self.pixel_mean) / self.pixel_deviation
+        return super().forward(pixel_values=images, return_dict=True).logits
+
+
+class _Tokens(nn.Module):
+    """In front of a classifier of texts: takes a batch of the data's tokens."""
+
+    config: Any
+    dtype: torch.dtype
+
+    takes_bias = False
+
+    @torch.no_grad()
+    def prepare(self, input_shape: tuple[int, ...], processor: Any) -> None:
+        """Find out whether the network takes what is added to its attention; vmap cannot run what makes that."""
+        length, vocabulary = input_shape
+        tokens = torch.randint(vocabulary, (2, length))
+        tokens[1, length // 2 + 1 :] = self.config.pad_token_id
+        self.eval()
+        masked = self(tokens)
+        whole = super().forward(input_ids=tokens, return_dict=True).logits
+        self.takes_bias = True
+        try:
+            error = (self(tokens) - masked).abs().max()
+        except (RuntimeError, ValueError):
+            error = torch.inf
+        self.takes_bias = bool(error < 0.01 * (whole - masked).abs().max())
+
+    def forward(self, tokens: Tensor) -> Any:
+        """Tokens ``[batch, length]`` to logits ``[batch, classes]``."""
+        mask = tokens != self.config.pad_token_id
+        if self.takes_bias:  # [batch, 1, queries, keys]
+            bias = torch.zeros_like(mask, dtype=self.dtype).masked_fill(~mask, torch.finfo(self.dtype).min)
+            mask = bias[:, None, None].expand(-1, 1, tokens.shape[1], -1)
+        return super().forward(input_ids=tokens, attention_mask=mask, return_dict=True).logits
+
+
+def _new(name: str, model: Any, info: dict[str, Any]) -> frozenset[str]:
+    """Names of the tensors that begin at random; a warning names those that are not of the head."""
+    wrong = {each if isinstance(each, str) else each[0] for each in info["mismatched_keys"]}
+    new = frozenset({*info["missing_keys"], *wrong})
+    if body := sorted(each for each in new if each.startswith(f"{model.base_model_prefix}.")):
+        warnings.warn(f"{KEY}.name: '{name}' does not have {', '.join(body)}, which begin at random", stacklevel=3)
+    return new
+
+
+def _check_tokens(name: str, config: Any, length: int, vocabulary: int) -> None:
+    """Check that a network has room for the data's tokens, and knows which of them is padding.
+
+    Raises:
+        PflError: If it has not.
+    """
+    longest = getattr(config, "max_position_embeddings", length)
+    if vocabulary > config.vocab_size:
+        line = f"has {config.vocab_size:,} tokens, the data {vocabulary:,}; allowed: data.tokenizer of the same folder"
+    elif length > longest:
+        line = f"takes at most {longest} tokens, texts have {length}; allowed: a smaller data.max_length"
+    elif config.pad_token_id is None:
+        line = "has no pad_token_id in config.json; allowed: a network that masks padding"
+    else:
+        return
+    raise PflError(f"{KEY}.name: '{name}' {line}")
+
+
+@contextmanager
+def _loading(name: str) -> Iterator[None]:
+    """Silence the library, and turn what it raises into one line."""
+    try:
+        from transformers.utils import logging
+    except ImportError as error:
+        raise PflError(f"{KEY}: HuggingFaceModel needs {INSTALL} ({error})") from error
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    except PflError:
+        raise
+    except Exception as error:  # of many kinds, for folders that are damaged and networks that are no classifiers
+        raise PflError(f"{KEY}.name: cannot load '{name}' ({one_line(error)}); {REMEDY}") from error
+    finally:
+        logging.set_verbosity(before[0])
+        if before[1]:
+            logging.enable_progress_bar()

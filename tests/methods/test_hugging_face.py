@@ -1,0 +1,46 @@
+"""Methods on networks of ``transformers``."""
+
+from functools import partial
+
+import pytest
+import torch
+from fakes.methods import distance
+
+from pfl_lightning import load_method
+from pfl_lightning.data import Arrays
+from pfl_lightning.methods import FedAvg, FedPer, FedRep
+from pfl_lightning.models import HuggingFaceModel, LoRA
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def texts():
+    """Three clients with texts of tokens, of which 0 is padding."""
+    random = torch.Generator().manual_seed(0)
+    tokens, lengths = (torch.randint(2, high, (60, width), generator=random) for high, width in ((10, 6), (7, 1)))
+    return Arrays(tokens * (torch.arange(6) < lengths), tokens[:, 0] % 3, torch.arange(60) % 3)
+
+
+CASES = {
+    "FedIT of images": (FedAvg, "vit", {"adapter": LoRA(2)}),
+    "FedRep of images": (partial(FedRep, head_epochs=2), "vit", {}),
+    "FedSA-LoRA of texts": (partial(FedPer, keeps="*lora_B"), "bert", {"adapter": LoRA(2)}),
+}
+
+
+@pytest.mark.parametrize(("make", "name", "options"), CASES.values(), ids=CASES)
+def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, ragged_data, fit, tmp_path):
+    def run(rounds, folder, backend="auto", ckpt_path=None):
+        network = partial(HuggingFaceModel, name=str(hugging_face / name), dropout=False)
+        method = make(network=network, backend=backend, local_optimizer="AdamW", lr=0.01, **options)
+        fit(method, {"vit": ragged_data, "bert": texts}[name](), rounds, folder, ckpt_path)
+        return method
+
+    one, straight = run(2, "one", "sequential"), run(2, "straight")
+    if "adapter" in options:
+        assert all(choice.startswith("batched") for choice in straight.engine.choices.values())
+    start = run(1, "resumed")
+    assert distance(one, straight) < 1e-8 * distance(start, straight)
+    last = tmp_path / "resumed/checkpoints/last.ckpt"
+    assert distance(run(2, "resumed", ckpt_path=last), straight) == 0
+    assert distance(load_method(last), straight) == 0
