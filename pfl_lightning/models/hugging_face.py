@@ -47,7 +47,7 @@ class HuggingFaceModel(nn.Module):
     def __init__(
         self, input_shape: tuple[int, ...], num_classes: int, name: str, dropout: bool = True, normalize: bool = False
     ) -> None:
-        with _loading(name):
+        with loading(name, f"{KEY}.name"):
             from transformers import AutoConfig
             from transformers import AutoModelForImageClassification as ForImages
             from transformers import AutoModelForSequenceClassification as ForTokens
@@ -167,12 +167,20 @@ def _check_tokens(name: str, config: Any, length: int, vocabulary: int) -> None:
 
 
 @contextmanager
-def _loading(name: str) -> Iterator[None]:
-    """Silence the library, and turn what it raises into one line."""
+def loading(name: str, key: str) -> Iterator[None]:
+    """Silence the library while it loads something, and turn what it raises into one line.
+
+    Args:
+        name: Folder or name of what is loaded.
+        key: The option that gives it.
+
+    Raises:
+        PflError: If the library is not installed, or raises something.
+    """
     try:
         from transformers.utils import logging
     except ImportError as error:
-        raise PflError(f"{KEY}: HuggingFaceModel needs {INSTALL} ({error})") from error
+        raise PflError(f"{key}: needs {INSTALL} ({error})") from error
     before = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -181,7 +189,7 @@ def _loading(name: str) -> Iterator[None]:
     except PflError:
         raise
     except Exception as error:  # of many kinds, for folders that are damaged and networks that are no classifiers
-        raise PflError(f"{KEY}.name: cannot load '{name}' ({one_line(error)}); {REMEDY}") from error
+        raise PflError(f"{key}: cannot load '{name}' ({one_line(error)}); {REMEDY}") from error
     finally:
         logging.set_verbosity(before[0])
         if before[1]:

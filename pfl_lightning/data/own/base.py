@@ -3,12 +3,13 @@ from typing import Any
 
 import numpy as np
 
-from pfl_lightning.bounds import Clients
+from pfl_lightning.bounds import Clients, PositiveInt
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.raw import RawData, encode_clients, encode_inputs, encode_targets
+from pfl_lightning.data.own.texts import tokenize
 from pfl_lightning.data.partitions.base import Partition, Parts
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
 from pfl_lightning.data.partitions.users import NaturalUsers
@@ -29,6 +30,9 @@ class OwnData(FederatedDataModule):
         standardize: Shift and scale each channel of images, or each feature, to mean 0 and standard deviation 1 over
             the training samples of all clients; features that are 0 or 1 stay as they are. Otherwise pixels are scaled
             to [0, 1], and other numbers are left as they are.
+        tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
+            ``HuggingFaceModel``, or its name on huggingface.co. Needs ``pip install "pfl_lightning[huggingface]"``.
+        max_length: Tokens of each text: longer ones are cut, shorter ones padded.
         kwargs: See ``FederatedDataModule``.
 
     Attributes:
@@ -44,11 +48,13 @@ class OwnData(FederatedDataModule):
         num_clients: Clients | None = None,
         partition: Partition | None = None,
         standardize: bool = True,
+        tokenizer: str | None = None,
+        max_length: PositiveInt = 128,
         **kwargs: Any,
     ) -> None:
         super().__init__(num_clients=num_clients, partition=partition, **kwargs)
         self._takes_all, self._takes_usual = num_clients is None, partition is None
-        self.standardize = standardize
+        self.standardize, self.tokenizer, self.max_length = standardize, tokenizer, max_length
         self.class_names: tuple[str, ...] = ()
         self.client_names: tuple[str, ...] = ()
 
@@ -68,7 +74,10 @@ class OwnData(FederatedDataModule):
         """
         splits = [split for split in self.read() if split is not None]
         try:
-            inputs, self.input_kind, self._transform = encode_inputs([each.inputs for each in splits], self.standardize)
+            raw, vocabulary = [each.inputs for each in splits], 0
+            if self.tokenizer is not None:
+                raw, vocabulary = tokenize(raw, self.tokenizer, self.max_length)
+            inputs, self.input_kind, self._transform = encode_inputs(raw, self.standardize)
             targets, self.class_names = encode_targets([each.targets for each in splits], splits[0].class_names)
             clients, self._names = encode_clients([each.clients for each in splits])
             self.regression, self.num_classes = not self.class_names, len(self.class_names) or 1
@@ -79,7 +88,7 @@ class OwnData(FederatedDataModule):
             raise PflError(f"{self.where}: {one_line(error)}") from error
         self.input_shape = tuple(inputs[0].shape[1:])
         if self.input_kind == "tokens":
-            self.input_shape += (1 + max(int(split.max()) for split in inputs),)
+            self.input_shape += (vocabulary or 1 + max(int(split.max()) for split in inputs),)
         train, test = data[0], data[1] if len(data) > 1 else None
         if clients[0] is not None:
             self._choose_clients(train, test)

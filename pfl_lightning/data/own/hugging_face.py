@@ -26,7 +26,8 @@ class HuggingFace(OwnData):
     Args:
         dataset: From Python: a ``Dataset``, a ``DatasetDict`` with ``train``, or the folder that is ``root`` on the
             command line. Default: what ``root`` holds.
-        input: Name of the column with the inputs: pictures of one size, or numbers of one shape (see ``RawData``).
+        input: Name of the column with the inputs: pictures of one size, numbers of one shape (see ``RawData``), or text
+            with a ``tokenizer``.
         target: Name of the column with the targets: class labels, text, or floats for a regression.
         client: Name of the column that tells which client has a sample. Default: unknown.
         kwargs: See ``OwnData``.

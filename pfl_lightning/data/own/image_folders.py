@@ -42,7 +42,7 @@ class ImageFolders(OwnData):
     """
 
     def __init__(self, root: str = "data", size: PositiveInt | None = None, grey: bool = False, **kwargs: Any) -> None:
-        super().__init__(root=root, **kwargs)
+        super().__init__(root=root, tokenizer=None, max_length=1, **kwargs)
         self.size, self.grey = size, grey
 
     def read(self) -> tuple[RawData, RawData | None]:

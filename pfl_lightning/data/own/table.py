@@ -19,7 +19,8 @@ class Table(OwnData):
     """A table of features in a CSV file with a line of names, one sample a line.
 
     Columns of numbers are standardised, columns of text become one column for each value that they have, 1 where the
-    sample has it. A target with a decimal point is a regression, all others are classes.
+    sample has it. With a ``tokenizer``, the only feature is a column of texts. A target with a decimal point is a
+    regression, all others are classes.
 
     Args:
         file: The file.
@@ -56,11 +57,17 @@ class Table(OwnData):
             labels = [name for name in (self.target, self.client) if name is not None]
             own = [name for name in table.columns if name not in labels] if self.features is None else self.features
             _check(table, [*own, *labels])
+            clients = None if self.client is None else table[self.client].to_numpy()
+            if self.tokenizer is not None:
+                if len(own) != 1:
+                    raise ValueError(
+                        f"{len(own)} features beside data.tokenizer; allowed: data.features with one, a text"
+                    )
+                return RawData(table[own[0]].to_numpy(), table[self.target].to_numpy(), clients), None
             texts = [name for name in own if not pd.api.types.is_numeric_dtype(table[name])]
             if any(table[name].nunique() > MOST_VALUES for name in texts):
                 raise ValueError(f"a column of text has more than {MOST_VALUES:,} values")
             inputs = pd.get_dummies(table[list(own)], columns=texts).to_numpy(np.float64)
-            clients = None if self.client is None else table[self.client].to_numpy()
             return RawData(inputs, table[self.target].to_numpy(), clients), None
 
 
