@@ -1,7 +1,7 @@
 """The local work of clients: ``train`` runs declared phases, ``each`` maps any function over the clients."""
 
 from collections.abc import Callable, Collection, Iterator
-from copy import copy
+from copy import copy, deepcopy
 from functools import partial
 from typing import Literal
 
@@ -30,6 +30,7 @@ from pfl_lightning.client.losses import STANDARD, Loss, hits
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
+from pfl_lightning.client.threads import spread
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tree import Params, Tree, movable, select
@@ -142,13 +143,43 @@ class Engine:
             frozen = min(frozen, self.body_layers())
         own = params.room(phase.trainable, len(examples))
         backend = self.backend(part(self.network, frozen), own)
-        size = backend.tile_size(list(own.values()))
-        losses = []
-        for start, tile in examples.split(size, even=examples.ids.device.type == "cpu"):
+        size, on_cpu = backend.tile_size(list(own.values())), examples.ids.device.type == "cpu"
+        tiles = [*examples.split(size, even=on_cpu)]
+
+        def trained(engine: Engine, place: tuple[int, Examples]) -> tuple[Tree, Tensor]:
+            start, tile = place
             rows = {name: stack[start : start + len(tile)] for name, stack in own.items()}
+            if size == 1:  # what threads change must not be one tensor
+                rows = {name: torch.empty_like(row) for name, row in rows.items()}
             received = params.rows(start, start + len(tile))
-            losses.append(self._train_tile(backend, frozen, tile, received, rows, phase, key))
+            return rows, engine._train_tile(backend, frozen, tile, received, rows, phase, key)
+
+        threads, losses = self._threads(part(self.network, frozen), own, phase), []
+        results = (
+            spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, self), tiles)
+        )
+        for (start, _), (rows, found) in zip(tiles, results, strict=True):
+            if size == 1:
+                for name, row in rows.items():
+                    own[name][start] = row[0]
+            losses.append(found)
         return params.with_own(own), torch.cat(losses)
+
+    def _threads(self, network: nn.Sequential, own: Tree, phase: Phase) -> int:
+        """In how many threads clients train: as many as torch may use, where they train one at a time on a CPU.
+
+        With one thread for each client torch is faster than with several for one. But there is one stream of random
+        numbers, a loss of features may use modules that are not the engine's, and mixed precision is of one thread.
+        """
+        reason = self.requested == "auto" and self.reason_for_sequential(network, own)
+        shares = is_random(network) or phase.feature_loss is not None or torch.is_autocast_enabled("cpu")
+        on_cpu = all(stack.device.type == "cpu" for stack in own.values())
+        return torch.get_num_threads() if reason and on_cpu and not shares else 1
+
+    def _of_thread(self) -> "Engine":
+        """The same engine for another thread, with modules of its own; the tensors are the same."""
+        tensors = {id(tensor): tensor for tensor in (*self.network.parameters(), *self.network.buffers())}
+        return self.on(deepcopy(self.network, tensors))
 
     def _train_tile(
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key

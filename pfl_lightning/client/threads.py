@@ -1,0 +1,52 @@
+"""Several threads of one process, where work takes one client at a time."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+import torch
+
+Own = TypeVar("Own")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def spread(
+    work: Callable[[Own, Item], Result], items: Iterable[Item], own: Callable[[], Own], threads: int
+) -> Iterator[Result]:
+    """Call a function on each item, several at the same time; torch computes each with one thread.
+
+    So the numbers do not depend on how many threads there are.
+
+    Args:
+        work: Takes what its thread has for itself, and an item. What the threads share must not change, not even in
+            place: slices of one tensor count as that tensor.
+        items: The items.
+        own: Makes what a thread has for itself.
+        threads: Number of threads.
+
+    Returns:
+        The results, in the order of the items.
+    """
+    here = threading.local()
+
+    def call(item: Item) -> Result:
+        if not hasattr(here, "own"):
+            here.own = own()
+        return work(here.own, item)
+
+    return pool(threads).map(call, items)
+
+
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """The threads, which stay: a new one would have to fetch its memory from the system again."""
+    return ThreadPoolExecutor(threads, initializer=alone)
+
+
+def alone() -> None:
+    """Let torch compute with this thread alone."""
+    torch.get_num_threads()  # before the setting is of this thread, torch would take over that of the process once more
+    torch.set_num_threads(1)

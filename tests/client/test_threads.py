@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from fakes.cohorts import examples_of
+from fakes.torch_sgd import KEY
+from torch import nn
+
+from pfl_lightning.client import Engine, Phase, Proximity, engine
+from pfl_lightning.client.threads import spread
+from pfl_lightning.models import LeNet5, Network
+from pfl_lightning.tree import Params
+
+
+@pytest.fixture
+def several_threads():
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_results_are_in_the_order_of_the_items_and_each_thread_has_its_own(several_threads):
+    made = []
+    found = list(spread(lambda own, item: (own, item), range(100), lambda: made.append(0) or object(), 3))
+    assert [item for _, item in found] == [*range(100)]
+    assert len({own for own, _ in found}) == len(made) <= 3
+    assert torch.get_num_threads() == 3
+
+
+def test_an_error_is_raised(several_threads):
+    with pytest.raises(ZeroDivisionError):
+        list(spread(lambda own, item: own // item, [1, 0, 2], lambda: 1, 3))
+
+
+def lenet() -> LeNet5:
+    return LeNet5((1, 16, 16), 3, channels=(3, 4), hidden=(8, 5))
+
+
+def with_layers(**layers: nn.Module) -> Network:
+    return Network({"flatten": nn.Flatten(), "fc1": nn.Linear(256, 5), **layers, "fc2": nn.Linear(5, 3)})
+
+
+PHASE = Phase(frozenset({"all"}), epochs=3, batch_size=4, lr=0.1, momentum=0.5)
+DRAWN = {"feature_loss": lambda outputs, features, targets, beside: outputs.square().mean(1)}
+
+
+@pytest.mark.parametrize(
+    ("make", "rules", "is_spread"),
+    [
+        (lenet, {"penalty": Proximity(0.1, "anchor")}, True),
+        (lenet, {"clip_norm": 0.5, "gradient_transform": lambda w, g, gradient, beside: gradient(w)}, True),
+        (lambda: with_layers(norm=nn.BatchNorm1d(5)), {}, True),
+        # one stream of random numbers; a loss that may use modules of others
+        (lambda: with_layers(dropout=nn.Dropout(0.5)), {}, False),
+        (lenet, DRAWN, False),
+    ],
+    ids=["penalty", "gradient", "BatchNorm", "dropout", "features"],
+)
+def test_clients_train_in_threads_and_the_numbers_are_those_of_one_thread(make, rules, is_spread, monkeypatch):
+    network, examples, spreads, visits = make(), examples_of(counts=(11, 7, 7, 3, 2)), [], []
+    tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+    params = Params({**tensors, **{f"anchor.{name}": tensor + 0.1 for name, tensor in tensors.items()}}, {})
+    phase = replace(PHASE, trainable=frozenset(tensors), **rules)
+    monkeypatch.setattr(engine, "spread", lambda *words: spreads.append(words) or spread(*words))
+
+    def run(threads):
+        torch.set_num_threads(threads)
+        ours = Engine(network, report=lambda *numbers: visits.append(numbers))
+        ours.head = frozenset(name for name in tensors if name.startswith(("fc2", "fc3")))
+        found = ours.train(examples, params, phase, KEY)
+        torch.set_num_threads(1)
+        return found
+
+    (one, losses), (several, others) = run(1), run(3)
+    assert bool(spreads) == is_spread
+    assert sorted(visits[: len(visits) // 2]) == sorted(visits[len(visits) // 2 :])
+    if is_spread:
+        assert torch.equal(losses, others)
+        assert one.own.keys() == several.own.keys() >= tensors.keys()
+        assert all(torch.equal(one.own[name], several.own[name]) for name in tensors)
+        assert all(torch.equal(network.state_dict()[name], tensors[name]) for name in tensors), "only copies have run"
