@@ -1,13 +1,15 @@
 """The scores of clients, accuracy and loss, and how they are shown."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-Values = TypeVar("Values", Tensor, NDArray[np.float64])
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Values = TypeVar("Values", "Tensor", NDArray[np.float64])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from jsonargparse import (
     set_loader,
     set_parsing_settings,
 )
-from torch import nn
 
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
@@ -70,6 +69,8 @@ class AnyModule(type):
     offered: tuple[type, ...]
 
     def __subclasscheck__(cls, kind: type) -> bool:
+        from torch import nn
+
         return issubclass(kind, nn.Module)
 
     def __subclasses__(cls) -> list[type]:
@@ -169,6 +170,8 @@ def makes_network(function: Any) -> bool:
 
     Those of other libraries may do anything with their arguments: one of ``torch.fx`` runs them as code.
     """
+    from torch import nn
+
     try:
         returns_module = not isinstance(function, type) and issubclass(get_type_hints(function)["return"], nn.Module)
         return returns_module and (_is_torchvisions(function) or is_own(Path(getfile(function))))

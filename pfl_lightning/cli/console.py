@@ -5,7 +5,6 @@ import os
 import sys
 import warnings
 
-from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 
 from pfl_lightning.errors import NOISE, printable
@@ -41,4 +40,11 @@ def show(text: str) -> None:
     CONSOLE.print(printable(text))
 
 
-say_once = rank_zero_only(say)  # in the first process of a run
+def say_once(message: str, kind: str = "error") -> None:
+    """Print one line on stderr, in the first process of a run."""
+    if "lightning" in sys.modules:  # without it there is one process
+        from lightning.pytorch.utilities import rank_zero_only
+
+        rank_zero_only(say)(message, kind)
+    else:
+        say(message, kind)

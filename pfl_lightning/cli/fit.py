@@ -26,6 +26,10 @@ from pfl_lightning.session import Command
 COMMANDS = ("fit", "validate", "test")
 
 
+class RunParser(PflParser, LightningArgumentParser):
+    """The parser of the settings of a run."""
+
+
 class PflCLI(LightningCLI):
     """Method x data x trainer from YAML files and options.
 
@@ -42,7 +46,7 @@ class PflCLI(LightningCLI):
         super().__init__(
             Method,
             FederatedDataModule,
-            parser_class=PflParser,
+            parser_class=RunParser,
             parser_kwargs={
                 "version": pfl_lightning.__version__,
                 **{name: {"usage": usage(name)} for name in self.subcommands()},

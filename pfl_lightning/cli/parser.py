@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from jsonargparse import Namespace
-from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.cli.console import debugging, say_once
 from pfl_lightning.cli.own_files import MORE, blame
@@ -18,7 +17,7 @@ from pfl_lightning.explain import explain
 from pfl_lightning.strict import StrictParser
 
 
-class PflParser(StrictParser, LightningArgumentParser):
+class PflParser(StrictParser):
     """Answers a wrong command line with one line and exit code 2."""
 
     source = ""  # the run whose settings the words of the command line begin with

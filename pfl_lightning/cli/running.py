@@ -5,16 +5,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-
-from pfl_lightning import processes
 from pfl_lightning.cli.console import debugging, say, silence_lightning
 from pfl_lightning.cli.own_files import MORE, blame
 from pfl_lightning.errors import PflError, cause_of, one_line
 from pfl_lightning.explain import explain
 from pfl_lightning.memory import is_exhausted, keep_freed_memory
 
-EXPECTED = PflError, ValueError, MisconfigurationException, OSError, ModuleNotFoundError, MemoryError, RuntimeError
+EXPECTED = PflError, ValueError, OSError, ModuleNotFoundError, MemoryError, RuntimeError
 
 
 def run(command: Callable[..., Any], args: list[str] | None) -> None:
@@ -40,14 +37,14 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
     except Exception as error:
         if not is_expected(error):
             raise
-        where = f"rank {rank}: " if (rank := processes.rank()) else ""
-        say(f"{where}{reason(error)}")
+        say(f"{_place()}{reason(error)}")
         raise SystemExit(1) from None
 
 
 def is_expected(error: Exception) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
-    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_exhausted(error))
+    lightnings = type(error).__name__ == "MisconfigurationException"  # whose import takes seconds
+    is_ours = not (isinstance(error, EXPECTED) or lightnings) or (type(error) is RuntimeError and not is_exhausted(error))
     return not debugging() and (not is_ours or bool(blame(error)))
 
 
@@ -58,3 +55,12 @@ def reason(error: Exception) -> str:
     if is_exhausted(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
     return f"{blame(error) or explain(str(error))} {MORE}"
+
+
+def _place() -> str:
+    """Which process has failed, if there are several."""
+    if "torch" not in sys.modules:
+        return ""
+    from pfl_lightning import processes
+
+    return f"rank {rank}: " if (rank := processes.rank()) else ""

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from zipfile import BadZipFile, ZipFile
 
-import requests
-import rich.progress
 from filelock import FileLock
-from urllib3.exceptions import HTTPError
 
 from pfl_lightning.data.progress import on_terminal
 from pfl_lightning.errors import PflError, one_line
@@ -56,6 +53,8 @@ def fetch(remote: Remote, folder: Path) -> Path:
 
 
 def _fetch(remote: Remote, path: Path) -> Path:
+    from urllib3.exceptions import HTTPError
+
     part = path.with_name(f"{path.name}.part")
     failures = []
     for url in remote.urls:
@@ -130,6 +129,9 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 def _download(url: str, part: Path) -> None:
     """Write what is missing of the part, or all of it if the server cannot send from the middle."""
+    import requests
+    import rich.progress
+
     start = part.stat().st_size if part.is_file() else 0
     # a compressed transfer has no byte positions of the file to go on from
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})

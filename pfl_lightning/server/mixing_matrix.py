@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Mixing = Literal["metropolis", "uniform", "given"]
 Floats = NDArray[np.float64]
@@ -34,12 +36,14 @@ class MixingMatrix:
     mixing: Mixing
 
     @classmethod
-    def between(cls, graph: nx.Graph, clients: list[int], mixing: Mixing) -> "MixingMatrix":
+    def between(cls, graph: "nx.Graph", clients: list[int], mixing: Mixing) -> "MixingMatrix":
         """The links of a graph among some of its clients.
 
         Raises:
             PflError: If the mixing is not possible with this graph.
         """
+        import networkx as nx
+
         if mixing == "given" and len(nx.get_edge_attributes(graph, "weight")) < graph.number_of_edges():
             raise PflError(
                 "model.mixing: given is not possible with links that have no weight; allowed: metropolis, uniform"
@@ -70,6 +74,7 @@ class MixingMatrix:
         stochastic matrix on every graph; its code has the uniform ones, which do so only if all degrees are equal.
 
         Examples:
+            >>> import networkx as nx
             >>> path = nx.Graph([(0, 1), (1, 2)])
             >>> MixingMatrix.between(path, [0, 1, 2], "metropolis").matrix.round(2)
             array([[0.67, 0.33, 0.  ],
@@ -92,6 +97,7 @@ class MixingMatrix:
         """1 minus the second largest absolute eigenvalue of the matrix: near 0 for slow mixing, 1 if a round is enough.
 
         Examples:
+            >>> import networkx as nx
             >>> round(MixingMatrix.between(nx.cycle_graph(8), list(range(8)), "metropolis").spectral_gap, 10)
             0.1952621459
         """

@@ -4,12 +4,14 @@ from abc import ABC, abstractmethod
 from io import BytesIO
 from math import inf, isqrt, log
 from pathlib import Path
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 DRAWS = 1000  # attempts to draw a connected random graph
 # clients without a neighbour on average; their number is nearly Poisson, so it is 0 with probability e^-15
@@ -24,9 +26,9 @@ class Topology(ABC):
     """
 
     redraw_every: int | None = None
-    _drawn: tuple[tuple[int, int, int], nx.Graph] | None = None
+    _drawn: "tuple[tuple[int, int, int], nx.Graph] | None" = None
 
-    def graph(self, num_clients: int, seed: int, round_index: int = 0) -> nx.Graph:
+    def graph(self, num_clients: int, seed: int, round_index: int = 0) -> "nx.Graph":
         """The graph in a round, the same object until the next draw; its nodes are the clients' ids.
 
         Args:
@@ -43,43 +45,51 @@ class Topology(ABC):
         return self._drawn[1]
 
     @abstractmethod
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """Draw a connected graph with the nodes 0, 1, ..."""
 
 
 class Ring(Topology):
     """Every client has two neighbours."""
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """The ring; up to three clients it is complete."""
+        import networkx as nx
+
         return nx.cycle_graph(num_clients) if num_clients > 2 else nx.complete_graph(num_clients)
 
 
 class Complete(Topology):
     """Every client is a neighbour of every other one, so that mixing is the mean over all."""
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """The complete graph."""
+        import networkx as nx
+
         return nx.complete_graph(num_clients)
 
 
 class Star(Topology):
     """Client 0 is the only neighbour of all others."""
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """The star."""
+        import networkx as nx
+
         return nx.star_graph(num_clients - 1)
 
 
 class Torus(Topology):
     """A grid, as near to a square as possible, whose opposite sides are joined; most clients have four neighbours."""
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """The torus.
 
         Raises:
             PflError: If the number of clients is a prime.
         """
+        import networkx as nx
+
         rows = max(divisor for divisor in range(1, isqrt(num_clients) + 1) if num_clients % divisor == 0)
         if rows == 1 < num_clients:
             raise PflError(
@@ -92,8 +102,10 @@ class Torus(Topology):
 class Exponential(Topology):
     """Clients are neighbours of those 1, 2, 4, 8, ... places away on a ring."""
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """The graph."""
+        import networkx as nx
+
         return nx.circulant_graph(num_clients, [1 << power for power in range((num_clients - 1).bit_length())])
 
 
@@ -108,12 +120,14 @@ class ErdosRenyi(Topology):
     def __init__(self, edge_probability: ClosedUnitInterval = 0.25, redraw_every: PositiveInt | None = None) -> None:
         self.edge_probability, self.redraw_every = edge_probability, redraw_every
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """Draw a connected graph.
 
         Raises:
             PflError: If none is found because the probability is too small.
         """
+        import networkx as nx
+
         lonely = num_clients * (1 - self.edge_probability) ** (num_clients - 1)
         for attempt in range(DRAWS if lonely < HOPELESS else 0):
             graph = nx.gnp_random_graph(num_clients, self.edge_probability, seed_of(seed, attempt))
@@ -139,12 +153,14 @@ class GraphFile(Topology):
     def __init__(self, path: Path) -> None:
         self.path = Path(path).expanduser()
 
-    def draw(self, num_clients: int, seed: int) -> nx.Graph:
+    def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """Read the graph.
 
         Raises:
             PflError: If the file cannot be read, or has no connected graph of this many clients.
         """
+        import networkx as nx
+
         graph = self._read()
         if graph.is_directed():
             raise self._error("a directed graph", "an undirected one")
@@ -161,7 +177,9 @@ class GraphFile(Topology):
             raise self._error("a graph that is not connected", "one with a path between every two clients")
         return graph
 
-    def _read(self) -> nx.Graph:
+    def _read(self) -> "nx.Graph":
+        import networkx as nx
+
         if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
             raise self._error("a pipe or a device", "a file that can be read")
         try:

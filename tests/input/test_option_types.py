@@ -19,6 +19,7 @@ from lightning.pytorch import Callback
 
 from pfl_lightning import bounds
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
+from pfl_lightning.cli.fit import RunParser
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.sparsity import Sparsity
@@ -80,9 +81,9 @@ def options() -> list[Option]:
 
 
 @pytest.fixture(scope="module")
-def parser() -> PflParser:
+def parser() -> RunParser:
     """The options of a run but for the trainer's own, which makes it fast."""
-    parser = PflParser(prog="pfl fit")
+    parser = RunParser(prog="pfl fit")
     parser.add_subclass_arguments(Method, "model")
     parser.add_subclass_arguments(FederatedDataModule, "data")
     parser.add_argument("--trainer.callbacks", type=list[Callback] | Callback | None)

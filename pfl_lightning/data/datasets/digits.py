@@ -1,6 +1,4 @@
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
@@ -18,6 +16,9 @@ class Digits(FederatedDataModule):
 
     def load(self) -> tuple[LabelledData, LabelledData]:
         """Read the digits from scikit-learn's own files."""
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
         digits = load_digits()
         images = torch.from_numpy(digits.images / 16 * 255).round().to(torch.uint8)[:, None]
         targets = torch.from_numpy(digits.target).long()

@@ -3,7 +3,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torchvision import datasets
-from torchvision.transforms.v2.functional import resize
 
 from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.labelled import LabelledData
@@ -49,6 +48,8 @@ class MNIST(TorchvisionData):
 
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, resized bilinearly if ``size`` is not 28."""
+        from torchvision.transforms.v2.functional import resize
+
         images, labels = super().read(train)
         return images if self.size == 28 else resize(images, [self.size, self.size], antialias=True), labels
 

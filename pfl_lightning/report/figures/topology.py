@@ -1,7 +1,8 @@
 """Who exchanges models with whom where there is no server, and which classes each client holds."""
 
+from typing import TYPE_CHECKING
+
 import matplotlib as mpl
-import networkx as nx
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -11,6 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Wedge
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Counts = NDArray[np.int64]
 Places = NDArray[np.float64]
@@ -25,7 +29,7 @@ BARS = 100  # most bars of a histogram
 INK, NOTHING = "#404040", "#d9d9d9"  # of text and links; of a client without training samples
 
 
-def topology_figure(graph: nx.Graph, counts: Counts, title: str) -> Figure:
+def topology_figure(graph: "nx.Graph", counts: Counts, title: str) -> Figure:
     """A graph of the clients, each a pie of the classes of its training samples.
 
     Args:
@@ -52,7 +56,7 @@ def topology_figure(graph: nx.Graph, counts: Counts, title: str) -> Figure:
     return figure
 
 
-def neighbours_figure(graph: nx.Graph, title: str) -> Figure:
+def neighbours_figure(graph: "nx.Graph", title: str) -> Figure:
     """How many neighbours the clients of a graph have, where there are too many to be drawn.
 
     Args:
@@ -70,7 +74,7 @@ def neighbours_figure(graph: nx.Graph, title: str) -> Figure:
     return figure
 
 
-def places_of(graph: nx.Graph) -> Places:
+def places_of(graph: "nx.Graph") -> Places:
     """Where to draw the clients, ``[clients, 2]``.
 
     On a circle; by springs if the links are few enough to be followed, unless the graph can turn on a circle.
@@ -79,6 +83,8 @@ def places_of(graph: nx.Graph) -> Places:
     turned = all(graph.has_edge((i + 1) % size, (j + 1) % size) for i, j in graph.edges())
     if turned or size > PIES or 2 * graph.number_of_edges() > SPARSE * size:
         return circle(size)
+    import networkx as nx
+
     start = nx.spectral_layout(graph)  # not a random one, which tangles
     found = nx.spring_layout(graph, pos=start, iterations=SPRINGS, seed=0)
     return np.array([found[client] for client in range(size)])
@@ -101,7 +107,7 @@ def class_colors(num_classes: int) -> list[str]:
     return [to_hex(distinct(number)) for number in range(num_classes)]
 
 
-def _draw_links(axes: Axes, graph: nx.Graph, places: Places) -> None:
+def _draw_links(axes: Axes, graph: "nx.Graph", places: Places) -> None:
     """Links behind the clients, the paler the more there are."""
     each = 2 * graph.number_of_edges() / len(graph)
     lines = [places[list(link)] for link in graph.edges()]
