@@ -43,9 +43,9 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
 
 def is_expected(error: Exception) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
-    lightnings = type(error).__name__ == "MisconfigurationException"  # whose import takes seconds
-    is_ours = not (isinstance(error, EXPECTED) or lightnings) or (type(error) is RuntimeError and not is_exhausted(error))
-    return not debugging() and (not is_ours or bool(blame(error)))
+    is_lightnings = type(error).__name__ == "MisconfigurationException"  # whose import takes seconds
+    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_exhausted(error))
+    return not debugging() and (is_lightnings or not is_ours or bool(blame(error)))
 
 
 def reason(error: Exception) -> str:

@@ -48,6 +48,23 @@ for words in {QUICK}:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
+def test_commands_import_no_library_that_they_do_not_use(tmp_path):
+    code = f"""
+import sys
+from pfl_lightning.cli import main
+try:
+    main(["compare", "nothing"])
+except SystemExit:
+    pass
+assert "matplotlib" in sys.modules and not {{"torch", "lightning", "pandas"}} & sys.modules.keys()
+main(["fit", "--data=Synthetic", "--trainer.max_steps=1", "--trainer.default_root_dir={tmp_path}"])
+assert "torch" in sys.modules and not {{"pandas", "sklearn", "networkx", "requests"}} & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
