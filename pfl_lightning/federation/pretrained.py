@@ -1,5 +1,6 @@
-"""Pretrained weights: read from a file, and copied into a network."""
+"""Pretrained weights: read from a file, copied into a network, and left out of checkpoints where they stay frozen."""
 
+import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,11 +12,13 @@ from torch import Tensor
 from pfl_lightning import files
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.checkpoints import Content, refusal
 from pfl_lightning.models import Network
 from pfl_lightning.server import restored
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, movable, prefixed
 
 KEY = "model.pretrained"
+BASE = "frozen_base"  # entry of a checkpoint with the digest of what it leaves out
 WITHIN = ("state_dict", "model")  # keys under which training programs save the tensors
 PREFIXES = ("", "network.", "model.", "module.")  # of the names in checkpoints of ours, of Lightning and of wrappers
 SHOWN = 4  # names in a line
@@ -48,6 +51,8 @@ def _content(path: Path) -> Mapping[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many kinds for foreign files
         raise ValueError("not what torch.save writes, not complete, or not plain values and tensors") from error
+    if isinstance(content, Mapping) and BASE in content:
+        raise ValueError("a checkpoint without the frozen weights that its run was given")
     if not isinstance(content, Mapping):
         raise ValueError(f"a {type(content).__name__} instead of tensors by name")
     return content
@@ -84,9 +89,55 @@ def take_weights(network: Network, weights: Tree, head: frozenset[str], file: st
         raise PflError(f"{KEY}: '{file}' has nothing for {network.kind}; allowed: a file with some of {names}")
     for name, given in fitting.items():
         tensors[name].copy_(given)
+    network.given |= fitting.keys()
     taken = f"{KEY}: {len(fitting)} of the {len(tensors)} tensors of {network.kind} are from '{file}'"
     fresh = [network.own_name(name) for name in tensors if name not in fitting]
     return f"{taken}; new: {_listed(fresh)}" if fresh else taken
+
+
+def leave_base_out(checkpoint: Content, network: Network) -> None:
+    """Replace the frozen tensors that a file or the network's folder has given by their digest."""
+    if base := _frozen_base(network):
+        checkpoint[BASE] = _digest(base)
+        for name in base:
+            del checkpoint["state_dict"][f"network.{name}"]
+
+
+def put_base_back(checkpoint: Content, network: Network, file: str | None, head: frozenset[str]) -> None:
+    """Add the frozen tensors that a checkpoint leaves out.
+
+    Args:
+        checkpoint: The checkpoint.
+        network: The network, which has those of its folder.
+        file: The file that has them, if there is one.
+        head: Names of the head's tensors.
+
+    Raises:
+        PflError: If the file cannot be read, or they are others than those of the checkpoint's run.
+    """
+    if BASE not in checkpoint:
+        return
+    if file is not None:
+        take_weights(network, read_weights(file), head, file)
+    base = _frozen_base(network)
+    if _digest(base) != checkpoint[BASE]:
+        what = "the frozen weights are not those of the run, which its checkpoint leaves out"
+        raise refusal(checkpoint, f"{what}; allowed: {KEY} or model.network as they were")
+    checkpoint["state_dict"] |= prefixed("network", base)
+
+
+def _frozen_base(network: Network) -> Tree:
+    moving = {tensor.data_ptr() for tensor in movable(network).values()}
+    given = {name: tensor for name, tensor in network.state_dict().items() if name in network.given}
+    return {name: tensor for name, tensor in given.items() if tensor.data_ptr() not in moving}
+
+
+def _digest(tensors: Tree) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for name, tensor in tensors.items():
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _namings(network: Network, weights: Tree) -> Iterator[Tree]:

@@ -56,7 +56,7 @@ from pfl_lightning.federation.client_models import NeedsSamplesError, examples_o
 from pfl_lightning.federation.client_states import ClientStates, ServerState
 from pfl_lightning.federation.cohort import Cohort, Progress
 from pfl_lightning.federation.evaluator import Evaluator
-from pfl_lightning.federation.pretrained import read_weights, take_weights
+from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
 from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
@@ -744,6 +744,7 @@ class Method(pl.LightningModule):
         checkpoint["accounting"] = self.accounting.state_dict()
         self.cohort.save(checkpoint)
         self.clients.save(checkpoint)
+        leave_base_out(checkpoint, self.network)
         if self.packs:
             checkpoint["state_dict"] = stored(checkpoint["state_dict"])
 
@@ -767,6 +768,7 @@ class Method(pl.LightningModule):
                 if floats and isinstance(part, nn.Module):
                     part.to(floats[0])
             self.clients.load(checkpoint)
+            put_base_back(checkpoint, self.network, self.pretrained, self.parts["head"])
             self.load_state_dict(checkpoint["state_dict"])
             check_optimizer_state(checkpoint, list(self.network.parameters()))
 

@@ -63,6 +63,7 @@ class Network(nn.Sequential):
 
     takes: InputKind = "numbers"
     extension: frozenset[str] = frozenset()  # names of the tensors that a method has added
+    given: frozenset[str] = frozenset()  # names of the tensors that a file or a folder has given
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
         super().__init__(OrderedDict(layers))

@@ -36,6 +36,8 @@ class Wrapped(Network):
         self._paths = {path.replace(".", "_") or type(module).__name__: path for path in paths}
         super().__init__(dict(zip(self._paths, layers, strict=True)))
         self._units, self._shell, self.takes = _units(whole, inputs), (module,), takes
+        given = getattr(whole, "given", frozenset[str]())
+        self.given = frozenset(name for name in self.state_dict() if self.own_name(name) in given)
         for norm in (inner for inner in self.modules() if isinstance(inner, BATCH_NORMS)):
             norm.register_forward_pre_hook(_before_norm)
             norm.register_forward_hook(_after_norm)

@@ -4,11 +4,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 from fakes.loops import map_clients
 from fakes.methods import built, distance, tensors, weighted_mean
 from fakes.torch_sgd import by_phase
 
 from pfl_lightning import load_method
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import SCAFFOLD, Ditto, FedAvg, FedPer, FedRep, Local
 from pfl_lightning.models import LoRA, ViT
 from pfl_lightning.system import Participation
@@ -104,3 +106,29 @@ def test_resume_with_adapters_is_exact(ragged_data, fit, tmp_path):
     resumed = run(3, "resumed", last := tmp_path / "resumed/checkpoints/last.ckpt")
     assert distance(straight, resumed) == 0
     assert distance(load_method(last), resumed) == 0
+
+
+@pytest.mark.parametrize("freeze_a", [False, True])
+def test_a_checkpoint_leaves_out_the_frozen_weights_of_a_file_and_takes_no_others(freeze_a, ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = FedAvg(network=SMALL, pretrained=str(file), adapter=LoRA(3, freeze_a=freeze_a), batch_size=4)
+        fit(method, ragged_data(), rounds, folder, ckpt_path)
+        return method
+
+    torch.save(SMALL((1, 16, 16), 3).state_dict(), file := tmp_path / "base.pt")
+    straight, last = run(3, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
+    run(1, "resumed")
+    resumed = run(3, "resumed", last)
+    assert distance(straight, resumed) == 0
+    assert distance(load_method(last), resumed) == 0
+    held = torch.load(last, weights_only=True)["state_dict"]
+    drawn = {name for name in resumed.network.state_dict() if name.endswith("lora_A")}
+    assert {name.removeprefix("network.") for name in held} == resumed.parts["all"] | drawn
+    with pytest.raises(PflError, match="a checkpoint without the frozen weights that its run was given"):
+        FedAvg(network=SMALL, pretrained=str(last)).build_for(ragged_data())
+    torch.save(SMALL((1, 16, 16), 3).state_dict(), file)
+    with pytest.raises(PflError, match="the frozen weights are not those of the run, which its checkpoint leaves out"):
+        load_method(last)
+    file.unlink()
+    with pytest.raises(PflError, match=r"model\.pretrained: cannot read"):
+        load_method(last)

@@ -44,3 +44,6 @@ def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, r
     last = tmp_path / "resumed/checkpoints/last.ckpt"
     assert distance(run(2, "resumed", ckpt_path=last), straight) == 0
     assert distance(load_method(last), straight) == 0
+    held = torch.load(last, weights_only=True)["state_dict"]
+    body = {name for name in held if name.startswith("network.") and "lora" not in name and "classifier" not in name}
+    assert bool(body) == ("adapter" not in options), "what is frozen is in the folder"
