@@ -22,6 +22,7 @@ from reproduction.deprl.items import PAPER as DEPRL
 from reproduction.fedmac.items import PAPER as FEDMAC
 from reproduction.runs import Place, Scale
 from reproduction.srpfl.items import PAPER as SRPFL
+from reproduction.stragglers import PAPER as STRAGGLERS
 
 from pfl_lightning.errors import PflError
 
@@ -32,11 +33,12 @@ PAPERS = {
     "deprl": DEPRL,
     "pfllib": PFLLIB,
     "niid_bench": NIID_BENCH,
+    "stragglers": STRAGGLERS,
 }
 
 
 def reproduce(
-    paper: Literal["srpfl", "delta_fl", "fedmac", "deprl", "pfllib", "niid_bench"],
+    paper: Literal["srpfl", "delta_fl", "fedmac", "deprl", "pfllib", "niid_bench", "stragglers"],
     item: str,
     scale: Scale = "small",
     root: Path = Path("data"),
@@ -50,13 +52,14 @@ def reproduce(
     """Run the experiments of a table or figure and check the paper's claims; the exit code is 1 if one fails.
 
     Args:
-        paper: The paper, or the library.
+        paper: The paper, or the library; ``stragglers`` compares what there is against these, which no paper does.
         item: Its table or figure. SRPFL: fig3 to fig8_..., and ``linear``, the numerical experiments of the theory;
             Delta-FL: table1, table2 (which stands for Table 3 and Figures 4 to 15 too), fig3, fig16, fig17, algorithm3;
             FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5, ``stability``; DePRL: table1,
             table2, table7 to table9, fig2, fig3, fig4 (from Table 9), fig8 to fig11. ``search`` of Delta-FL and FedMac
             and ``rates`` of SRPFL try learning rates on validation samples; ``hf_maml`` compares SRPFL's HF-MAML with
             what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of NIID-Bench.
+            Stragglers: ``answers``.
         scale: ``small`` takes two CPU cores minutes or hours, ``full`` is the paper's setting as far as it is known.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.

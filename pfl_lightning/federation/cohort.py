@@ -194,17 +194,19 @@ class Cohort:
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
             here = places[start : start + len(cohort)]
-            received = method.received(cohort.ids)
-            if batch.arrivals is not None and (batch.arrivals.began[here] != batch.round_index).any():
+            received, stale = method.received(cohort.ids), batch.arrivals
+            if stale is not None and bool((stale.began[here] == batch.round_index).all()):
+                stale = None
+            if stale is not None:
                 # all train at once, though each has a version of its own: twice as fast as one version after another
-                versions = self.versions.rows(batch.arrivals.began[here], batch.round_index, received.shared)
+                versions = self.versions.rows(stale.began[here], batch.round_index, received.shared)
                 received = received.with_own(versions)
             trained, losses = _updated(method, cohort, received, key)
             changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
             kept, upload = select(trained.own, method.clients.names), method.sent(select(changed, method.shared))
-            if batch.arrivals is not None:
-                counts = batch.arrivals.shares[here].to(weights)
-                names = method.engine.trainable if batch.arrivals.changes else frozenset[str]()
+            if stale is not None:
+                counts = stale.shares[here].to(weights)
+                names = method.engine.trainable if stale.changes else frozenset[str]()
                 upload = brought_forward(upload, received.tree, method.broadcast(), counts, names)
             further = {name: rows for name, rows in trained.own.items() if name.startswith(method.uploads)}
             share = weights[here]

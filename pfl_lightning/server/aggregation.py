@@ -33,11 +33,10 @@ def client_weights(counts: Tensor, weighting: Weighting) -> Tensor:
 
 
 def brought_forward(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
-    """Uploads of clients that began with older models, as parts of a mean that the newest model steps to.
+    """Uploads of clients that began with older models, as parts of a mean that the newest model x steps to.
 
     FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
-    2022, arXiv:2106.06581) ``x + s_i * (trained_i - began_i)``. A client that began with x and has a share of 1 uploads
-    exactly what it has trained, by both.
+    2022, arXiv:2106.06581) ``x + s_i * (trained_i - began_i)``.
 
     Args:
         trained: What clients have trained, ``[cohort, ...]``; integers come back as floats.
@@ -48,8 +47,7 @@ def brought_forward(trained: Tree, began: Tree, newest: Tree, shares: Tensor, ch
     """
     found = {}
     for name, rows in trained.items():
-        if name in changes:
-            rows = rows + (newest[name] - began[name])
-        rows = rows if rows.is_floating_point() else rows.to(shares)
-        found[name] = torch.lerp(newest[name].to(rows).expand_as(rows), rows, wide(shares, rows).to(rows))
+        now = newest[name]
+        moved = (rows - (began[name] if name in changes else now)).to(rows if rows.is_floating_point() else shares)
+        found[name] = moved.mul_(wide(shares, moved)).add_(now)  # in place: new memory is what takes time
     return found

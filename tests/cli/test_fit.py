@@ -22,6 +22,8 @@ from pfl_lightning.server import restored
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8,8]", "--trainer.enable_progress_bar", "false"]
 NO_FIGURES = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"]  # which take most of a small run's time
 
+WITHOUT_ROUNDS = "fit --data.participation Asynchronous"
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
@@ -252,6 +254,15 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fit --data.speeds=DynamicExponential --data.speeds.low=2", 1, "data.speeds.low: 2.0 is not possible"),
         ("fit --data.num_clients 5000", 1, "data.num_clients: 5000 is not possible with at least 1 of the 1347"),
         ("fit --data.participation.pool_size 21", 1, "data.participation.pool_size: 21 is not possible; allowed: 1"),
+        (f"{WITHOUT_ROUNDS} --data.participation.buffer 21", 1, "data.participation.buffer: 21 is not possible; allo"),
+        (f"{WITHOUT_ROUNDS} --data.participation.concurrency 21", 1, "data.participation.concurrency: 21 is not poss"),
+        (f"{WITHOUT_ROUNDS} --data.participation.pool_size 5", 2, "data.participation.pool_size: Asynchronous has no"),
+        (
+            f"{WITHOUT_ROUNDS} --data.participation.staleness Polynomial --data.participation.staleness.exponent -1",
+            2,
+            "data.participation.staleness.exponent: -1 is not possible; allowed: a number >= 0",
+        ),
+        (f"{WITHOUT_ROUNDS} --model DeltaFL", 1, "data.participation: Asynchronous is not possible with DeltaFL"),
         (
             "fit --data.partition ClassShards --data.partition.classes_per_client 12",
             1,

@@ -34,13 +34,6 @@ def test_stale_uploads_are_changes_of_the_newest_model_or_models_beside_it():
     assert brought_forward(trained, began, newest, shares, set())["w"].tolist() == [[6.5, 14.0], [11.0, 20.0]]
 
 
-def test_an_upload_from_the_newest_model_is_what_was_trained_to_the_last_bit():
-    newest, trained = {"w": torch.randn(50)}, {"w": torch.randn(4, 50)}
-    for names in ({"w"}, set()):
-        found = brought_forward(trained, newest, newest, torch.ones(4), names)
-        assert torch.equal(found["w"], trained["w"])
-
-
 def test_counters_come_back_as_numbers_between():
     found = brought_forward({"n": torch.tensor([8, 4])}, {}, {"n": torch.tensor(2)}, torch.tensor([0.5, 1.0]), set())
     assert found["n"].tolist() == [5.0, 4.0]

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+from reproduction import stragglers
+from reproduction.runs import Place
+
+from pfl_lightning.experiment import Experiment
+
+
+def stages(rounds: int, doubling: dict) -> list[int]:
+    """Clients in each round."""
+    n0, every = doubling["n0"], doubling["rounds_per_stage"]
+    return [min(20, n0 << number // every) for number in range(rounds)]
+
+
+@pytest.mark.parametrize("name", stragglers.answers("fixed", 20))
+def test_every_answer_has_as_many_uploads_and_an_evaluation_for_as_many(name):
+    place = Place("fixed", "small", Path("data"), Path("out"), [1])
+    answer = stragglers.answers("fixed", 20)[name]
+    settings = Experiment.from_settings(*stragglers.words_of(place, "FedRep", answer, 10)).settings
+    rounds, callbacks = settings["trainer"]["max_steps"], settings["trainer"]["callbacks"]
+    participation = settings["data"]["init_args"]["participation"]
+    options = participation["init_args"] if participation else {}
+    cohorts = [options.get("buffer", 20)] * rounds
+    if callbacks:
+        callback = callbacks[0] if isinstance(callbacks, list) else callbacks
+        cohorts = stages(rounds, callback["init_args"])
+    assert sum(cohorts) == 400
+    assert settings["trainer"]["val_check_interval"] * cohorts[-1] == 40
+    assert settings["data"]["init_args"]["communication_time"] == (0 if answer.waits else 10)
+    assert options.get("concurrency", 20) == (10 if name in ("FedBuff", "FedAsync") else 20)

@@ -1,0 +1,142 @@
+"""What there is against stragglers, side by side: the fastest first, a deadline, and no rounds at all."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from pfl_lightning.experiment import Experiment
+from pfl_lightning.report import Curve, curves_of, read_run, save_figure
+from pfl_lightning.report.tables import markdown
+from reproduction.claims import Claim, spread
+from reproduction.runs import Item, Paper, Place, data_options, is_finished, newest
+
+METHODS = {
+    "FedRep": ("methods/fedrep", "--model.head_epochs=3", "--model.eval_epochs=3"),
+    "FedAvg": ("methods/fedavg", "--model.eval_epochs=0"),
+}
+TIMES = (0, 10)  # seconds of communication
+SHARES = (0.90, 0.95, 0.99)
+CLIENTS = 20
+UPLOADS_PER_EVALUATION = 2 * CLIENTS
+SPEEDS = {
+    "fixed": ("--data.speeds=FixedExponential", "--data.speeds.seed=1"),
+    "two_populations": ("--data.speeds=TwoPopulation", "--data.speeds.seed=1"),
+    "dynamic": ("--data.speeds=DynamicExponential", "--data.speeds.seed=1"),
+}
+DEADLINES = {"fixed": 1.5, "two_populations": 1.0, "dynamic": 1.0}
+ROUNDS = {"small": 20, "full": 150}  # of all clients; all have as many uploads
+# the images, labels and network of SRPFL's Fig. 3 at small scale; fewer epochs, and a smaller network
+SETTINGS = (
+    *("papers/srpfl/femnist", f"--data.num_clients={CLIENTS}", "--data.classes=[0,10]", "--data.test_fraction=0.34"),
+    *("--data.partition.sizes=EqualSizes", "--data.partition.sizes.samples=90", "--model.epochs=1"),
+    *("--model.network.hidden=[64]", "--percentile_errors.percentiles=[]"),
+)
+
+
+class Answer(NamedTuple):
+    """An answer to stragglers.
+
+    Attributes:
+        options: Options of ``pfl fit``.
+        uploads: Uploads in a round.
+        waits: Whether all wait for the slowest; if so the communication time is applied afterwards.
+        more: Rounds more than uploads and these suggest, as there are fewer in the first ones.
+    """
+
+    options: Sequence[str] = ()
+    uploads: int = CLIENTS
+    waits: bool = True
+    more: int = 0
+
+
+def answers(speeds: str, rounds: int) -> Mapping[str, Answer]:
+    """The answers under some speeds, in as many uploads as so many rounds of all clients have."""
+    stage = max(1, rounds // 5)
+    size = ("--trainer.callbacks.n0=5", f"--trainer.callbacks.rounds_per_stage={stage}")
+    found = {
+        "rounds of all": Answer(),
+        "doubling": Answer(("--trainer.callbacks=StageDoubling", *size), more=5 * stage // 4),  # 5 and 10 clients first
+        "deadline": Answer((f"--data.participation.deadline={DEADLINES[speeds]}",)),
+    }
+    mixes = ("--data.participation.uploads=models", "--model.server_optimizer.lr=0.6")
+    for suffix, at_once in (("", CLIENTS // 2), (", all at once", CLIENTS)):
+        flying = ("--data.participation=Asynchronous", f"--data.participation.concurrency={at_once}")
+        found[f"FedBuff{suffix}"] = Answer(
+            (*flying, "--data.participation.buffer=5", "--model.weighting=uniform"), 5, waits=False
+        )
+        found[f"FedAsync{suffix}"] = Answer((*flying, "--data.participation.buffer=1", *mixes), 1, waits=False)
+    return found
+
+
+def words_of(place: Place, method: str, answer: Answer, communication: int) -> list[str]:
+    """Settings files and options of the runs of an answer."""
+    rounds = ROUNDS[place.scale] * CLIENTS // answer.uploads + answer.more
+    every = UPLOADS_PER_EVALUATION // answer.uploads
+    words = [*SETTINGS, *METHODS[method], *data_options(place.root, "femnist"), *SPEEDS[place.pair], *answer.options]
+    words += [f"--trainer.max_steps={rounds}", f"--trainer.val_check_interval={every}"]
+    return [*words, f"--data.communication_time={0 if answer.waits else communication}"]
+
+
+def trained(place: Place, method: str, name: str, answer: Answer, communication: int) -> Curve:
+    """The runs of an answer, one per seed, of which finished ones are not repeated."""
+    runs = []
+    for seed in place.seeds:
+        folder = place.folder / f"{method} {name}{'' if answer.waits else f' {communication}'}" / f"seed_{seed}"
+        if not list(folder.glob("*/version_*/clients.csv")) or not is_finished(read_run(newest(folder))):
+            options = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
+            Experiment.from_settings(*words_of(place, method, answer, communication), *options).fit()
+        runs.append(read_run(newest(folder)))
+    return curves_of(runs)[0]
+
+
+def compared(place: Place) -> list[Claim]:
+    """Run all answers, draw and tabulate them; no paper claims anything about this."""
+    found = {
+        (method, time, name): trained(place, method, name, answer, time)
+        for method in METHODS
+        for name, answer in answers(place.pair, ROUNDS[place.scale]).items()
+        for time in TIMES
+    }
+    save_figure(figure(found), place.folder.with_suffix(".png"), dpi=110)
+    columns = [f"to {share:.0%}" for share in SHARES]
+    title = f"{place.pair}: simulated seconds to shares of the best final accuracy, {len(place.seeds)} seeds"
+    head = ["method", "communication", "answer", *columns, "final (%)", "worst client (%)", "gigabits"]
+    text = markdown(title, head, list(rows(found)))
+    place.folder.with_suffix(".md").write_text(text)
+    print(text)
+    return []
+
+
+Found = Mapping[tuple[str, int, str], Curve]
+
+
+def rows(found: Found) -> Iterator[list[str]]:
+    """The rows of the table; targets are shares of the best final accuracy of the method, whatever its answer."""
+    for (method, time, name), curve in found.items():
+        best = max(float(other.means[:, -1].mean()) for (kind, _, _), other in found.items() if kind == method)
+        seconds = [spread(curve.seconds_to(share * best, time), 1) for share in SHARES]
+        worst = 100 * np.array([scores.min() for scores in curve.final_scores])
+        bits = curve.until("bits/total")[:, -1] / 1e9
+        final = [spread(100 * curve.means[:, -1], 1), spread(worst, 1), f"{bits.mean():.2f}"]
+        yield [method, f"{time} s", name, *seconds, *final]
+
+
+def figure(found: Found) -> Figure:
+    """Mean test accuracy against simulated time: a row of panels for each method, a column for each communication."""
+    drawn = Figure(figsize=(9, 6), layout="constrained")
+    panels = drawn.subplots(len(METHODS), len(TIMES), sharey="row", squeeze=False)
+    for (method, time, name), curve in found.items():
+        axes = panels[list(METHODS).index(method), TIMES.index(time)]
+        axes.plot(curve.times(time).mean(0), 100 * curve.means.mean(0), label=name)
+        axes.set(title=f"{method}, communication {time} s", xlabel="simulated time (s)", ylabel="test accuracy (%)")
+    for axes in panels.flat:  # until the last but one has ended
+        axes.set_xlim(0, sorted(line.get_xdata()[-1] for line in axes.lines)[-2])
+    panels[0, 0].legend()
+    return drawn
+
+
+PAPER = Paper(
+    {"answers": Item(compared, tuple(SPEEDS), ("fixed", "two_populations"))}, {"small": [1, 2, 3], "full": [1, 2, 3]}
+)
