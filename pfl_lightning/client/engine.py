@@ -50,7 +50,7 @@ class Engine:
     Args:
         network: Network of all clients. Of its own tensors the frozen ones are read, see ``movable``; none is written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, because a choice by timing could make two runs
-            of the same command differ. It picks the batched backend, except for training with BatchNorm or dropout,
+            of the same command differ. It picks the batched backend, except for training BatchNorm or with dropout,
             and on a CPU except for convolutions and fused recurrent layers, where parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
@@ -78,7 +78,9 @@ class Engine:
         self.trainable = frozenset(name for name, each in network.named_parameters() if each.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}
-        if backend == "batched" and (unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM) + alone(network)):
+        if backend == "batched" and (
+            unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM, movable(network)) + alone(network)
+        ):
             raise PflError(f"model.backend: batched is not possible with {', '.join(unfit)}; allowed: auto, sequential")
 
     def on(self, network: nn.Sequential) -> "Engine":
@@ -98,7 +100,7 @@ class Engine:
         if self.requested != "auto":
             return REQUESTED if self.requested == "sequential" else ""
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        if training and has_layers(network, BATCH_NORM):
+        if training and has_layers(network, BATCH_NORM, own):
             return "BatchNorm would count the padding of ragged clients"
         if training and is_random(network):
             return "dropout would depend on the chunk"

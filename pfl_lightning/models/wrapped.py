@@ -166,6 +166,8 @@ def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
     try:
         for training in (True, False):
             layer.train(training)
+            for norm in (each for each in layer.modules() if isinstance(each, BATCH_NORMS)):
+                norm.train(training and trains(norm.parameters()))  # frozen ones use their running statistics
             with torch.set_grad_enabled(training), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # each comes again if it is so run
                 vmap(client, randomness="different")({**stacks, **trained}, torch.stack([inputs] * 2))
