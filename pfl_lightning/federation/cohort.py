@@ -198,7 +198,7 @@ class Cohort:
             if stale is not None and bool((stale.began[here] == batch.round_index).all()):
                 stale = None
             if stale is not None:
-                # all train at once, though each has a version of its own: twice as fast as one version after another
+                # rows of their own, so that all train at once; one version after another takes FedRep 1.5 times as long
                 versions = self.versions.rows(stale.began[here], batch.round_index, received.shared)
                 received = received.with_own(versions)
             trained, losses = _updated(method, cohort, received, key)
