@@ -28,7 +28,7 @@ def list_command(args: list[str]) -> None:
         PflError: If there is no such kind.
     """
     if not args or args[0] in ("-h", "--help"):
-        rows = (f"  {name:<12}for {option}" for name, option in LISTED.items())
+        rows = (f"  {name:<{max(map(len, LISTED))}}  for {option}" for name, option in LISTED.items())
         sys.stdout.write(f"{USAGE.format(chr(10).join(rows))}\n")
     elif args[0] not in LISTED or args[1:]:
         raise PflError(f"list: {' '.join(args)} is not possible; allowed: one of {', '.join(LISTED)}")
