@@ -30,7 +30,7 @@ from pfl_lightning.client.losses import STANDARD, Loss, hits
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.predictions import Predictions, Watch
 from pfl_lightning.client.steps import Steps, loss_gradient
-from pfl_lightning.client.threads import spread
+from pfl_lightning.client.threads import one_at_a_time, spread
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tree import Params, Tree, movable, select
@@ -181,7 +181,9 @@ class Engine:
     def _of_thread(self) -> "Engine":
         """The same engine for another thread, with modules of its own; the tensors are the same."""
         tensors = {id(tensor): tensor for tensor in (*self.network.parameters(), *self.network.buffers())}
-        return self.on(deepcopy(self.network, tensors))
+        engine = self.on(deepcopy(self.network, tensors))
+        engine.report = one_at_a_time(self.report)
+        return engine
 
     def _train_tile(
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key

@@ -4,13 +4,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 Own = TypeVar("Own")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+CALLING = threading.Lock()
 
 
 def spread(
@@ -38,6 +39,16 @@ def spread(
         return work(here.own, item)
 
     return pool(threads).map(call, items)
+
+
+def one_at_a_time(function: Callable[..., None]) -> Callable[..., None]:
+    """A function that several threads may call."""
+
+    def call(*arguments: Any) -> None:
+        with CALLING:
+            function(*arguments)
+
+    return call
 
 
 @cache

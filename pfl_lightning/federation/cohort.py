@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from time import monotonic
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -47,7 +46,6 @@ class Progress:
         self.doing, self.since = "", 0.0
         self.clients = self.reached = self.gradients = 0
         self.visits = 0.0
-        self._lock = Lock()
         self._ends = torch.zeros(0)  # samples of the clients up to each one, [clients]
         self._per_sample: dict[str, float] = {}  # visits for each sample that clients hold, in earlier work of a kind
 
@@ -63,10 +61,9 @@ class Progress:
         self.doing, self.since = doing, monotonic()
 
     def add(self, visits: float, gradients: int = 0) -> None:
-        """Count samples that the engine has visited, and those among them that it took gradients of; in any thread."""
-        with self._lock:
-            self.visits += visits
-            self.gradients += gradients
+        """Count samples that the engine has visited, and those among them that it took gradients of."""
+        self.visits += visits
+        self.gradients += gradients
 
     def reach(self, clients: int) -> None:
         """Count that many more clients as done."""
