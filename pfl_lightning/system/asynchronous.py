@@ -61,8 +61,8 @@ class Asynchronous(Participation):
     Rule, where a round is an update of the server; s is the ``staleness`` function, and b_i is the model with which
     client i began, the newest one a_i updates ago:
 
-        ``concurrency`` clients train at the same time, each from the model that was the newest when it began
-        when one uploads, another one begins, drawn from those that neither train nor wait for the update
+        ``concurrency`` clients train at the same time, each from the newest model
+        when one uploads, another begins, drawn from those that neither train nor wait
         when ``buffer`` uploads have arrived:
             x_i = x + s(a_i) * (trained_i - b_i)       # uploads: changes
             x_i = x + s(a_i) * (trained_i - x)         # uploads: models
