@@ -66,7 +66,7 @@ def test_a_frozen_a_does_not_move():
 
 
 def test_an_adapted_module_of_ones_own_is_a_module_of_its_own_again():
-    network, inputs = adapted(LoRA(2, targets="fc1"), Plain), torch.randn(2, 1, 16, 16)
+    network, inputs = adapted(LoRA(2, targets="fc1"), Plain), torch.rand(2, 1, 16, 16)
     module = network.module_with({name: torch.ones_like(tensor) for name, tensor in movable(network).items()})
     assert type(module) is Plain
     assert {"fc1.weight", "fc1.lora_A", "fc1.lora_B"} <= module.state_dict().keys()
