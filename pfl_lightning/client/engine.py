@@ -156,7 +156,7 @@ class Engine:
             received = params.rows(start, start + len(tile))
             return rows, engine._train_tile(backend, frozen, tile, received, rows, phase, key)
 
-        threads, losses = self._threads(part(self.network, frozen), own, phase), []
+        threads, losses = self._threads(backend, part(self.network, frozen), on_cpu, phase), []
         results = (
             spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, self), tiles)
         )
@@ -167,16 +167,15 @@ class Engine:
             losses.append(found)
         return params.with_own(own), torch.cat(losses)
 
-    def _threads(self, network: nn.Sequential, own: Tree, phase: Phase) -> int:
+    def _threads(self, backend: Backend, network: nn.Sequential, on_cpu: bool, phase: Phase) -> int:
         """In how many threads clients train: as many as torch may use, where they train one at a time on a CPU.
 
         With one thread for each client torch is faster than with several for one. But there is one stream of random
         numbers, a loss of features may use modules that are not the engine's, and mixed precision is of one thread.
         """
-        reason = self.requested == "auto" and self.reason_for_sequential(network, own)
+        fits = self.requested == "auto" and isinstance(backend, Sequential)
         shares = is_random(network) or phase.feature_loss is not None or torch.is_autocast_enabled("cpu")
-        on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        return torch.get_num_threads() if reason and on_cpu and not shares else 1
+        return torch.get_num_threads() if fits and on_cpu and not shares else 1
 
     def _of_thread(self) -> "Engine":
         """The same engine for another thread, with modules of its own; the tensors are the same."""
