@@ -5,18 +5,20 @@ table2 --root DIR``; DIR holds one folder of files for each data set, such as ``
 ``--out`` and not repeated; an interrupted command resumes.
 """
 
-import json as json_format
 import logging
+import shlex
+import subprocess
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import pandas as pd
 from jsonargparse import auto_cli
 from reproduction.baselines.niid_bench import PAPER as NIID_BENCH
 from reproduction.baselines.pfllib import PAPER as PFLLIB
-from reproduction.claims import Claim, about, show
+from reproduction.claims import FAILS, Claim, about, show
 from reproduction.delta_fl.items import PAPER as DELTA_FL
 from reproduction.deprl.items import PAPER as DEPRL
 from reproduction.fedmac.items import PAPER as FEDMAC
@@ -47,7 +49,7 @@ def reproduce(
     data: list[str] | None = None,
     seeds: list[int] | None = None,
     jobs: int = 1,
-    json: Path | None = None,
+    csv: Path | None = None,
 ) -> None:
     """Run the experiments of a table or figure and check the paper's claims; the exit code is 1 if one fails.
 
@@ -60,14 +62,15 @@ def reproduce(
             and ``rates`` of SRPFL try learning rates on validation samples; ``hf_maml`` compares SRPFL's HF-MAML with
             what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of NIID-Bench.
             Stragglers: ``answers``.
-        scale: ``small`` takes two CPU cores minutes or hours, ``full`` is the paper's setting as far as it is known.
+        scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
+            rounds, with whatever else two cores can bear; ``full`` is the paper's setting as far as it is known.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
         pairs: Pairs of data and network; by default all of the table or figure.
         data: The same for DePRL, whose networks follow from the data sets.
         seeds: Seeds to run; by default the paper's at full scale.
         jobs: Number of runs at the same time.
-        json: File to which one record per claim is written.
+        csv: File to which one row per claim is written, with the commit and the command that made it.
     """
     keep_quiet()
     known = PAPERS[paper]
@@ -85,7 +88,8 @@ def reproduce(
             claims += about(pair, asked.check(place._replace(options=known.options(place) if pair else ())))
     except PflError as error:
         refuse(str(error))
-    finish(claims, json)
+    made = command(paper, item, scale, pairs=pairs, data=data, seeds=seeds)
+    finish(claims, {"paper": paper, "item": item, "scale": scale, "commit": commit(), "command": made}, csv)
 
 
 def keep_quiet() -> None:
@@ -110,14 +114,26 @@ def refuse(message: str) -> None:
     raise SystemExit(2)
 
 
-def finish(claims: Sequence[Claim], json: Path | None) -> None:
+def command(*words: str, **options: Sequence[object] | None) -> str:
+    """The command of these results, wherever the files and the runs are."""
+    told = [f"--{key}=[{','.join(map(str, values))}]" for key, values in options.items() if values]
+    paper, item, scale = words
+    return shlex.join(["python", "tools/reproduce.py", paper, item, "--scale", scale, *told, "--root", "DIR"])
+
+
+def commit() -> str:
+    """The commit of this code, and whether there is more."""
+    asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+
+
+def finish(claims: Sequence[Claim], made: dict[str, str], csv: Path | None) -> None:
     """Print the claims, write them if asked to, and exit with code 1 if one fails."""
     if claims:
         show(claims)
-    if json is not None:
-        records = [claim._asdict() | {"passed": bool(claim.passed)} for claim in claims]
-        json.write_text(json_format.dumps(records, indent=2) + "\n")
-    if not all(claim.passed for claim in claims):
+    if csv is not None:
+        pd.DataFrame([claim._asdict() | made for claim in claims]).to_csv(csv, index=False)
+    if any(claim.verdict == FAILS for claim in claims):
         raise SystemExit(1)
 
 

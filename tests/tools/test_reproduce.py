@@ -1,9 +1,9 @@
-import json
 from typing import get_args
 
+import pandas as pd
 import pytest
 import reproduce
-from reproduction.claims import Claim
+from reproduction.claims import fact
 from reproduction.runs import Item, Paper
 
 from pfl_lightning.errors import PflError
@@ -20,7 +20,7 @@ def asked(monkeypatch):
 
     def check(place):
         places.append(place)
-        return [Claim("it rises", "1", "2", place.pair != "b")]
+        return [fact("it rises", "1", "2", place.pair != "b")]
 
     items = {"table": Item(check, ("a", "b"), ("a",)), "figure": Item(check, seeds=(9,)), "missing": Item(fail)}
     paper = Paper(items, {"small": [1], "full": [1, 2]}, lambda place: [f"--of={place.pair}"])
@@ -48,12 +48,15 @@ def test_a_check_gets_the_folder_the_seeds_and_the_options_of_each_pair(asked, t
     assert "a: it rises" in capsys.readouterr().out
 
 
-def test_one_record_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(asked, tmp_path, capsys):
-    code, said = stopped(capsys, "srpfl", "table", "full", out=tmp_path, json=tmp_path / "claims.json")
-    assert (code, said) == (1, "")
-    records = json.loads((tmp_path / "claims.json").read_text())
-    assert records[0] == {"claim": "a: it rises", "measured": "1", "expected": "2", "passed": True}
-    assert [record["passed"] for record in records] == [True, False]
+def test_one_row_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit_code(asked, tmp_path, capsys):
+    words, csv = ("srpfl", "table", "full"), tmp_path / "claims.csv"
+    assert stopped(capsys, *words, out=tmp_path, csv=csv, seeds=[1, 2]) == (1, "")
+    rows = pd.read_csv(csv)
+    assert rows.verdict.tolist() == ["holds", "fails"]
+    first = rows.iloc[0]
+    assert (first.claim, first.measured, first.expected, first.scale) == ("a: it rises", 1, 2, "full")
+    assert first.command == "python tools/reproduce.py srpfl table --scale full '--seeds=[1,2]' --root DIR"
+    assert first.commit
 
 
 @pytest.mark.parametrize(

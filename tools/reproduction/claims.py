@@ -1,6 +1,7 @@
-"""Claims of a paper, and whether our measurements support them."""
+"""Claims of a paper, and whether our measurements support them, by paired tests over the seeds."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -8,8 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from scipy import stats
 
 Floats = NDArray[np.float64]
+
+HOLDS, FAILS, UNTOLD = VERDICTS = ("holds", "fails", "cannot be told")
+LEVEL = 0.95  # of the t-interval of a mean over the seeds
+MOST = 1000  # seeds that are worth asking for
 
 
 class Claim(NamedTuple):
@@ -19,25 +25,94 @@ class Claim(NamedTuple):
         claim: What the paper claims.
         measured: What we measured.
         expected: What the measurement should be.
-        passed: Whether it is.
+        verdict: Whether it is: one of ``VERDICTS``, the last with the number of seeds that would tell.
+        printed: What the paper measured, where it prints numbers.
     """
 
     claim: str
     measured: str
     expected: str
-    passed: bool
+    verdict: str
+    printed: str = ""
+
+    @property
+    def word(self) -> str:
+        """The verdict alone."""
+        return self.verdict.partition(";")[0]
 
 
-def trend(claim: str, values: Sequence[Floats | float], expected: str = "falls", digits: int = 2) -> Claim:
-    """That the means over the seeds fall from one value to the next, or rise."""
-    means = [float(np.mean(value)) for value in values]
-    passed = all(after > before if expected == "rises" else after < before for before, after in pairwise(means))
-    return Claim(claim, listed(values, digits), expected, passed)
+def fact(claim: str, measured: str, expected: str, holds: bool) -> Claim:
+    """A claim about a single number, which holds or fails."""
+    return Claim(claim, measured, expected, HOLDS if holds else FAILS)
 
 
-def better(claim: str, first: Floats | float, second: Floats | float, expected: str) -> Claim:
-    """That the first mean over the seeds is above the second."""
-    return Claim(claim, listed((first, second)), expected, bool(np.mean(first) > np.mean(second)))
+def paired(claim: str, measured: str, expected: str, *differences: Floats) -> Claim:
+    """A claim that some differences between runs of the same seeds are above 0.
+
+    Args:
+        claim: The claim.
+        measured: What was measured.
+        expected: What it should be.
+        differences: The differences, ``[seeds]`` each; nan where a run never reached what is compared.
+
+    Returns:
+        It holds if the intervals of all means are above 0, and fails if one is not, or if a seed is nan.
+    """
+    intervals = [interval(each) for each in differences]
+    if all(low > 0 for low, _ in intervals):
+        return Claim(claim, measured, expected, HOLDS)
+    if not all(high > 0 for _, high in intervals):
+        return Claim(claim, measured, expected, FAILS)
+    open_ones = [each for each, (low, _) in zip(differences, intervals, strict=True) if low <= 0]
+    return Claim(claim, measured, expected, f"{UNTOLD}; {seeds_needed(open_ones)}")
+
+
+def interval(differences: Floats) -> tuple[float, float]:
+    """The t-interval of a mean over the seeds; endless for a single seed."""
+    half = np.inf if len(differences) == 1 else half_width(differences, len(differences))
+    return float(differences.mean() - half), float(differences.mean() + half)
+
+
+def half_width(differences: Floats, seeds: int | Floats) -> Floats:
+    """Half of the t-interval that so many seeds of the same spread would have."""
+    width: Floats = stats.t.ppf((1 + LEVEL) / 2, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
+    return width
+
+
+def seeds_needed(differences: Sequence[Floats]) -> str:
+    """How many seeds of the same means and spreads would tell all of some differences from 0."""
+    if len(differences[0]) == 1:
+        return "one seed has no spread"
+    seeds = np.arange(2.0, MOST + 1)
+    tells = [seeds[half_width(each, seeds) < abs(each.mean())] for each in differences]
+    return (
+        f"{max(each[0] for each in tells):.0f} seeds would tell" if all(map(len, tells)) else "no few seeds would tell"
+    )
+
+
+def within(differences: Floats, band: float) -> tuple[Floats, Floats]:
+    """Differences that are above 0 if some others are at most a band away from 0."""
+    return band - differences, band + differences
+
+
+def trend(claim: str, values: Sequence[Floats], expected: str = "falls", digits: int = 2) -> Claim:
+    """That values fall from one to the next, or rise, ``[seeds]`` each."""
+    sign = 1 if expected == "rises" else -1
+    steps = [sign * (after - before) for before, after in pairwise(values)]
+    return paired(claim, listed(values, digits), expected, *steps)
+
+
+def better(claim: str, first: Floats, second: Floats, expected: str) -> Claim:
+    """That the first values are above the second, ``[seeds]`` each."""
+    return paired(claim, listed((first, second)), expected, first - second)
+
+
+def first(what: str, name: str, row: Mapping[str, Floats], least: bool = False) -> Claim:
+    """That one of several percentages is the largest, or the least, ``[seeds]`` each."""
+    others = [other for other in row if other != name]
+    differences = [(row[other] - row[name]) * (1 if least else -1) for other in others]
+    text, measured = ", ".join((name, *others)), listed(row[each] for each in (name, *others))
+    return paired(f"{what}: {text} (%)", measured, f"{name}'s is {'least' if least else 'best'}", *differences)
 
 
 def about(what: str, claims: Sequence[Claim]) -> list[Claim]:
@@ -45,14 +120,21 @@ def about(what: str, claims: Sequence[Claim]) -> list[Claim]:
     return [claim._replace(claim=f"{what}: {claim.claim}") if what else claim for claim in claims]
 
 
+def counted(words: Iterable[str]) -> str:
+    """How many claims have each verdict."""
+    found = Counter(words)
+    return ", ".join(f"{found[word]} {word}" for word in VERDICTS if found[word])
+
+
 def show(claims: Sequence[Claim]) -> None:
     """Print a table of the claims."""
-    table = Table("claim", "measured", "expected", "holds")
-    for claim, measured, expected, passed in claims:
-        table.add_row(claim, measured, expected, "yes" if passed else "NO")
+    table = Table("claim", "measured", "expected", "verdict", "in the paper")
+    for claim in claims:
+        table.add_row(*claim)
     if any("±" in claim.measured for claim in claims):
         table.caption = "mean ± sample standard deviation over the seeds"
     Console().print(table)
+    print(counted(claim.word for claim in claims))
 
 
 def spread(values: Floats, digits: int = 2) -> str:

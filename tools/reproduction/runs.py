@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import yaml
 from jsonargparse import ArgumentParser
@@ -22,8 +22,9 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report import RunRecord, read_run
 from reproduction.claims import Claim
 
-Scale = Literal["small", "full"]
+Scale = Literal["small", "two_cores", "full"]
 
+SCALES: tuple[Scale, ...] = get_args(Scale)
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -85,6 +86,7 @@ class Item(NamedTuple):
         check: Makes its runs for a pair, and checks the claims about them; a search makes no claims.
         pairs: The pairs that it shows at full scale; none if it is not about pairs.
         small: Those at small scale, if they are others.
+        two_cores: Those at the scale of two cores.
         scales: The scales at which it can run.
         seeds: The seeds, if they are not the paper's.
     """
@@ -92,12 +94,14 @@ class Item(NamedTuple):
     check: Callable[[Place], list[Claim]]
     pairs: Sequence[str] = ()
     small: Sequence[str] | None = None
+    two_cores: Sequence[str] = ()
     scales: Sequence[Scale] = ("small", "full")
     seeds: Sequence[int] | None = None
 
     def pairs_at(self, scale: Scale) -> Sequence[str]:
         """The pairs at a scale."""
-        return self.pairs if scale == "full" or self.small is None else self.small
+        small = self.pairs if self.small is None else self.small
+        return {"small": small, "two_cores": self.two_cores, "full": self.pairs}[scale]
 
 
 class Paper(NamedTuple):

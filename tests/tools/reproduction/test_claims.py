@@ -1,23 +1,93 @@
 import numpy as np
 import pytest
-from fakes.panels import passed
-from reproduction.claims import Claim, better, deviation, listed, show, trend
+from reproduction.claims import (
+    FAILS,
+    HOLDS,
+    UNTOLD,
+    better,
+    counted,
+    deviation,
+    fact,
+    first,
+    half_width,
+    listed,
+    paired,
+    show,
+    trend,
+    within,
+)
+from scipy import stats
 
 HIGH, LOW = np.array([2.0, 4.0]), np.array([1.0, 3.0])
+CLEAR, UNCLEAR, REVERSED = np.array([1.0, 1.1, 1.2]), np.array([1.0, 2.0, 3.0]), np.array([-1.0, -1.1, -1.2])
+NEVER = np.array([1.0, np.nan, 1.0])
 
 
-def test_a_claim_that_fails_stands_out(capsys):
-    show([Claim("1 + 1", "2", "2", True), Claim("2 + 2", "5", "4", False)])
-    rows = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
-    assert ["1", "+", "1", "2", "2", "yes"] in rows
-    assert ["2", "+", "2", "5", "4", "NO"] in rows
+def word(*differences):
+    return paired("it is above", "", "", *differences).word
 
 
-def test_trends_and_comparisons_are_those_of_the_means_and_have_no_ties():
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([CLEAR], HOLDS),
+        ([UNCLEAR], UNTOLD),
+        ([REVERSED], FAILS),
+        ([NEVER], FAILS),
+        ([np.zeros(3)], FAILS),  # a tie
+        ([np.ones(1)], UNTOLD),
+        ([CLEAR, CLEAR], HOLDS),
+        ([CLEAR, UNCLEAR], UNTOLD),
+        ([CLEAR, UNCLEAR, REVERSED], FAILS),
+    ],
+    ids=str,
+)
+def test_all_differences_have_to_be_told_from_0(differences, expected):
+    assert word(*differences) == expected
+
+
+def test_a_single_difference_is_decided_by_the_paired_t_test():
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        a, b = generator.normal(0.8, 1, (2, 4)) * [[1], [0.5]]
+        found = stats.ttest_rel(a, b)
+        told = found.pvalue < 0.05
+        assert better("", a, b, "").word == (UNTOLD if not told else HOLDS if found.statistic > 0 else FAILS)
+
+
+@pytest.mark.parametrize("values", [UNCLEAR, np.array([-1.0, 3.0, 0.0, 0.5])], ids=str)
+def test_as_many_seeds_as_are_asked_for_would_tell_and_one_less_would_not(values):
+    verdict = paired("", "", "", CLEAR, values).verdict
+    seeds = int(verdict.removeprefix(f"{UNTOLD}; ").removesuffix(" seeds would tell"))
+    assert half_width(values, seeds) < abs(values.mean()) <= half_width(values, seeds - 1)
+
+
+def test_a_difference_near_0_asks_for_no_number_of_seeds():
+    assert paired("", "", "", np.array([-1.0, 1.0])).verdict == f"{UNTOLD}; no few seeds would tell"
+
+
+def test_a_band_is_left_on_either_side():
+    assert [word(*within(each * CLEAR, 1.5)) for each in (1, -1, 2, -2)] == [HOLDS, HOLDS, FAILS, FAILS]
+
+
+def test_trends_and_comparisons_are_of_the_same_seeds_and_have_no_ties():
     values = ([HIGH, LOW], [LOW, HIGH], [LOW, LOW], [HIGH, np.array([1.0, np.nan])])
-    assert passed(trend("t", each) for each in values) == [True, False, False, False]
-    assert passed(trend("t", each, "rises") for each in values) == [False, True, False, False]
-    assert passed(better("b", *each, "") for each in values) == [True, False, False, False]
+    assert [trend("t", each).word for each in values] == [HOLDS, FAILS, FAILS, FAILS]
+    assert [trend("t", each, "rises").word for each in values] == [FAILS, HOLDS, FAILS, FAILS]
+    assert [better("b", *each, "").word for each in values] == [HOLDS, FAILS, FAILS, FAILS]
+    row = {"a": LOW, "b": HIGH, "c": LOW - 1}
+    assert [first("f", name, row).word for name in row] == [FAILS, HOLDS, FAILS]
+    assert [first("f", name, row, least=True).word for name in row] == [FAILS, FAILS, HOLDS]
+    assert first("f", "b", row)[:2] == ("f: b, a, c (%)", "3.00 ± 1.41, 2.00 ± 1.41, 1.00 ± 1.41")
+
+
+def test_a_claim_is_shown_with_its_verdict_and_all_are_counted(capsys):
+    show([fact("1 + 1", "2", "2", True), fact("2 + 2", "5", "4", False)._replace(printed="4.0")])
+    rows = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
+    assert ["1", "+", "1", "2", "2", "holds"] in rows
+    assert ["2", "+", "2", "5", "4", "fails", "4.0"] in rows
+    assert rows[-1] == ["1", "holds,", "1", "fails"]
+    assert counted([UNTOLD, HOLDS, HOLDS]) == "2 holds, 1 cannot be told"
 
 
 def test_numbers_are_shown_with_what_they_spread_over_the_seeds():

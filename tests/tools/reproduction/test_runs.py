@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 from reproduction import runs
-from reproduction.runs import CONFIGS, Item, Sweep
+from reproduction.runs import CONFIGS, SCALES, Item, Sweep
 
 from pfl_lightning.settings import class_name
 
@@ -37,8 +37,7 @@ def test_the_newest_run_is_read(tmp_path):
     assert runs.newest(tmp_path).name == "version_10"
 
 
-def test_an_item_has_pairs_of_its_own_at_small_scale_if_it_names_some():
-    same, fewer = Item(list, ("a", "b")), Item(list, ("a", "b"), ())
-    assert [item.pairs_at(scale) for item in (same, fewer) for scale in ("small", "full")] == [
-        *(("a", "b"), ("a", "b"), (), ("a", "b"))
-    ]
+def test_an_item_has_pairs_of_its_own_at_a_scale_if_it_names_some():
+    same, fewer = Item(list, ("a", "b")), Item(list, ("a", "b"), (), ("b",))
+    assert [same.pairs_at(scale) for scale in SCALES] == [("a", "b"), (), ("a", "b")]
+    assert [fewer.pairs_at(scale) for scale in SCALES] == [(), ("b",), ("a", "b")]

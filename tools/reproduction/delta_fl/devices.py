@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import partition_table
-from reproduction.claims import Claim
+from reproduction.claims import Claim, fact
 from reproduction.runs import Place, split_data
 
 
@@ -57,8 +57,8 @@ def row_claims(found: Devices, paper: Devices) -> list[Claim]:
     sizes = f"{found.smallest}, {found.median:g}, {found.largest}"
     near = abs(found.median / paper.median - 1) <= MEDIAN
     return [
-        Claim("training and test devices", numbers, f"{paper.train}, {paper.test}", found[:2] == paper[:2]),
-        Claim(
+        fact("training and test devices", numbers, f"{paper.train}, {paper.test}", found[:2] == paper[:2]),
+        fact(
             "samples of the smallest, the median and the largest training device",
             sizes,
             f"{paper.smallest}, {paper.median:g} ± {MEDIAN:.0%}, {paper.largest} in one half",

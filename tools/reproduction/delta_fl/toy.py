@@ -24,7 +24,7 @@ from pfl_lightning.theory.superquantile import (
     superquantile_loss,
     superquantile_minimizer,
 )
-from reproduction.claims import Claim, listed
+from reproduction.claims import Claim, fact, listed
 from reproduction.runs import Place
 
 OBTUSE = torch.tensor([[0.0, 0.0], [4.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
@@ -106,7 +106,7 @@ def place_claims() -> list[Claim]:
         agree = torch.allclose(searched, expected, atol=STEP) and torch.allclose(
             superquantile_minimizer(triangle, CONFORMITY), expected
         )
-        claims.append(Claim(text, shown(searched), shown(expected), agree))
+        claims.append(fact(text, shown(searched), shown(expected), agree))
     return claims
 
 
@@ -118,10 +118,10 @@ def loss_claims(found: dict[str, Model]) -> list[Claim]:
     means = [float(model.losses.mean()) for model in (fedavg, delta_fl)]
     better = float((delta_fl.test_losses < fedavg.test_losses).double().mean())
     return [
-        Claim("largest loss of a test device: FedAvg, Delta-FL", listed(worst, 3), "28/9, 3", worst[1] < worst[0]),
-        Claim("standard deviation over test devices", listed(spread, 3), "smaller for Delta-FL", spread[1] < spread[0]),
-        Claim("mean loss, which may be larger for Delta-FL", listed(means, 3), "23/9, 8/3", means[1] >= means[0]),
-        Claim(
+        fact("largest loss of a test device: FedAvg, Delta-FL", listed(worst, 3), "28/9, 3", worst[1] < worst[0]),
+        fact("standard deviation over test devices", listed(spread, 3), "smaller for Delta-FL", spread[1] < spread[0]),
+        fact("mean loss, which may be larger for Delta-FL", listed(means, 3), "23/9, 8/3", means[1] >= means[0]),
+        fact(
             "share of test devices that Delta-FL serves better", f"{better:.3f}", "11/36", abs(better - 11 / 36) < 0.01
         ),
     ]

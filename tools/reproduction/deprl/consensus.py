@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.report import RunRecord, save_figure
 from pfl_lightning.report.drawing import draw_band
 from pfl_lightning.report.style import COLORS, PRINT
-from reproduction.claims import Claim, Floats, trend
+from reproduction.claims import Claim, Floats, fact, trend
 from reproduction.deprl.runs import ALPHAS, GRAPHS, Graph, curves, folder, sweep
 from reproduction.runs import Place
 
@@ -56,7 +56,7 @@ def mixed_at_once(found: Found) -> Iterator[Claim]:
         before, after = found["Complete", alpha]
         left = float((after / before).max())
         text = f"alpha {alpha}, Complete: largest share of the error of consensus that mixing leaves"
-        yield Claim(text, f"{left:.1g}", f"at most {ROUNDING:g}, by rounding", left <= ROUNDING)
+        yield fact(text, f"{left:.1g}", f"at most {ROUNDING:g}, by rounding", left <= ROUNDING)
 
 
 def rise_and_decay(found: Found) -> Iterator[Claim]:
@@ -65,7 +65,7 @@ def rise_and_decay(found: Found) -> Iterator[Claim]:
         for graph in ("Ring", "ErdosRenyi"):
             after = found[graph, alpha].after.mean(0)
             peak = int(after.argmax())
-            yield Claim(
+            yield fact(
                 f"alpha {alpha}, {graph}: error of consensus after the first round, at its peak, at the end",
                 f"{after[0]:.2g}, {after[peak]:.2g} (round {peak + 1} of {len(after)}), {after[-1]:.2g}",
                 "rises, then falls",
@@ -76,7 +76,7 @@ def rise_and_decay(found: Found) -> Iterator[Claim]:
 def denser_agrees_better(found: Found) -> Iterator[Claim]:
     """The sparser the graph, the larger the error."""
     for alpha in ALPHAS:
-        means = [float(found[graph, alpha].after.mean()) for graph in GRAPHS]
+        means = [found[graph, alpha].after.mean(1) for graph in GRAPHS]
         text = f"alpha {alpha}: error of consensus, mean over the rounds, on {', '.join(GRAPHS)}"
         yield trend(text, means, digits=6)
 

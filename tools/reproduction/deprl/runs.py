@@ -21,8 +21,9 @@ ALPHAS = (0.1, 0.3, 0.5)
 GOSSIP: tuple[MethodName, ...] = ("d-psgd", "dispfl", "deprl")
 SERVER: tuple[MethodName, ...] = ("fedavg", "fedrep", "ditto", "fedrod")
 EVALUATED: Mapping[str, str] = {"fedavg": "global", "ditto": "personal", "fedrod": "personal"}  # others: stored
-SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "full": [1, 12, 123, 1234]}
+SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "two_cores": [1, 2, 3], "full": [1, 12, 123, 1234]}
 ROUNDS, CLIENTS = 200, 128
+EVERY = {"small": 4, "two_cores": 20}  # rounds between evaluations
 SMALL_ROUNDS, SMALL_CLIENTS = {"fashion_mnist": 40, "cifar10": 20}, {"fashion_mnist": 32, "cifar10": 16}
 
 # networks that take one CPU core half a minute; without clipping the linear layers of the MLP are faster
@@ -46,13 +47,14 @@ OPTIONS: Mapping[MethodName, str] = {
 def fit_options(place: Place) -> list[str]:
     """Options of ``pfl fit`` for all runs of a data set."""
     file = f"--config={CONFIGS}/papers/deprl/{place.pair}.yaml"
-    small = few(place) if place.scale == "small" else []
-    return [file, *small, *data_options(place.root, place.pair)]
+    own = cut(place) if place.scale != "full" else []
+    return [file, *own, *data_options(place.root, place.pair)]
 
 
-def few(place: Place) -> list[str]:
-    """A small network, few clients and few rounds."""
-    sizes = f"--data.num_clients={clients(place)} --trainer.max_steps={rounds(place)} --trainer.val_check_interval=4"
+def cut(place: Place) -> list[str]:
+    """A small network; at small scale also few clients and few rounds."""
+    sizes = f"--data.num_clients={clients(place)} --trainer.max_steps={rounds(place)}"
+    sizes += f" --trainer.val_check_interval={EVERY[place.scale]}"
     return shlex.split(f"--config={CONFIGS}/{SMALL[place.pair]} {sizes} --model.clip_norm=null")
 
 

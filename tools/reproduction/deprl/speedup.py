@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.report import Curve, save_figure
 from pfl_lightning.report.style import PRINT, looks_of
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, Floats, spread, trend
+from reproduction.claims import Claim, Floats, paired, spread, trend
 from reproduction.deprl.orderings import NAMES
 from reproduction.deprl.paper import TABLE9
 from reproduction.deprl.runs import MethodName, curves, final, folder, sweep
@@ -87,10 +87,10 @@ def times_fall(found: Found) -> Iterator[Claim]:
 
 def nearly_linear(found: Found) -> Claim:
     """DePRL reaches the accuracy almost eight times as fast with eight times as many clients."""
-    ratio = float(speedups(found, "deprl", "target")[-1])
+    ratios = found["deprl", CLIENTS[0]].target / found["deprl", CLIENTS[-1]].target
     least = LINEAR * CLIENTS[-1] / CLIENTS[0]
     text = f"DePRL: time to the accuracy of {CLIENTS[0]} clients over that of {CLIENTS[-1]}"
-    return Claim(text, f"{ratio:.2f}", f"at least {least:.1f}", ratio >= least)
+    return paired(text, spread(ratios), f"above {least:.1f}", ratios - least)
 
 
 def speedups(found: Found, method: MethodName, name: str) -> Floats:

@@ -1,11 +1,13 @@
 """DePRL's Tables 1, 2, 7 and 8: accuracies of the clients, and of new ones, beside the paper's."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+
+import numpy as np
 
 from pfl_lightning.report import Curve
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, Floats, spread
+from reproduction.claims import Claim, Floats, counted, spread
 from reproduction.deprl.newcomers import CLIENTS, new_accuracy
 from reproduction.deprl.orderings import (
     NAMES,
@@ -29,41 +31,58 @@ LAST = "mean over the clients of their test accuracy after the last round (%)"
 
 def table1_claims(place: Place) -> list[Claim]:
     """Table 1: D-PSGD, DisPFL and DePRL on three graphs, for three concentrations."""
-    found = measured(place, GRAPH_CELLS, final)
+    paper = numbers(place, TABLE1, GRAPH_CELLS)
+    found = measured(place, shown(place, GRAPH_CELLS), final)
     groups = {
-        "DePRL above DisPFL, and this above D-PSGD": list(best_first(found)),
-        "complete graph not below the random one, and this not below the ring": list(denser_is_better(found)),
-        "falls with alpha, but rises for D-PSGD": list(by_concentration(found)),
+        "DePRL above DisPFL, and this above D-PSGD": beside(best_first, found, paper),
+        "complete graph above the random one, and this above the ring": beside(denser_is_better, found, paper),
+        "falls with alpha, but rises for D-PSGD": beside(by_concentration, found, paper),
     }
-    return told(place, "table1", accuracy_table(place, LAST, found, numbers(place, TABLE1, GRAPH_CELLS)), groups)
+    return told(place, "table1", accuracy_table(place, LAST, found, paper), groups)
 
 
 def table7_claims(place: Place) -> list[Claim]:
     """Table 7: the methods of Table 1 on the ring beside methods with a server, which sends as much in a round."""
+    paper = beside_servers(place, TABLE1, TABLE7)
     found = measured(place, [*RING_CELLS, *SERVER_CELLS], final)
-    table = accuracy_table(place, LAST, found, beside_servers(place, TABLE1, TABLE7))
-    return told(place, "table7", table, {"DePRL above all others": list(deprl_is_best(found))})
+    return told(place, "table7", accuracy_table(place, LAST, found, paper), best(found, paper))
 
 
 def table2_claims(place: Place) -> list[Claim]:
     """Table 2: new clients with the bodies of Table 1."""
-    found = measured(place, GRAPH_CELLS, newcomers(place))
-    table = accuracy_table(place, new(place), found, numbers(place, TABLE2, GRAPH_CELLS))
-    return told(place, "table2", table, {"DePRL above all others": list(deprl_is_best(found))})
+    paper = numbers(place, TABLE2, GRAPH_CELLS)
+    found = measured(place, shown(place, GRAPH_CELLS), newcomers(place))
+    return told(place, "table2", accuracy_table(place, new(place), found, paper), best(found, paper))
 
 
 def table8_claims(place: Place) -> list[Claim]:
     """Table 8: new clients with the bodies of Table 7."""
+    paper = beside_servers(place, TABLE2, TABLE8)
     found = measured(place, [*RING_CELLS, *SERVER_CELLS], newcomers(place))
-    table = accuracy_table(place, new(place), found, beside_servers(place, TABLE2, TABLE8))
-    return told(place, "table8", table, {"DePRL above all others": list(deprl_is_best(found))})
+    return told(place, "table8", accuracy_table(place, new(place), found, paper), best(found, paper))
+
+
+def best(found: Found, paper: Paper) -> dict[str, list[Claim]]:
+    """That DePRL is best in each row of a table."""
+    return {"DePRL above all others": beside(deprl_is_best, found, paper)}
+
+
+def beside(check: Callable[[Found], Iterable[Claim]], found: Found, paper: Paper) -> list[Claim]:
+    """Claims about ours, with the paper's numbers of the same cells."""
+    theirs = check({cell: np.array([paper[cell]]) for cell in found})
+    return [own._replace(printed=other.measured) for own, other in zip(check(found), theirs, strict=True)]
 
 
 def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Floats]) -> Found:
     """Train the runs of some cells of a table, and measure them, ``[seeds]`` each."""
-    graphs = tuple(dict.fromkeys(graph for _, graph, _ in cells))
-    trained = curves(place, [sweep(place, method, graphs) for method in dict.fromkeys(cell[0] for cell in cells)])
+    methods, graphs, alphas = (tuple(dict.fromkeys(each)) for each in zip(*cells, strict=True))
+    trained = curves(place, [sweep(place, method, graphs, alphas) for method in methods])
     return {cell: measure(trained[folder(*cell)]) for cell in cells}
+
+
+def shown(place: Place, cells: Sequence[Cell]) -> Sequence[Cell]:
+    """The cells of a table at a scale: on two cores, those of the smallest alpha."""
+    return [cell for cell in cells if place.scale != "two_cores" or cell[2] == min(ALPHAS)]
 
 
 def newcomers(place: Place) -> Callable[[Curve], Floats]:
@@ -99,7 +118,7 @@ def accuracy_table(place: Place, what: str, found: Found, paper: Paper) -> str:
 
 
 def told(place: Place, name: str, table: str, groups: Mapping[str, Sequence[Claim]]) -> list[Claim]:
-    """Publish a table with the number of claims of each kind that hold; returns all of them."""
-    lines = (f"- {text}: {sum(claim.passed for claim in claims)} of {len(claims)}" for text, claims in groups.items())
+    """Publish a table with the verdicts on the claims of each kind; returns all of them."""
+    lines = (f"- {text}: {counted(claim.word for claim in claims)}" for text, claims in groups.items() if claims)
     publish(place, name, "\n".join([table, *lines, ""]))
     return [claim for claims in groups.values() for claim in claims]

@@ -3,9 +3,11 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+import numpy as np
+
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, better, listed, spread
+from reproduction.claims import Claim, Floats, better, listed, paired, spread
 from reproduction.fedmac.accuracy import ROWS, accuracy
 from reproduction.fedmac.runs import METHODS, TIE, sweep
 from reproduction.runs import Place, compare, publish, trained
@@ -30,12 +32,12 @@ def fig4_claims(place: Place) -> list[Claim]:
     scores = {row: accuracy(found[row[0]], row[1]).best for row in ROWS}
     own = scores["fedmac", "personal"]
     return [
-        Claim(
+        paired(
             f"best accuracy of FedMac's personal models minus {' '.join(row)} (points)",
             spread(own - scores[row]),
-            f"above 0 (paper: {gap})",
-            bool((own - scores[row]).mean() > 0),
-        )
+            "above 0",
+            own - scores[row],
+        )._replace(printed=f"{gap:.2f}")
         for row, gap in GAPS.items()
     ]
 
@@ -58,11 +60,11 @@ def fig2_claims(place: Place) -> list[Claim]:
             f"best global model (%), server rates {SERVER_RATES[::-2]}", common[-1], common[0], "the first is better"
         ),
         better(f"best personal models (%), server rates {SERVER_RATES[::2]}", own[0], own[-1], "the first is better"),
-        Claim(
+        paired(
             f"best accuracy of personal models (%) for correlations {CORRELATIONS}",
             listed(quality),
             f"rises up to {CORRELATIONS[stable]}",
-            bool(quality[0] < quality[stable]),
+            quality[stable] - quality[0],
         ),
     ]
 
@@ -75,14 +77,15 @@ def stability_claims(place: Place) -> list[Claim]:
     sweeps = [sweep(place, "fedmac", each) for each in vary]
     found = trained(place, sweeps)
     show(place, "stability", found)
-    last = [accuracy(found[each.names[0]], "global").micro[:, -1].mean() for each in sweeps]
+    last = [accuracy(found[each.names[0]], "global").micro[:, -1] for each in sweeps]
     text = f"last accuracy of the global model (%) for correlations {GROWING}"
-    return [Claim(text, listed(last), "falls for the last two", bool(last[-1] < last[-2] < max(last[:2])))]
+    usual = max(last[:2], key=np.mean)
+    return [paired(text, listed(last), "falls for the last two", last[-2] - last[-1], usual - last[-2])]
 
 
-def best(found: Mapping[str, Sequence[RunRecord]], names: Sequence[str], model: str) -> list[float]:
-    """Best accuracy of a model, as a mean over the seeds, for some folders of runs."""
-    return [float(accuracy(found[name], model).best.mean()) for name in names]
+def best(found: Mapping[str, Sequence[RunRecord]], names: Sequence[str], model: str) -> list[Floats]:
+    """Best accuracy of a model for some folders of runs, ``[seeds]`` each."""
+    return [accuracy(found[name], model).best for name in names]
 
 
 def show(place: Place, name: str, found: Mapping[str, Sequence[RunRecord]]) -> None:

@@ -24,7 +24,7 @@ from pfl_lightning.theory.sparse_recovery import (
     sparse_solution,
     support_subgradient,
 )
-from reproduction.claims import Claim, Floats, listed
+from reproduction.claims import Claim, Floats, fact, listed
 from reproduction.runs import Place
 
 PROBLEMS = 50  # for each number of rows
@@ -112,8 +112,8 @@ def success_claims(found: dict[str, Success]) -> list[Claim]:
     near = all(abs(halves[name] - predicted[name]) <= NEAR for name in NAMES)
     names = ", ".join(NAMES)
     return [
-        Claim(f"rows for half of the signals: {names}", listed(halves.values(), 1), "fewest for FedMac", saves),
-        Claim(
+        fact(f"rows for half of the signals: {names}", listed(halves.values(), 1), "fewest for FedMac", saves),
+        fact(
             f"the same as the closed form: {names}",
             listed(halves.values(), 1),
             f"{listed(predicted.values(), 1)} ± {NEAR:g}",
@@ -129,13 +129,13 @@ def closed_form_claims() -> list[Claim]:
     perfect = problems(ROWS[0], error=0.0)
     rows = {name: mean_rows(perfect, program) for name, program in programs(largest_correlation(0.0)).items()}
     return [
-        Claim(
+        fact(
             "squared subgradient on the support, as a share of plain l1's: pFedMe, FedMac",
             listed((shares["pFedMe"], shares["FedMac"])),
             "at least 1, below 1",
             shares["FedMac"] < 1 <= shares["pFedMe"],
         ),
-        Claim(
+        fact(
             f"rows with a perfect prior: {', '.join(NAMES)}",
             listed(rows.values(), 1),
             f"two the same, {NONZEROS}",

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options
+from reproduction.runs import CONFIGS, SCALES, Place, Scale, Sweep, data_options
 
 METHODS = ("fedavg", "fedprox", "heurfedamp", "per-fedavg", "pfedme", "fedmac")
-SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "full": [1, 2, 3]}
+SEEDS: Mapping[Scale, Sequence[int]] = dict.fromkeys(SCALES, (1, 2, 3))
 TIE = 0.075  # copy_lr * correlation of FedMac; of pFedMe's code
 
 # rounds that take two CPU cores minutes; the convolutional nets see a part of the images

@@ -1,7 +1,7 @@
 """FedMac's Figure 5: which classes the clients of CINIC-10 hold."""
 
 from pfl_lightning.report import partition_figure, save_figure
-from reproduction.claims import Claim
+from reproduction.claims import Claim, fact
 from reproduction.runs import Place, split_data
 
 LEAST = 0.5  # of an equal share, for every client
@@ -14,4 +14,4 @@ def fig5_claims(place: Place) -> list[Claim]:
     sizes = counts["train"].sum(1)
     smallest = float(sizes.min() / sizes.mean())
     text = "training samples of the smallest client, as a share of the mean"
-    return [Claim(text, f"{smallest:.2f}", f"at least {LEAST}", smallest >= LEAST)]
+    return [fact(text, f"{smallest:.2f}", f"at least {LEAST}", smallest >= LEAST)]

@@ -7,7 +7,7 @@ import numpy as np
 from pfl_lightning.report import Curve
 from pfl_lightning.report.compare_runs import COHORT
 from pfl_lightning.system import TwoPopulation
-from reproduction.claims import Claim, Floats, spread
+from reproduction.claims import Claim, Floats, paired, spread
 from reproduction.srpfl.measures import PAIRS, Curves, shown_ratio, targets, time_ratios
 
 Comparison = Callable[[Curves, Curves], list[Claim]]  # of a panel with one of another figure
@@ -28,8 +28,7 @@ def smaller_gain(than: str, least: float = 0.0) -> Comparison:
         own, other = (time_ratios(panel, PAIRS[0]) for panel in (curves, others))
         text = f"The gain of FedRep-SRPFL is smaller than {than} (time ratios here and there)"
         expected = "larger here" + (f" by {least:g} or more" if least else "")
-        passed = bool(own.mean() - other.mean() > least)
-        return [Claim(text, f"{shown_ratio(own)}; {shown_ratio(other)}", expected, passed)]
+        return [paired(text, f"{shown_ratio(own)}; {shown_ratio(other)}", expected, own - other - least)]
 
     return check
 
@@ -54,12 +53,11 @@ def slower_with_stragglers(panels: Mapping[float, Curves]) -> list[Claim]:
     claims = []
     for name, (first, second) in seconds.items():
         text = f"{name} needs longer with {many:.0%} stragglers than with {few:.0%} (seconds, mean of {DRAWS} draws)"
-        measured = f"{spread(first, 1)}; {spread(second, 1)}"
-        claims.append(Claim(text, measured, "rising", bool(second.mean() > first.mean())))
+        claims.append(paired(text, f"{spread(first, 1)}; {spread(second, 1)}", "rising", second - first))
     lost = {name: second - first for name, (first, second) in seconds.items()}
     measured = ", ".join(f"{name} {spread(values, 1)}" for name, values in lost.items())
     text = "Doubling softens what more stragglers cost (seconds lost)"
-    return [*claims, Claim(text, measured, "less with doubling", bool(lost[fast].mean() < lost[slow].mean()))]
+    return [*claims, paired(text, measured, "less with doubling", lost[slow] - lost[fast])]
 
 
 def mean_seconds(curve: Curve, goal: Floats, stragglers: float) -> Floats:

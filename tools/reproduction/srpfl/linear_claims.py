@@ -6,7 +6,7 @@ import numpy as np
 
 from pfl_lightning.data import LinearRepresentation
 from pfl_lightning.theory.linear import contraction
-from reproduction.claims import Claim, Floats, listed
+from reproduction.claims import Claim, Floats, fact, listed
 from reproduction.runs import Place
 from reproduction.srpfl.linear import (
     MOST_ROUNDS,
@@ -54,8 +54,8 @@ def contraction_claims(runs: Distances) -> list[Claim]:
     last = max(distances[:, -1].max() for distances in runs.values())
     is_fast = max(values.mean() for values in factors) < 0.75
     return [
-        Claim("contraction per round, n = 8 to 64", listed(factors), "0.58 to 0.60, < 0.75", is_fast),
-        Claim(f"largest distance after {ROUNDS} rounds", f"{last:.0e}", "< 1e-8", bool(last < 1e-8)),
+        fact("contraction per round, n = 8 to 64", listed(factors), "0.58 to 0.60, < 0.75", is_fast),
+        fact(f"largest distance after {ROUNDS} rounds", f"{last:.0e}", "< 1e-8", bool(last < 1e-8)),
     ]
 
 
@@ -79,13 +79,13 @@ def safe_claims(runs: Distances, floors: Mapping[int, Floats], fast: Mapping[int
     lower = all(floors[n].mean() < fast[n].mean() for n in floors)
     rate = "at the rate 1/16, inside the theorem's range"
     return [
-        Claim(
+        fact(
             f"contraction per round {rate}, n = 8 and 64",
             listed(factors, 3),
             f"< {bound:.3f}, the theorem's sqrt(1 - a) with all 64",
             max(factor.mean() for factor in factors) < bound,
         ),
-        Claim(
+        fact(
             f"floor with noise {FLOOR_NOISE} {rate}, n = 8 and 64; log-log slope",
             f"{listed(values, 4)}; {slope:.2f}",
             "below those at the rate 0.5; -0.5 +- 0.1",
@@ -117,7 +117,7 @@ def floor_claims(floors: Mapping[float, Mapping[int, Floats]]) -> list[Claim]:
     for noise, by_size in floors.items():
         slope = log_slope(by_size)
         claims.append(
-            Claim(
+            fact(
                 f"floor with noise {noise}, n = 8 to 64; log-log slope",
                 f"{listed(by_size.values(), 4)}; {slope:.2f}",
                 f"{listed(FLOORS[noise], 4)}, +- {NEAR:.0%}; -0.5 +- 0.1",
@@ -127,7 +127,7 @@ def floor_claims(floors: Mapping[float, Mapping[int, Floats]]) -> list[Claim]:
     low, high = FLOORS
     ratios = [floors[high][n] / floors[low][n] * low / high for n in PARTICIPANTS]
     is_proportional = near(ratios, [1.0] * len(ratios), 0.15)
-    return [*claims, Claim("floor / noise, 1 against 0.1", listed(ratios), "1 +- 0.15", is_proportional)]
+    return [*claims, fact("floor / noise, 1 against 0.1", listed(ratios), "1 +- 0.15", is_proportional)]
 
 
 def speedup_claims(runs: Mapping[int, Sequence[Race]]) -> list[Claim]:
@@ -138,14 +138,14 @@ def speedup_claims(runs: Mapping[int, Sequence[Race]]) -> list[Claim]:
     longest = max(len(run.cohort_sizes) for pairs in runs.values() for pair in pairs for run in pair)
     costly = [time_ratios(pairs, pool, 100.0) for pool, pairs in runs.items()]
     return [
-        Claim(
+        fact(
             "seconds of SRPFL / FedRep, N = 16 to 256",
             listed(ratios.values()),
             f"{listed(RATIOS.values())}, +- {NEAR_RATIO:.0%}; < 0.5 from 32 on, 256 below 16",
             is_fast and is_faster and near(ratios.values(), RATIOS.values(), NEAR_RATIO),
         ),
-        Claim("most rounds of a run", f"{longest}", f"< {MOST_ROUNDS}", longest < MOST_ROUNDS),
-        Claim(
+        fact("most rounds of a run", f"{longest}", f"< {MOST_ROUNDS}", longest < MOST_ROUNDS),
+        fact(
             "with C = 100 the gain is lost: seconds of SRPFL / FedRep",
             listed(costly),
             "> 0.9",

@@ -54,16 +54,3 @@ def all_ratios(curves: Curves, pair: tuple[str, str], communication_times: Seque
 def shown_ratio(ratios: Floats) -> str:
     """A mean ratio with its spread, and whether doubling then costs time."""
     return spread(ratios) + (" (lost)" if ratios.mean() >= 1 else "")
-
-
-def final_difference(first: Curve, second: Curve) -> tuple[Floats, float]:
-    """How much better one curve ends than another.
-
-    Returns:
-        The difference of the final accuracies, ``[seeds]``, and the standard error of its mean: the clients evaluate
-        both curves by the same test samples, so their differences, averaged over the seeds, say how far samples and
-        clients can be trusted; to this comes the spread of the seeds.
-    """
-    differences = np.stack(first.final_scores) - np.stack(second.final_scores)  # [seeds, clients]
-    variances = [mean.var(ddof=1) / len(mean) for mean in (differences.mean(0), differences.mean(1)) if len(mean) > 1]
-    return differences.mean(1), float(np.sqrt(sum(variances)))

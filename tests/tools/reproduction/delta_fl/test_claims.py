@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fakes.panels import passed
+from reproduction.claims import FAILS, HOLDS, UNTOLD
 from reproduction.delta_fl import claims
 
 from pfl_lightning.quantity import ACCURACY
@@ -21,8 +22,11 @@ def run(errors, cohorts, calls):
 
 
 def curve(errors, cohorts=(), calls=(0.0, 20.0)):
-    """A curve with the final errors of some devices, ``[seeds][devices]``, and the devices kept in each round."""
-    return Curve([run(each, cohorts, calls) for each in errors], "global")
+    """A curve with the final errors of some devices, ``[seeds][devices]``, and the devices kept in each round.
+
+    Errors of one seed are those of two.
+    """
+    return Curve([run(each, cohorts, calls) for each in (errors * 2 if len(errors) == 1 else errors)], "global")
 
 
 EVEN = [0.2] * 11  # mean and 90th percentile 20 %
@@ -49,20 +53,21 @@ def test_a_smaller_tail_of_the_training_loss_is_weighted_by_samples():
 
     def trained(samples):
         clients = SimpleNamespace(loss=losses, samples=samples)
-        return SimpleNamespace(final=lambda split: [clients])
+        return SimpleNamespace(final=lambda split: [clients] * 2)
 
     (claim,) = claims.trained_better({"fedavg": trained(many), claims.HALF: trained(few)})
-    assert claim.passed
-    assert claim.measured == "fedavg: 4.00; 0.5: 2.00"
+    assert claim.verdict == HOLDS
+    assert claim.measured == "fedavg: 4.00 ± 0.00; 0.5: 2.00 ± 0.00"
     assert passed(claims.trained_better({"fedavg": trained(few), claims.HALF: trained(many)})) == [False]
 
 
-def test_means_on_par_may_differ_by_the_spread_over_the_seeds():
+@pytest.mark.parametrize(
+    ("lost", "expected"), [((0.005, 0.006), HOLDS), ((0.005, 0.05), UNTOLD), ((0.05, 0.051), FAILS)], ids=str
+)
+def test_means_on_par_differ_by_less_than_a_point_as_far_as_the_seeds_can_tell(lost, expected):
     fedavg = curve([[0.10] * 4, [0.30] * 4])
-    noisy = curve([[0.15] * 4, [0.31] * 4])  # 5 and 1 points: a mean of 3, and a spread of 2.8
-    assert passed(claims.served_better({"fedavg": fedavg, claims.HALF: noisy}))[1] is False
-    noisier = curve([[0.16] * 4, [0.30] * 4])  # 6 and 0 points: 3 and 4.2
-    assert passed(claims.served_better({"fedavg": fedavg, claims.HALF: noisier}))[1] is True
+    other = curve([[0.10 + lost[0]] * 4, [0.30 + lost[1]] * 4])
+    assert claims.served_better({"fedavg": fedavg, claims.HALF: other})[1].word == expected
 
 
 @pytest.mark.parametrize(

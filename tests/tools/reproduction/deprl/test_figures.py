@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fakes.panels import passed
 from reproduction.deprl import figures
 from reproduction.deprl.figures import Maps
 
@@ -16,7 +17,7 @@ EQUAL = torch.ones(3, 3)
 )
 def test_heads_have_to_follow_the_data_and_bodies_to_be_alike(heads, apart, expected):
     bodies = EQUAL - apart * torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
-    assert [claim.passed for claim in figures.alike(0.1, [Maps(DATA, heads, bodies)] * 2)] == expected
+    assert passed(figures.alike(0.1, [Maps(DATA, heads, bodies)] * 2)) == expected
 
 
 def test_the_maps_of_a_run_are_of_its_class_counts_heads_and_bodies(monkeypatch, tmp_path):

@@ -12,7 +12,9 @@ def own(settings):
 
 
 @pytest.mark.parametrize(
-    ("data", "scale"), [*((name, "full") for name in DATA), *((name, "small") for name in SMALL)], ids=str
+    ("data", "scale"),
+    [*((name, "full") for name in DATA), *((name, "small") for name in SMALL), ("fashion_mnist", "two_cores")],
+    ids=str,
 )
 def test_all_data_are_trained_on_with_the_papers_optimizer(data, scale, plan, place):
     here = place(data, fit_options, scale)

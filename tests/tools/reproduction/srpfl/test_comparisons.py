@@ -12,7 +12,7 @@ SLOWER = curve(FAST.means[0], seconds=4 * SECONDS)  # 12 s until 0.57, and FAST 
 def test_a_gain_is_smaller_if_the_time_ratio_is_larger():
     check = smaller_gain("in Fig. 3")
     assert passed(check(panel(SLOWER), panel())) == [True]
-    assert check(panel(SLOWER), panel())[0].measured == "0.30; 0.07"
+    assert check(panel(SLOWER), panel())[0].measured == "0.30 ± 0.00; 0.07 ± 0.00"
     assert passed(check(panel(), panel(SLOWER))) == [False]
     assert passed(check(panel(), panel())) == [False]
     assert passed(check(panel(NEVER), panel())) == [False]

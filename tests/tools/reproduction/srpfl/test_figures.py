@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from fakes.panels import FAST, SLOW, failed, panel
-from reproduction.claims import Claim
+from reproduction.claims import HOLDS, fact
 from reproduction.srpfl import figures
 
 from pfl_lightning.settings import class_name
@@ -46,6 +46,17 @@ def test_the_small_panels_of_every_figure_are_settings_of_pfl(name, plan, srpfl)
     assert partitions == natural.get(name, {"ConsecutiveClasses"})
 
 
+@pytest.mark.parametrize(("name", "pool"), [("fig3", None), ("fig4", 20), ("fig5", None), ("fig6", 20)])
+def test_two_cores_have_the_papers_clients_rounds_and_stages(name, pool, plan, srpfl):
+    for part in figures.FIGURES[name].at("two_cores"):
+        here = figures.panel_place(name, part, srpfl(name, "two_cores"))
+        settings = plan(here, *figures.sweeps_of(part, "two_cores"))["fedrep-srpfl"]
+        data, trainer = settings["data"]["init_args"], settings["trainer"]
+        assert (data["num_clients"], data["participation"]["init_args"]["pool_size"]) == (100, pool)
+        (stages,) = [each["init_args"] for each in trainer["callbacks"] if "Doubling" in each["class_path"]]
+        assert (trainer["max_steps"], stages["n0"], stages["rounds_per_stage"]) == (150, 10, 10)
+
+
 @pytest.mark.parametrize("scale", ["small", "full"])
 @pytest.mark.parametrize("name", [name for name, figure in figures.FIGURES.items() if figure.beside])
 def test_a_panel_is_compared_with_one_of_another_figure(name, scale, srpfl):
@@ -63,13 +74,13 @@ def test_claims_of_a_figure_name_their_panel_and_see_the_other_figure(monkeypatc
     assert asked == [here.folder / "femnist", srpfl("fig3").folder / "femnist"]
     assert all(claim.claim.startswith("femnist: ") for claim in claims)
     # the same curves in both figures: everything holds but the smaller gain
-    (claim,) = [claim for claim in claims if not claim.passed]
+    (claim,) = [claim for claim in claims if claim.verdict != HOLDS]
     assert claim.claim.startswith("femnist: The gain of FedRep-SRPFL is smaller than in Fig. 3")
     assert (here.folder / "femnist.png").is_file()
 
 
 def test_a_panel_may_have_claims_of_its_own(monkeypatch, srpfl):
-    own = figures.Panel("femnist", check=lambda curves: [Claim("own", "1", "1", False)])
+    own = figures.Panel("femnist", check=lambda curves: [fact("own", "1", "1", False)])
     monkeypatch.setitem(figures.FIGURES, "fig7", figures.FIGURES["fig7"]._replace(small=(own,)))
     monkeypatch.setattr(figures, "panel_curves", lambda *_: panel())
     srpfl("fig7").folder.mkdir()

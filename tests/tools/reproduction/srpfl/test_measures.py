@@ -35,13 +35,3 @@ def test_an_accuracy_that_both_have_before_the_first_round_is_no_gain():
 def test_a_gain_that_is_lost_is_said():
     assert measures.shown_ratio(np.array([1.1, 1.3])) == "1.20 ± 0.14 (lost)"
     assert measures.shown_ratio(np.array([0.4, 0.4])) == "0.40 ± 0.00"
-
-
-def test_the_error_of_a_final_difference_has_a_part_of_the_clients_and_one_of_the_seeds():
-    means = ([0.0, 0.0, 0.0, 0.0, value] for value in (0.5, 0.7))
-    first, second = curve(*means, clients=(-0.3, -0.1, 0.1, 0.3)), curve([0.0] * 5, [0.0] * 5)
-    differences, error = measures.final_difference(first, second)
-    assert differences == pytest.approx([0.5, 0.7])
-    # 2 (0.3^2 + 0.1^2) / 3 / 4 clients + 2 * 0.1^2 / 1 / 2 seeds
-    assert error == pytest.approx((0.2 / 12 + 0.01) ** 0.5)
-    assert measures.final_difference(curve([0.0] * 5), curve([0.0] * 5))[1] == 0
