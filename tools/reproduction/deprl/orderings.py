@@ -28,16 +28,17 @@ def rows(found: Found) -> list[tuple[float, Graph]]:
     return list(dict.fromkeys((alpha, graph) for _, graph, alpha in found))
 
 
-def concentrations(found: Found) -> list[float]:
-    """The concentrations of some cells."""
-    return list(dict.fromkeys(alpha for _, _, alpha in found))
+def methods(found: Found) -> list[MethodName]:
+    """The methods of some cells, in the order of ``GOSSIP``."""
+    return [method for method in GOSSIP if any(method == other for other, _, _ in found)]
 
 
 def best_first(found: Found) -> Iterator[Claim]:
     """On each graph and for each concentration, DePRL is above DisPFL, and this above D-PSGD."""
+    best = methods(found)[::-1]
     for alpha, graph in rows(found):
-        values = [found[method, graph, alpha] for method in GOSSIP[::-1]]
-        yield trend(f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in GOSSIP[::-1])} (%)", values)
+        values = [found[method, graph, alpha] for method in best]
+        yield trend(f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in best)} (%)", values)
 
 
 def deprl_is_best(found: Found) -> Iterator[Claim]:
@@ -54,17 +55,15 @@ def best_claim(where: str, row: Mapping[MethodName, Floats]) -> Claim:
 
 def denser_is_better(found: Found) -> Iterator[Claim]:
     """For each method and concentration, the complete graph is above the random one, and this above the ring."""
-    for method in GOSSIP:
-        for alpha in concentrations(found):
-            values = [found[method, graph, alpha] for graph in GRAPHS]
-            text = f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)"
-            yield trend(text, values, "rises")
+    for method, alpha in product(methods(found), dict.fromkeys(alpha for alpha, _ in rows(found))):
+        values = [found[method, graph, alpha] for graph in GRAPHS]
+        yield trend(f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)", values, "rises")
 
 
 def by_concentration(found: Found) -> Iterator[Claim]:
     """More even clients are worse for personal models, and better for D-PSGD's."""
-    alphas = concentrations(found)
-    for method, graph in product(GOSSIP, GRAPHS) if len(alphas) > 1 else ():
+    alphas = list(dict.fromkeys(alpha for alpha, _ in rows(found)))
+    for method, graph in product(methods(found), GRAPHS) if len(alphas) > 1 else ():
         values = [found[method, graph, alpha] for alpha in alphas]
         text = f"{NAMES[method]}, {graph}: alpha {', '.join(map(str, alphas))} (%)"
         yield trend(text, values, "rises" if method == "d-psgd" else "falls")

@@ -91,7 +91,7 @@ def test_a_table_shows_ours_beside_the_papers_and_counts_what_holds(item, groups
 
 def test_two_cores_show_the_papers_clients_at_the_smallest_alpha(trained, fashion):
     place = fashion._replace(scale="two_cores")
-    assert [len(tables.table1_claims(place)), len(tables.table2_claims(place))] == [3 + 3, 3]
+    assert [len(tables.table1_claims(place)), len(tables.table2_claims(place))] == [3 + 2, 3]
     text = (place.folder / "table1.md").read_text()
     assert ("| 0.1" in text, "| 0.3" in text, "falls with alpha" in text) == (True, False, False)
     assert "64 new clients" in (place.folder / "table2.md").read_text()

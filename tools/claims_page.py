@@ -1,0 +1,90 @@
+"""Draws docs/claims.md and the README's table of claims from the files in docs/results.
+
+``python tools/reproduce.py PAPER ITEM ... --csv docs/results/NAME.csv`` makes such a file, and ``python
+tools/claims_page.py`` draws again.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from reproduction.claims import VERDICTS
+
+from pfl_lightning.report.tables import markdown
+
+ROOT = Path(__file__).parents[1]
+PAGE, README, RESULTS = ROOT / "docs/claims.md", ROOT / "README.md", ROOT / "docs/results"
+PAPERS = {"srpfl": "SRPFL", "fedmac": "FedMac", "deprl": "DePRL", "delta_fl": "Delta-FL"}
+README_TABLE = re.compile(r"^\| paper \|.*\n(?:\|.*\n)+", re.MULTILINE)
+INTRODUCTION = """# All claims
+
+What four papers claim of their tables and figures, and what was measured here. Nothing on this page is typed by hand:
+`python tools/claims_page.py` draws it from the files in `docs/results`, which `tools/reproduce.py ... --csv` writes. What has no
+file there has not been decided by this rule; the papers' pages have it.
+
+A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval of the mean
+difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on the other side, or if a
+run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds is that with which the same mean and
+spread would tell. A claim of several differences holds if all do, and fails if one does. What is computed without seeds holds
+or fails.
+
+Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` the papers'
+numbers of both with smaller networks or fewer cells, `full` all settings of the paper that are known.
+"""
+
+
+def read() -> pd.DataFrame:
+    """All claims, one a row."""
+    files = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(RESULTS.glob("*.csv"))]
+    rows = pd.concat(files, ignore_index=True)
+    return rows.assign(word=rows.verdict.str.partition(";")[0])
+
+
+def summary(rows: pd.DataFrame, folder: str = "") -> str:
+    """How many claims of each paper have each verdict.
+
+    Args:
+        rows: The claims.
+        folder: Where the papers' pages are.
+    """
+    counts = [
+        [f"[{name}]({folder}{paper}.md)", *((rows.paper == paper) & (rows.word == word) for word in VERDICTS)]
+        for paper, name in PAPERS.items()
+    ]
+    cells = [[name, *(str(found.sum()) for found in each)] for name, *each in counts]
+    return markdown("", ["paper", *VERDICTS], cells).strip() + "\n"
+
+
+def page(rows: pd.DataFrame) -> str:
+    """The page of all claims."""
+    return "\n".join([INTRODUCTION, summary(rows), *sections(rows)])
+
+
+def sections(rows: pd.DataFrame) -> Iterator[str]:
+    """A section for each paper, and in it a table for each of its tables and figures."""
+    for paper, name in PAPERS.items():
+        yield f"## {name}\n"
+        for (item, scale, commit, command), found in rows[rows.paper == paper].groupby(
+            ["item", "scale", "commit", "command"], sort=False
+        ):
+            columns = ["claim", "measured", "expected", "printed", "verdict"]
+            table = markdown("", [*columns[:3], "in the paper", "verdict"], found[columns].values.tolist()).strip()
+            yield f"### {name}, {item}, {scale}\n\nCommit {commit}:\n\n```\n{wrapped(command)}\n```\n\n{table}\n"
+
+
+def wrapped(command: str) -> str:
+    """A command on two lines, if it is too long for a page."""
+    start, root, rest = command.partition(" --root ")
+    return command if len(command) <= 88 else f"{start} \\\n   {root}{rest}"
+
+
+def readme(text: str, rows: pd.DataFrame) -> str:
+    """The README with its table of claims."""
+    return README_TABLE.sub(summary(rows, "docs/"), text)
+
+
+if __name__ == "__main__":
+    found = read()
+    PAGE.write_text(page(found))
+    README.write_text(readme(README.read_text(), found))
