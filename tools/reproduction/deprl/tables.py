@@ -81,7 +81,7 @@ def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Flo
 
 
 def shown(place: Place, cells: Sequence[Cell]) -> Sequence[Cell]:
-    """The cells of a table at a scale: on two cores those of the smallest alpha, without DisPFL, which takes longest."""
+    """The cells of a table at a scale: on two cores of the smallest alpha, without DisPFL, which takes longest."""
     few = [cell for cell in cells if cell[0] != "dispfl" and cell[2] == min(ALPHAS)]
     return few if place.scale == "two_cores" else cells
 

@@ -64,13 +64,13 @@ def trained(monkeypatch):
 
 
 def test_rows_of_the_same_runs_train_once_and_stand_beside_what_was_published(trained, place):
-    found = table.table_claims(place("toy", seeds=(1, 2, 3)), ROWS, {"FedAvg": Published(51.0, 0.2)})
+    found = table.table_claims(place("toy", seeds=(1, 2, 3)), ROWS, {"FedAvg": Published(50.9, 0.2)})
     assert [sweep.methods for sweep in trained] == [("local",), ("fedavg",)]
     assert (len(found), passed(found)) == (1, [True])
     text = " ".join((place("toy").folder / "table.md").read_text().split())
     assert "toy, small scale, 3 seeds:" in text
     assert "| Local | - | 87.50 ± 0.00 | 87.50 ± 0.00 | 75.00 ± 0.00 | 50.00 ± 0.00 |" in text
-    assert "| FedAvg | 51.00 ± 0.20 | 50.00 ± 0.00 | 40.00 ± 0.00 |" in text
+    assert "| FedAvg | 50.90 ± 0.20 | 50.00 ± 0.00 | 40.00 ± 0.00 |" in text
     assert "| FedAvg-FT | - | 90.00 ± 0.00 | 82.50 ± 0.00 | 85.00 ± 0.00 | 80.00 ± 0.00 |" in text
 
 

@@ -8,7 +8,7 @@ from reproduction.deprl import consensus
 from reproduction.deprl.consensus import Errors
 from reproduction.deprl.runs import ALPHAS, GRAPHS
 
-HUMP = np.array([[1.0, 4.0, 2.0], [3.0, 4.0, 2.0]])  # [seeds, rounds]
+HUMP = np.array([[2.0, 4.0, 2.0]] * 2)  # [seeds, rounds]
 LEFT = {"Ring": 1.0, "ErdosRenyi": 0.5, "Complete": 1e-9}
 
 

@@ -72,7 +72,7 @@ def test_a_table_has_the_papers_numbers_and_ours():
 
 
 def result(density=40.0, shared=90.0, own=95.0, bits=0.5):
-    return Sparse(*(np.array([value]) for value in (density, shared, own, bits)))
+    return Sparse(*(np.full(2, value) for value in (density, shared, own, bits)))
 
 
 OTHERS = {"fedprox": result(70, 89)._replace(own=None), "per-fedavg": result(80, 92, 94), "pfedme": result(60, 88, 94)}

@@ -28,10 +28,10 @@ def test_the_time_is_the_mean_over_draws_of_the_speeds(monkeypatch):
     monkeypatch.setattr(comparisons, "DRAWS", 2)
     draws = [TwoPopulation(0.25, seed=seed).times(0, 4) for seed in range(2)]
     # 0.57 is reached after 40 rounds of all 4 clients, and after 30 rounds of the fastest
-    assert mean_seconds(SLOW, np.array([0.57]), 0.25) == pytest.approx(40 * np.mean([d.max() for d in draws]))
+    assert mean_seconds(SLOW, np.full(2, 0.57), 0.25) == pytest.approx(40 * np.mean([d.max() for d in draws]))
     first = curve(FAST.means[0], cohort=1)
-    assert mean_seconds(first, np.array([0.57]), 0.25) == pytest.approx(30 * np.mean([d.min() for d in draws]))
-    assert np.isnan(mean_seconds(NEVER, np.array([0.57]), 0.25))
+    assert mean_seconds(first, np.full(2, 0.57), 0.25) == pytest.approx(30 * np.mean([d.min() for d in draws]))
+    assert np.isnan(mean_seconds(NEVER, np.full(2, 0.57), 0.25)).all()
 
 
 def test_stragglers_cost_time_and_doubling_softens_that():
