@@ -20,6 +20,7 @@ from pfl_lightning.methods.fedbabu import FedBABU
 from pfl_lightning.methods.fedbn import FedBN
 from pfl_lightning.methods.fedcp import FedCP
 from pfl_lightning.methods.feddbe import FedDBE
+from pfl_lightning.methods.feddpa import FedDPA
 from pfl_lightning.methods.feddyn import FedDyn
 from pfl_lightning.methods.fedem import FedEM
 from pfl_lightning.methods.fedfomo import FedFomo
@@ -71,6 +72,7 @@ __all__ = [
     "FedBN",
     "FedCP",
     "FedDBE",
+    "FedDPA",
     "FedDyn",
     "FedEM",
     "FedFomo",

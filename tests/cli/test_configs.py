@@ -15,7 +15,7 @@ from pfl_lightning.config_files import configs
 
 SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8"
 FEW_CLIENTS = "--data.num_clients=8"
-WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "fedit", "ffa-lora", "fedsa-lora", "local-lora")]  # a small one
+WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "feddpa", "fedit", "ffa-lora", "fedsa-lora", "local-lora")]
 FEW = "--data.num_clients=20 --model.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
 DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
 DEPRL = "--data.num_clients=5 --data.partition.min_size=1 --data.max_samples=20 --model.batch_size=4"

@@ -17,7 +17,7 @@ from torch.optim import SGD
 from pfl_lightning import load_method, methods
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.methods import Method, Sparsity
-from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression
+from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA
 from pfl_lightning.recipes import recipe
 from pfl_lightning.server import DPAggregator, ErdosRenyi, SecureAggregator, Yogi
 from pfl_lightning.system import Participation
@@ -99,6 +99,7 @@ METHODS = {
     "PFedMe": partial(methods.PFedMe, inner_steps=3, inner_tolerance=1e-3),
     "PFedHN": partial(methods.PFedHN, width=7, layers=2),
     "PerFedAvg": methods.PerFedAvg,
+    "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),
 }
 NETWORKS = {
     "mlp": partial(MLP, hidden=(8, 5)),
@@ -114,8 +115,8 @@ WRITTEN_BY_THE_SERVER = ("cloud.",)  # prefixes of the rows that a round changes
 # from the second round on
 MAY_STAY = ("mask.", "weight.", "embedding", "fc3.class_shares")
 NEED_A_BODY = (
-    *("DePRL", "FedAS", "FedBABU", "FedCP", "FedDBE", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL", "KNNPer"),
-    *("LGFedAvg", "MOON"),
+    *("DePRL", "FedAS", "FedBABU", "FedCP", "FedDBE", "FedDPA", "FedPAC", "FedPer", "FedProto", "FedRep", "GPFL"),
+    *("KNNPer", "LGFedAvg", "MOON"),
 )
 
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class

@@ -1,0 +1,138 @@
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
+from pfl_lightning.client import Examples, joined
+from pfl_lightning.client.backends import Batched, Sequential
+from pfl_lightning.client.layers import alone, part
+from pfl_lightning.methods.method import Method
+from pfl_lightning.models import LoRA, Network
+from pfl_lightning.seeding import Key
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
+
+ADAPTERS = "*lora_*"
+BLEND = "blend"  # the only layer of the network that mixes the adapters
+
+
+class FedDPA(Method):
+    """FedIT, plus adapters of each client's own, which count for a sample as much as it is like those of the client.
+
+    Rule of a round; W are the frozen weights, to which adapters of low rank add G, or L_i at client i:
+
+        G_i = local optimizer for epochs on f_i(W + G_i), from G
+        L_i = local optimizer for personal_epochs on f_i(W + (1 - share) G + L_i), from L_i
+        keep L_i
+        G   = G - server_lr * (G - sum_i weight_i * G_i)
+
+    The head trains and is averaged with G, and stays as received in the second line. Clients are evaluated with W + G
+    (``global``), which is FedIT, and for each sample x with a mix (``personal``); z are features by W + L_i:
+
+        c = mean of cos(z(x), z(s)) over client i's training samples s
+        outputs = f(x) by W + (1 - share * c) G + c L_i
+
+    Paper: Yang, Long, Shen, Jiang, Blumenstein, Dual-Personalizing Adapter for Federated Foundation Models,
+    NeurIPS 2024, arXiv:2403.19211, with what it trains in every round (FedDPA-T).
+
+    Differs: the paper multiplies L_i by ``share`` too, which is as half the ``alpha`` for these adapters. Its c is the
+    mean over 5 random samples, and its features are those of the last token; ours are the inputs of the head.
+
+    Args:
+        share: Share of the global adapters that a client's own ones replace, the paper's lambda.
+        personal_epochs: Epochs on the client's own adapters per round.
+        kwargs: See ``Method``; the default ``adapter`` is ``LoRA`` with its own defaults.
+    """
+
+    needs = ("features",)
+    eval_models = ("personal", "global")
+
+    def __init__(self, share: ClosedUnitInterval = 0.5, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
+        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        self.share, self.personal_epochs = share, personal_epochs
+        self.adapter = adapter = self.adapter or LoRA()
+        self.strength = adapter.alpha / adapter.rank
+
+    @property
+    def layers(self) -> list[str]:
+        """Paths of the layers that are adapted."""
+        return [name.removesuffix(".lora_B") for name in sorted(self.parts["*lora_B"])]
+
+    def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
+        """The clients' own adapters (``personal.*``)."""
+        own = prefixed("personal", select(tensors, self.parts[ADAPTERS]))
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(own, num_clients)}
+
+    def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
+        """Train the shared adapters and the head, and then the client's own adapters."""
+        trained, losses = super().local_update(cohort, received, key)
+        own, phase = with_own_adapters(received), self.phase(ADAPTERS, self.personal_epochs)
+        start = Params(*({**mine, **self.base(its)} for mine, its in zip(own, received, strict=True)))
+        own, _ = self.engine.train(cohort, start, phase, (*key, "personal"))
+        return trained.beside("personal", own.select(self.parts[ADAPTERS])), losses
+
+    def base(self, received: Tree) -> Tree:
+        """W + (1 - share) G, of the adapters among the received tensors."""
+        w = {**self.network.state_dict(), **received}
+        scale, layers = (1 - self.share) * self.strength, [path for path in self.layers if f"{path}.lora_B" in received]
+        return {f"{n}.weight": w[f"{n}.weight"] + scale * w[f"{n}.lora_B"] @ w[f"{n}.lora_A"] for n in layers}
+
+    def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
+        """The global model; to mix it, beside it the client's own body and what its samples are like (``blend.*``)."""
+        if model == "global":
+            return received
+        own = with_own_adapters(received)
+        features = joined(((each.there, each.outputs) for each in self.engine.features(train, own)), len(train))
+        directions = F.normalize(features.flatten(2), dim=2) * train.present[..., None]
+        likeness = directions.sum(1) / train.device_counts.clamp(min=1)[:, None]
+        both = received.beside(f"{BLEND}.shared", received.select(self.parts["all"]))
+        return both.beside(f"{BLEND}.own", own.select(self.parts["all"])).with_own({f"{BLEND}.likeness": likeness})
+
+    def eval_network(self, model: str, params: Params) -> Network:
+        """The network, or what mixes its adapters with the client's own."""
+        if model == "global":
+            return self.network
+        frozen = {id(each): each for each in self.network.parameters() if not each.requires_grad}
+        own = deepcopy(part(self.network, 0, self.engine.body_layers()), frozen)
+        return Network({BLEND: Blend(self.network, own, params.own[f"{BLEND}.likeness"][0], self.layers, self.share)})
+
+
+def with_own_adapters(received: Params) -> Params:
+    """The received tensors with the client's own adapters in the place of the shared ones."""
+    return received.with_own(received.under("personal").own)
+
+
+class Blend(nn.Module):
+    """A network that mixes two adapters in each layer, for each sample as much as it is like those of a client.
+
+    Two adapters are one of twice the rank, which ``shared`` runs with for each sample as if it were a client.
+
+    Args:
+        shared: The network with the shared adapters.
+        own: Its body with the client's own adapters.
+        likeness: Mean of the client's features, scaled to norm 1, ``[features]``.
+        layers: Paths of the adapted layers.
+        share: Share of the shared adapters that the client's own ones replace.
+    """
+
+    likeness: Tensor
+
+    def __init__(
+        self, shared: nn.Sequential, own: nn.Sequential, likeness: Tensor, layers: list[str], share: float
+    ) -> None:
+        super().__init__()
+        self.shared, self.own, self.layers, self.share = shared, own, layers, share
+        self.runs_alone = bool(alone(shared))
+        self.register_buffer("likeness", likeness)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Outputs, ``[batch, outputs]``."""
+        weight = (F.normalize(self.own(inputs).flatten(1)) @ self.likeness)[:, None, None]
+        shared, own, both = self.shared.state_dict(), self.own.state_dict(), Params({}, {})
+        for a, b in ((f"{path}.lora_A", f"{path}.lora_B") for path in self.layers):
+            both.own[a] = torch.cat([(1 - self.share * weight) * shared[a], weight * own[a]], 1)
+            both.shared[b] = torch.cat([shared[b], own[b]], 1)
+        backend = Sequential() if self.runs_alone else Batched()
+        return backend.forward(self.shared, both, inputs[:, None])[:, 0]
