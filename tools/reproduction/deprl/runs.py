@@ -23,7 +23,8 @@ SERVER: tuple[MethodName, ...] = ("fedavg", "fedrep", "ditto", "fedrod")
 EVALUATED: Mapping[str, str] = {"fedavg": "global", "ditto": "personal", "fedrod": "personal"}  # others: stored
 SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "two_cores": [1, 2, 3], "full": [1, 12, 123, 1234]}
 ROUNDS, CLIENTS = 200, 128
-CUTS = {"small": "--trainer.val_check_interval=4", "two_cores": "--trainer.val_check_interval=20 --model.epoch_steps=10"}
+CUTS = {"small": "--trainer.val_check_interval=4"}
+CUTS["two_cores"] = "--trainer.val_check_interval=20 --model.epoch_steps=10"
 SMALL_ROUNDS, SMALL_CLIENTS = {"fashion_mnist": 40, "cifar10": 20}, {"fashion_mnist": 32, "cifar10": 16}
 
 # networks that take one CPU core half a minute; without clipping the linear layers of the MLP are faster

@@ -1,0 +1,40 @@
+"""docs/claims.md and the README's table are what the files in docs/results give."""
+
+import claims_page
+import pytest
+from reproduce import PAPERS
+from reproduction.claims import VERDICTS
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return claims_page.read()
+
+
+def test_the_page_and_the_readme_are_drawn_from_the_files(rows):
+    assert claims_page.page(rows) == claims_page.PAGE.read_text(encoding="utf-8")
+    text = claims_page.README.read_text(encoding="utf-8")
+    assert claims_page.readme(text, rows) == text
+    assert claims_page.summary(rows, "docs/") in text
+
+
+def test_a_verdict_that_is_typed_by_hand_is_drawn_over(rows):
+    text = claims_page.README.read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| [DePRL]"))
+    typed = text.replace(row, "| [DePRL](docs/deprl.md) | all | none | none |")
+    assert typed != text
+    assert claims_page.readme(typed, rows) == text
+
+
+def test_every_row_has_a_verdict_a_commit_and_a_command_of_an_item(rows):
+    assert set(rows.word) <= {*VERDICTS}
+    assert rows["commit"].str.fullmatch("[0-9a-f]{7,}").all()  # of a checkout without changes
+    for row in rows.itertuples():
+        assert row.item in PAPERS[row.paper].items
+        assert row.command.startswith(f"python tools/reproduce.py {row.paper} {row.item} --scale {row.scale} ")
+
+
+def test_a_long_command_fits_its_page():
+    long = f"python tools/reproduce.py {'x' * 60} --root DIR"
+    assert claims_page.wrapped(long).splitlines() == [f"{long[: -len(' --root DIR')]} \\", "    --root DIR"]
+    assert claims_page.wrapped("python tools/reproduce.py a b --root DIR") == "python tools/reproduce.py a b --root DIR"
