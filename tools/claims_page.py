@@ -16,7 +16,7 @@ from pfl_lightning.report.tables import markdown
 ROOT = Path(__file__).parents[1]
 PAGE, README, RESULTS = ROOT / "docs/claims.md", ROOT / "README.md", ROOT / "docs/results"
 PAPERS = {"srpfl": "SRPFL", "fedmac": "FedMac", "deprl": "DePRL", "delta_fl": "Delta-FL"}
-README_TABLE = re.compile(r"^\| paper \|.*\n(?:\|.*\n)+", re.MULTILINE)
+README_TABLE = re.compile(r"^\| paper +\|.*\n(?:\|.*\n)+", re.MULTILINE)
 INTRODUCTION = """# All claims
 
 What four papers claim of their tables and figures, and what was measured here. Nothing on this page is typed by hand:
