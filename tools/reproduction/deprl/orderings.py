@@ -36,7 +36,7 @@ def methods(found: Found) -> list[MethodName]:
 def best_first(found: Found) -> Iterator[Claim]:
     """On each graph and for each concentration, DePRL is above DisPFL, and this above D-PSGD."""
     best = methods(found)[::-1]
-    for alpha, graph in rows(found):
+    for alpha, graph in rows(found) if len(best) > 1 else ():
         values = [found[method, graph, alpha] for method in best]
         yield trend(f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in best)} (%)", values)
 

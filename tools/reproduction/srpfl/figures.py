@@ -224,8 +224,9 @@ def panel_place(name: str, panel: Panel, place: Place) -> Place:
 
 
 def compared(name: str, panel: Panel, place: Place) -> Panel | None:
-    """The panel of another figure that a panel is compared with, and its runs that are needed."""
-    if (beside := FIGURES[name].beside) is None:
+    """The panel of another figure that a panel is compared with, and its runs that are needed; none on two cores."""
+    beside = FIGURES[name].beside
+    if beside is None or place.scale == "two_cores":
         return None
     others = FIGURES[beside.figure].at(place.scale)
     return next((each._replace(methods=PAIR) for each in others if each.title == (beside.title or panel.data)), None)
