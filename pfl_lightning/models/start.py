@@ -48,7 +48,9 @@ def start_network(
         if extend is not None:
             extend(network)
         if isinstance(network, Wrapped):
-            network.mark(two_inputs(input_shape, input_kind))
+            inputs = two_inputs(input_shape, input_kind)
+            network.cut_before_trained(inputs)
+            network.mark(inputs)
     check_trains(network)
     tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
     for name in tensors.keys() & pretrained.keys():

@@ -2,6 +2,7 @@ import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable
 from copy import deepcopy
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
@@ -44,6 +45,25 @@ class Wrapped(Network):
         self.train()
 
     @torch.no_grad()
+    def cut_before_trained(self, inputs: Tensor) -> None:
+        """Make the blocks before the first that trains a layer of their own, given a batch of two inputs.
+
+        The engine then computes them once a phase. What is behind them needs the inputs too, such as for a mask.
+        """
+        (name, rest), *others = self.named_children()
+        if (place := _first_trained_block(rest)) is None:
+            return
+        try:
+            front, back = _cut(rest, *place, inputs)
+        except Exception:  # for example, the module reads an attribute of a block
+            return
+        if _same(rest, [front, back], inputs[:1]):
+            given = {self.own_name(each) for each in self.given}
+            self._paths[f"{name}_front"] = self._paths[name]
+            super().__init__({f"{name}_front": front, name: back, **dict(others)})
+            self.given = frozenset(each for each in self.state_dict() if self.own_name(each) in given)
+
+    @torch.no_grad()
     def mark(self, inputs: Tensor) -> None:
         """Mark the layers for the engine, given a batch of two inputs.
 
@@ -79,7 +99,7 @@ class Wrapped(Network):
             if path:
                 module.set_submodule(path, copy.get_submodule(layer))
         module.load_state_dict({self.own_name(name): tensor for name, tensor in tensors.items()}, strict=False)
-        return module
+        return module.to(next(copy.parameters()).device)
 
 
 class _Outline(fx.Tracer):
@@ -123,6 +143,63 @@ def _taken_out(module: nn.Module, paths: list[str]) -> list[nn.Module]:
         if path:
             module.set_submodule(path, nn.Identity())
     return layers
+
+
+def _first_trained_block(module: nn.Module) -> tuple[str, int] | None:
+    """Path of a list of blocks outside of which nothing trains, and the number of the first of them that trains."""
+    names = list(movable(module))
+    for path, blocks in module.named_modules():
+        if isinstance(blocks, nn.ModuleList | nn.Sequential) and all(name.startswith(f"{path}.") for name in names):
+            trained = [bool(movable(block)) for block in blocks]
+            if True in trained[1:] and not trained[0]:
+                return path, trained.index(True)
+    return None
+
+
+class Absent(nn.Module):
+    """In the place of a block that is elsewhere: passes the hidden state on."""
+
+    def forward(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
+        """The hidden state before the block."""
+        return hidden
+
+
+def _cut(module: nn.Module, path: str, first: int, inputs: Tensor) -> list[nn.Module]:
+    """A module as two with the same tensors: until its block number ``first``, and from there on.
+
+    What goes from one to the other is a row for each sample: its inputs, and the hidden state before the block.
+    """
+    tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    front, back = (deepcopy(module, dict(tensors)) for _ in range(2))
+    for number, _ in enumerate(module.get_submodule(path).children()):
+        (back if number < first else front).set_submodule(f"{path}.{number}", Absent())
+    last, stop = back.get_submodule(f"{path}.{first - 1}"), front.get_submodule(f"{path}.{first}")
+    stop.register_forward_hook(_hold)
+    front.eval()(inputs)
+    back.register_forward_pre_hook(partial(_unpacked, f"{path}.{first - 1}", inputs, vars(stop).pop("held")))
+    last.register_forward_hook(_release)
+    front.register_forward_hook(partial(_packed, f"{path}.{first}"))
+    return [front, back]
+
+
+def _hold(block: nn.Module, _: Any, hidden: Tensor) -> None:
+    vars(block)["held"] = hidden
+
+
+def _release(block: nn.Module, *_: Any) -> Tensor:
+    hidden: Tensor = vars(block).pop("held")
+    return hidden
+
+
+def _packed(path: str, front: nn.Module, inputs: tuple[Tensor], _: Any) -> Tensor:
+    hidden = _release(front.get_submodule(path))
+    return torch.cat([1.0 * inputs[0].flatten(1), hidden.flatten(1)], 1)  # tokens as floats
+
+
+def _unpacked(path: str, inputs: Tensor, hidden: Tensor, back: nn.Module, rows: tuple[Tensor]) -> Tensor:
+    first, rest = rows[0].split([inputs[0].numel(), hidden[0].numel()], 1)
+    _hold(back.get_submodule(path), (), torch.unflatten(rest, 1, hidden.shape[1:]))
+    return torch.unflatten(first, 1, inputs.shape[1:]).to(inputs.dtype)
 
 
 @torch.no_grad()

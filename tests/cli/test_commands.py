@@ -58,7 +58,8 @@ try:
 except SystemExit:
     pass
 assert "matplotlib" in sys.modules and not {{"torch", "lightning", "pandas"}} & sys.modules.keys()
-main(["fit", "--data=Synthetic", "--trainer.max_steps=1", "--trainer.default_root_dir={tmp_path}"])
+quick = ["--data.max_samples=9", "--trainer.max_steps=1"]
+main(["fit", "--data=Synthetic", *quick, "--trainer.default_root_dir={tmp_path}"])
 assert "torch" in sys.modules and not {{"pandas", "sklearn", "networkx", "requests"}} & sys.modules.keys()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

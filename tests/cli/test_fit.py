@@ -409,20 +409,29 @@ def wait_for_round(number: int, run: Path = Path("runs/FedRep-Digits/version_0")
     raise TimeoutError(f"round {number} did not come")
 
 
+FORTY = ["--trainer.val_check_interval", "4", "--trainer.max_steps", "40"]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> str:
+    """The folder of a run of 40 rounds that nobody killed."""
+    runs = tmp_path_factory.mktemp("straight")
+    fit(*FORTY, f"--trainer.default_root_dir={runs}", f"--trainer.logger.save_dir={runs}/csv")
+    return str(runs / "FedRep-Digits/version_0")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_process_resumes_exactly(number, capfd):
-    every = ["--trainer.val_check_interval", "4", "--trainer.max_steps", "40"]
-    process = start(*every)
+def test_a_killed_process_resumes_exactly(number, straight, capfd):
+    process = start(*FORTY)
     wait_for_round(13)
     os.kill(process.pid, number)
     assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
     assert Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt").is_file()
-    fit(*every, "--ckpt_path", "last")
-    fit(*every, "--trainer.default_root_dir", "straight")
-    assert metrics() == metrics("straight/FedRep-Digits/version_0")
-    straight = state("straight/FedRep-Digits/version_0")
-    assert all(torch.equal(tensor, straight[name]) for name, tensor in state().items())
+    fit(*FORTY, "--ckpt_path", "last")
+    assert metrics() == metrics(straight)
+    wanted = state(straight)
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in state().items())
 
 
 @pytest.mark.filterwarnings("default:.*is damaged")

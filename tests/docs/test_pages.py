@@ -1,8 +1,8 @@
 """Runs README and pages in the order of their blocks: Python, and the commands of blocks without a language.
 
 What ``bash`` blocks show is not run: it needs a network, a cluster or hours. ``text`` is output. A Python block that
-begins with the name of a file, such as ``# mine.py``, is also that file. Runs without a number of rounds get few. Of
-the pages of methods only the settings are tried: ``cli/test_configs.py`` runs their files.
+begins with the name of a file, such as ``# mine.py``, is also that file. Clients have few samples, and runs few rounds.
+Of the pages of methods only the settings are tried: ``cli/test_configs.py`` runs their files.
 """
 
 import re
@@ -27,7 +27,9 @@ FOLDERS = ("", "guides", "methods", "own")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((DOCS / folder).glob("*.md")))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# (\w+\.py)\n")
-FEW = ["--trainer.max_steps", "2"]  # rounds of a run that does not say how many
+ROUNDS = "--trainer.max_steps"
+MOST = 4  # rounds of a run; 2 if it does not say how many
+FEW = "--data.max_samples=40"
 SETTINGS = ["--print_config"]
 
 
@@ -44,12 +46,17 @@ def runnable(page: Path) -> list[tuple[str, str]]:
 
 
 def shortened(words: list[str], page: Path) -> list[str]:
-    """A command with few rounds; of a method's page, or of data that are not here, with its settings alone."""
-    if words[0] != "fit" or any("help" in word for word in words):
+    """A command with few rounds and samples; of a method's page, or of data that are not here, its settings."""
+    if words[0] not in ("fit", "sweep") or any("help" in word for word in words):
         return words
     if "DIR" in words or page.parent.name == "methods":
         return [*words, *SETTINGS]
-    return words if {FEW[0], "--rounds"} & {*words} else [*words, *FEW]
+    if ROUNDS in words:
+        at = words.index(ROUNDS) + 1
+        words = [*words[:at], str(min(int(words[at]), MOST)), *words[at + 1 :]]
+    elif words[0] == "fit" and "--rounds" not in words:
+        words = [*words, ROUNDS, "2"]
+    return words if any(word.startswith("--data.max_samples") for word in words) else [*words, FEW]
 
 
 def run(words: list[str], page: Path) -> None:

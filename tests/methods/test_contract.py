@@ -128,12 +128,13 @@ every_method = pytest.mark.parametrize(
 
 
 def pairs():
-    """Each method with one of the networks that it can train, in turn; with a second one among the slow tests."""
+    """All settings with one of the networks that they can train, in turn; a method with a second one, slowly."""
     for index, (name, make) in enumerate(METHODS.items()):
         fitting = [network for network in NETWORKS if network != "logistic" or not name.startswith(NEED_A_BODY)]
         for place, marks in ((index, MARKS[name]), (index + 2, [pytest.mark.slow])):
-            network = fitting[place % len(fitting)]
-            yield pytest.param(make, NETWORKS[network], id=f"{name}-{network}", marks=marks)
+            if place == index or name in FIRST.values():
+                network = fitting[place % len(fitting)]
+                yield pytest.param(make, NETWORKS[network], id=f"{name}-{network}", marks=marks)
 
 
 def numbers(tree: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -148,7 +149,7 @@ def test_resume_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
         data = ragged_data(participation=Participation(pool_size=5, dropout=0.1, deadline=1.5))
         is_private = isinstance(method.aggregator, DPAggregator)  # then clients are drawn at random
         doubling = [] if is_private else [StageDoubling(n0=3, rounds_per_stage=2)]
-        return method, fit(method, data, rounds, folder, ckpt_path, doubling)
+        return method, fit(method, data, rounds, folder, ckpt_path, doubling, val_check_interval=3)
 
     straight, trainer = run(6, "straight")
     run(3, "resumed")
@@ -284,7 +285,7 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
     found = {}
     for backend, chunk_size in (("sequential", None), ("batched", 3), ("auto", 1)):
         method = make(network=NETWORKS["mlp"], backend=backend, chunk_size=chunk_size)
-        trainer = fit(method, ragged_data(), 2, bare=True)
+        trainer = fit(method, ragged_data(), 1, bare=True)
         data = ragged_data(new_clients=4, new_head_epochs=3, val_fraction=0.0)
         before, body = tensors(method), method.common_body()
         method.evaluator.measures["finetuned/models"] = seen = Models()

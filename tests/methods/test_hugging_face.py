@@ -1,5 +1,6 @@
 """Methods on networks of ``transformers``."""
 
+import re
 from functools import partial
 
 import pytest
@@ -10,6 +11,8 @@ from pfl_lightning import load_method
 from pfl_lightning.data import Arrays
 from pfl_lightning.methods import FedAvg, FedPer, FedRep
 from pfl_lightning.models import HuggingFaceModel, LoRA
+from pfl_lightning.models.wrapped import Wrapped
+from pfl_lightning.tree import movable
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -24,7 +27,7 @@ def texts():
 CASES = {
     "FedIT of images": (FedAvg, "vit", {"adapter": LoRA(2)}),
     "FedRep of images": (partial(FedRep, head_epochs=2), "vit", {}),
-    "FedSA-LoRA of texts": (partial(FedPer, keeps="*lora_B"), "bert", {"adapter": LoRA(2)}),
+    "FedSA-LoRA of texts": (partial(FedPer, keeps="*lora_B"), "bert", {"adapter": LoRA(2, targets="*layer.1.*.query")}),
 }
 
 
@@ -47,3 +50,31 @@ def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, r
     held = torch.load(last, weights_only=True)["state_dict"]
     body = {name for name in held if name.startswith("network.") and "lora" not in name and "classifier" not in name}
     assert bool(body) == ("adapter" not in options), "what is frozen is in the folder"
+
+
+@pytest.mark.parametrize("name", ["vit", "bert"])
+def test_blocks_before_the_first_that_trains_are_computed_once_a_phase(
+    name, hugging_face, ragged_data, fit, monkeypatch
+):
+    def run():
+        network, data = partial(HuggingFaceModel, name=str(hugging_face / name), dropout=False), sets[name]()
+        adapter, calls = LoRA(2, targets="*layer*.1.*"), []
+        method = FedAvg(network=network, adapter=adapter, epochs=3, batch_size=4, local_optimizer="AdamW", lr=0.01)
+        data.setup()
+        method.build_for(data)
+        blocks = [each for path, each in method.network.named_modules() if re.search(r"\.layers?\.0$", path)]
+        blocks[0].register_forward_hook(lambda *_: calls.append(1))
+        start = trained(method)
+        fit(method, data, 1, bare=True)
+        return start, trained(method), len(calls)
+
+    def trained(method):
+        return {method.network.own_name(each): tensor.clone() for each, tensor in movable(method.network).items()}
+
+    sets = {"vit": ragged_data, "bert": texts}
+    start, found, calls = run()
+    monkeypatch.setattr(Wrapped, "cut_before_trained", lambda *_: None)
+    _, expected, every = run()
+    assert distance(found, expected) < 1e-10 * distance(start, expected)
+    assert calls == 1
+    assert every > 3

@@ -13,6 +13,7 @@ from pfl_lightning.system import Asynchronous
 pytestmark = pytest.mark.slow
 QUICK = ("DeltaFL over secure sums", "DPSGD on random graphs", "FedRep")
 SUMS = ("FedAvg over secure sums", "FedRep over private sums", "FedYogi")
+EVERY = [*FIRST.values(), *SUMS, *QUICK[:2]]
 SOME = (*QUICK, "DisPFL", "Ditto", "FedAvgM", "HeurFedAMP")
 EXACT, USUAL = torch.float64, torch.float32
 TOLERANCE = {EXACT: 1e-12, USUAL: 1e-6}  # of what the last round has changed; in float32 also of the number
@@ -56,12 +57,12 @@ def assert_equal_runs(one, other, name, dtype):
 @pytest.mark.parametrize(
     ("count", "clients", "dtype", "names"),
     [
-        (2, 6, EXACT, [*FIRST.values(), *SUMS, *QUICK[:2]]),
+        *[(2, 6, EXACT, EVERY[part::4]) for part in range(4)],
         (2, 6, USUAL, QUICK),
         (3, 7, EXACT, QUICK),
         (3, 2, EXACT, SOME),
     ],
-    ids=["every method", "float32", "three", "fewer clients than processes"],
+    ids=[*(f"every method {part}" for part in range(4)), "float32", "three", "fewer clients than processes"],
 )
 def test_several_processes_give_what_one_gives(count, clients, dtype, names, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")

@@ -192,3 +192,44 @@ def test_what_is_no_classifier_gets_a_line(make, line):
 def test_a_network_without_parameters_gets_a_line():
     with pytest.raises(PflError, match="Flatten has no parameters that train"):
         start(nn.Flatten, (3,))
+
+
+class Stack(nn.Module):
+    """Blocks in a list, which see the inputs too; the first ones are frozen."""
+
+    def __init__(self, frozen, reads=False, **trains):
+        super().__init__()
+        self.fc1, self.fc2, self.reads = nn.Linear(4, 5), nn.Linear(5, 3), reads
+        self.blocks = nn.ModuleList(nn.Bilinear(5, 4, 5) for _ in range(3))
+        for part in (self.fc1, *self.blocks[:frozen]):
+            part.requires_grad_(trains.get("all", False))
+
+    def forward(self, inputs):
+        hidden = self.fc1(inputs).tanh() + (self.blocks[0].bias if self.reads else 0)
+        for block in self.blocks:
+            hidden = block(hidden, inputs)
+        return self.fc2(hidden)
+
+
+@pytest.mark.parametrize("frozen", [1, 2])
+def test_frozen_blocks_are_a_layer_in_front_of_those_that_train(frozen):
+    network, inputs = start(partial(Stack, frozen)), torch.randn(7, 4)
+    front, back = network.Stack_front, network.Stack
+    assert [name for name, _ in network.named_children()] == ["Stack_front", "Stack", "fc2"]
+    assert not movable(front)
+    assert {network.own_name(name) for name in movable(network)} == {
+        *(f"blocks.{number}.{tensor}" for number in range(frozen, 3) for tensor in ("weight", "bias")),
+        *("fc2.weight", "fc2.bias"),
+    }
+    assert sum(parameter.numel() for parameter in back.parameters()) == 25 + (3 - frozen) * 105
+    module = network.module_with({name: 2 * tensor for name, tensor in movable(network).items()})
+    assert type(module) is Stack
+    for tensor in movable(network).values():
+        tensor *= 2
+    torch.testing.assert_close(network(inputs), module(inputs))
+
+
+@pytest.mark.parametrize(("frozen", "options"), [(0, {}), (3, {}), (1, {"reads": True}), (1, {"all": True})])
+def test_a_module_without_a_frozen_block_or_that_looks_into_one_stays_one_layer(frozen, options):
+    network = start(partial(Stack, frozen, **options))
+    assert [name for name, _ in network.named_children()] == ["Stack", "fc2"]
