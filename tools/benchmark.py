@@ -136,8 +136,9 @@ def main(
             fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
             adamw-mlp, apfl-mlp, fedproto-mlp, scaffold-mlp, moon-lenet,
             fedavg-lenet, fedavg-lenet-100, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is
-            none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, data-loading,
-            evaluation, population, gossip-population; all by default, and none for [].
+            none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, adapters in a ViT
+            (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation, population,
+            gossip-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.

@@ -2,11 +2,15 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import yaml
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
@@ -24,14 +28,15 @@ class Sweep:
 
     Args:
         jobs: Number of runs at the same time.
+        start: Starts a command whose stderr goes to a file.
 
     Attributes:
         signal: The last signal that asked to stop; 0 if there was none.
     """
 
-    def __init__(self, jobs: int = 1) -> None:
-        self.jobs = jobs
-        self.processes: list[subprocess.Popen[bytes]] = []
+    def __init__(self, jobs: int, start: "Start") -> None:
+        self.jobs, self.start = jobs, start
+        self.processes: list[subprocess.Popen[bytes] | Job] = []
         self.signal = 0
 
     def pass_on(self, number: int, *_: Any) -> None:
@@ -77,15 +82,81 @@ class Sweep:
     def fit(self, run: PlannedRun, args: list[str]) -> None:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with the last line of its stderr."""
         run.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args]
-        with (run.folder / "stderr.txt").open("w+", errors="replace") as said:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
-            self.processes.append(process)
-            if self.signal:  # it came while the process started
-                process.send_signal(self.signal)
-            if code := process.wait():
-                said.seek(0)
-                raise PflError([f"exit code {code}", *filter(str.strip, said)][-1].strip().removeprefix("pfl: error: "))
+        said = run.folder / "stderr.txt"
+        process = self.start([sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args], said)
+        self.processes.append(process)
+        if self.signal:  # it came while the process started
+            process.send_signal(self.signal)
+        if code := process.wait():
+            lines = filter(str.strip, said.read_text(errors="replace").splitlines())
+            raise PflError([f"exit code {code}", *lines][-1].strip().removeprefix("pfl: error: "))
+
+
+def start_here(command: list[str], said: Path) -> subprocess.Popen[bytes]:
+    """Start a command on this machine."""
+    with said.open("w") as file:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
+
+
+def call(command: list[str], said: Path) -> int:
+    """Run a command to its end, or kill it when this process is interrupted."""
+    with said.open("w") as file:
+        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=file)
+
+
+class Job:
+    """A command that submitit runs.
+
+    Args:
+        executor: The submitit executor.
+        command: The command.
+        said: Where its stderr goes.
+    """
+
+    def __init__(self, executor: Any, command: list[str], said: Path) -> None:
+        self.job = executor.submit(call, command, said)
+
+    def send_signal(self, number: int) -> None:
+        """Cancel the job, whatever the signal."""
+        self.job.cancel()
+
+    def wait(self) -> int:
+        """Wait for the exit code; raise a PflError if the job ended without one."""
+        from submitit.core.utils import FailedJobError, UncompletedJobError
+
+        try:
+            return int(self.job.result())
+        except (FailedJobError, UncompletedJobError) as error:
+            raise PflError(f"job {self.job.job_id} ended before its run; see {self.job.paths.stderr}") from error
+
+
+Start = Callable[[list[str], Path], subprocess.Popen[bytes] | Job]
+
+
+def submitting(words: Sequence[str], folder: Path) -> Start:
+    """What starts runs as jobs of submitit.
+
+    Args:
+        words: Parameters of the jobs, such as ``timeout_min=60``.
+        folder: For submitit's files.
+
+    Raises:
+        PflError: If submitit is missing, or has no such parameter.
+    """
+    try:
+        from submitit import AutoExecutor
+    except ImportError as error:
+        raise PflError(f'submit: needs pip install "pfl_lightning[cluster]" ({error})') from error
+    pairs = [word.partition("=")[::2] for word in words]
+    parameters = {key: yaml.safe_load(value) for key, value in pairs}
+    try:
+        with TemporaryDirectory() as trial:  # a refused command leaves nothing behind
+            AutoExecutor(trial).update_parameters(**parameters)
+    except (AssertionError, NameError, ValueError) as error:
+        raise PflError(f"submit: {str(error).splitlines()[0]}") from error
+    executor = AutoExecutor(folder)
+    executor.update_parameters(**parameters)
+    return partial(Job, executor)
 
 
 def rounds_done(resume: Resume | None) -> int:
@@ -113,7 +184,6 @@ def sweep_command(args: list[str]) -> None:
     given = parser.parse_args(args[:split])
     seeds, passed = listed(given.seeds), list(true_options([*given.passed, *args[split + 1 :]], parser.error))
     vary, search = (list(map(true_setting, listed(words))) for words in (given.vary, given.search))
-    sweep = Sweep(given.jobs)
     try:
         if search and vary:
             raise PflError("vary: not possible with search; allowed: one of them")
@@ -121,8 +191,10 @@ def sweep_command(args: list[str]) -> None:
         out = expand_path(given.out, "out")
         runs = list(plan(methods, vary, seeds, passed, out)) if not search else []
         searches = searches_of(methods, search, seeds, passed, out) if search else []
+        start = submitting(listed(given.submit), out / "submitit") if given.submit else start_here
     except PflError as error:
         parser.error(str(error), error)
+    sweep = Sweep(given.jobs, start)
     with sweep.forwarding():
         found = [each.run(given.trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
         folders = sweep.execute_all(runs)
@@ -157,4 +229,5 @@ def sweep_parser() -> PflParser:
     parser.add_argument("--trials", type=PositiveInt, default=20)
     parser.add_argument("--out", default="sweep")
     parser.add_argument("--jobs", type=PositiveInt, default=1)
+    parser.add_argument("--submit", nargs="+", default=[])
     return parser

@@ -37,11 +37,11 @@ class FedDPA(Method):
     Paper: Yang, Long, Shen, Jiang, Blumenstein, Dual-Personalizing Adapter for Federated Foundation Models,
     NeurIPS 2024, arXiv:2403.19211, with what it trains in every round (FedDPA-T).
 
-    Differs: the paper multiplies L_i by ``share`` too, which is as half the ``alpha`` for these adapters. Its c is the
-    mean over 5 random samples, and its features are those of the last token; ours are the inputs of the head.
+    Differs: the authors' code multiplies L_i by ``share`` too, as if ``alpha`` were smaller for these adapters. Its c
+    is the mean over 5 random samples, with the last token's features; ours are the inputs of the head.
 
     Args:
-        share: Share of the global adapters that a client's own ones replace, the paper's lambda.
+        share: Share of the global adapters that a client's own ones replace; 0.5 in the authors' code.
         personal_epochs: Epochs on the client's own adapters per round.
         kwargs: See ``Method``; the default ``adapter`` is ``LoRA`` with its own defaults.
     """

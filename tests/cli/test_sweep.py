@@ -222,6 +222,8 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} -- --ckpt_path=last", "--ckpt_path=last is not possible, the sweep sets it"),
         # options of the sweep, and its files
         (f"{GIVEN} --jobs 0", "jobs: 0 is not possible"),
+        (f"{GIVEN} --submit minutes=3", "submit: Parameter 'minutes' need to be prefixed"),
+        (f"{GIVEN} --submit timeout_min=long", 'submit: Parameter "timeout_min" expected type'),
         (f"{GIVEN} --rounds 2", "--rounds: no such option of a sweep"),
         (
             "--methods FedAvg --seeds 1",
@@ -246,6 +248,31 @@ def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, p
     assert not planned
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith(f"pfl: error: {line}")
+
+
+def test_jobs_need_a_library(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(SystemExit):
+        main(["sweep", "--methods=fedavg.yaml", "--seeds=1", "--submit", "timeout_min=1"])
+    assert 'submit: needs pip install "pfl_lightning[cluster]"' in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(capsys):
+    pytest.importorskip("submitit")
+    Path("broken.py").write_text(
+        "import pfl_lightning.methods\n\n\nclass Broken(pfl_lightning.methods.Local):\n    keeps = 1\n"
+    )
+    Path("broken.yaml").write_text("model: {class_path: broken.Broken}")
+    command = ["--methods", "fedavg.yaml", "broken.yaml", "--seeds=1", "--jobs=2", "--submit", "timeout_min=5"]
+    code, told = swept(capsys, *command, "--", "--config=data.yaml")
+    assert code == 1
+    assert {"1/2 fedavg, seed 1: finished"} < {*told}
+    assert rounds("sweep/fedavg/seed_1/FedAvg-Digits/version_0") == ["0", "1"]
+    assert "2/2 broken, seed 1: failed: " in "\n".join(told)
+    done = {path.name for path in Path("sweep/submitit").iterdir()}
+    assert swept(capsys, *command, "--seeds=1", "--methods=fedavg.yaml", "--", "--config=data.yaml")[0] == 0
+    assert done == {path.name for path in Path("sweep/submitit").iterdir()}, "no job for a finished run"
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client import Examples
+from pfl_lightning.tree import movable
 
 State = tuple[Tensor, Tensor]  # all numbers that are shared, and all that clients keep
 
@@ -47,7 +48,7 @@ class PlainLoop:
             examples = data.make_round(0).examples
             self.stages.append(examples.host_ids.tolist())
             self.data |= {client: held_by(examples, row) for row, client in enumerate(self.stages[-1])}
-        start = network.state_dict()
+        start: dict[str, Any] = movable(network)
         self.head = list(start)[-2:] if workload.head_epochs else []  # weight and bias of the last layer
         self.body = [name for name in start if name not in self.head]
         self.shared = [] if workload.attentive or workload.gossip else self.body
@@ -130,7 +131,7 @@ class PlainLoop:
             self.train(model, copied, self.body, 1, *self.data[client], workload.proximity)
             return copied.state_dict()
         proximity = 0.0 if workload.personal else workload.proximity
-        self.train(model, received, self.body, 1, *self.data[client], proximity)
+        self.train(model, received, self.body, workload.epochs, *self.data[client], proximity)
         if not workload.personal:
             return {**self.kept[client], **model.state_dict()}
         personal = copy.deepcopy(self.network)
@@ -203,7 +204,7 @@ class PlainLoop:
 
 
 class PlainAdamW(PlainLoop):
-    """FedAvg whose clients train by AdamW."""
+    """FedAvg or FedRep whose clients train by AdamW."""
 
     def optimizer(self, moving: list[nn.Parameter]) -> Optimizer:
         """AdamW without decay."""

@@ -91,10 +91,12 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
         PflError: If the backend cannot run the network.
     """
     settings: dict[str, Any] = {"network": workload.network, "backend": backend, "weight_decay": 0.0}
-    settings |= {name: getattr(workload, name) for name in ("batch_size", "lr", "momentum")}
+    settings |= {name: getattr(workload, name) for name in ("adapter", "epochs", "batch_size", "lr", "momentum")}
     method: Method
     if workload.loop == "AdamW":
-        method = FedAvg(local_optimizer="AdamW", **{**settings, "momentum": None})
+        settings |= {"local_optimizer": "AdamW", "momentum": None}
+        heads = workload.head_epochs
+        method = FedRep(head_epochs=heads, **settings) if heads else FedAvg(**settings)
     elif workload.loop in FIXED_MOMENTUM:
         method = FIXED_MOMENTUM[workload.loop](**{name: settings[name] for name in settings if name != "momentum"})
     elif workload.loop:

@@ -18,7 +18,7 @@ from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
-from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, Network, NetworkFactory, ResNet18
+from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, LoRA, Network, NetworkFactory, ResNet18, ViT
 from pfl_lightning.system import Participation
 
 
@@ -74,7 +74,9 @@ class Workload:
         input_shape: Shape of an image, or length and alphabet of a text.
         cohort: Clients that take part in a round.
         samples: Samples of each client; a tuple has one number for each client of the cohort.
-        head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for one epoch of everything.
+        adapter: Adapters in the network, of which all else but the head is frozen.
+        epochs: Epochs of everything.
+        head_epochs: FedRep's epochs on the head before its epoch on the body; 0 for epochs of everything.
         proximity: Strength of the pull to the received model, in FedProx, HeurFedAMP or of Ditto's personal models; in
             pFedMe that to the client's copy of it.
         correlation: Weight of the correlation with the client's copy of the received model, in FedMac.
@@ -94,6 +96,8 @@ class Workload:
     input_shape: tuple[int, ...]
     cohort: int
     samples: int | tuple[int, ...]
+    adapter: LoRA | None = None
+    epochs: int = 1
     head_epochs: int = 0
     proximity: float = 0.0
     correlation: float = 0.0
@@ -124,6 +128,10 @@ def ragged_counts(clients: int, seed: int = 0) -> tuple[int, ...]:
 
 MNIST_LIKE, CIFAR_LIKE, TEXT_LIKE = (1, 28, 28), (3, 32, 32), (20, 80)
 DNN = partial(MLP, hidden=(100,))
+SMALL_IMAGES = (1, 16, 16)
+SMALL_VIT = partial(ViT, depth=6, width=192, heads=3)
+ADAPTED = Workload(SMALL_VIT, SMALL_IMAGES, cohort=20, samples=50, adapter=LoRA(rank=4), lr=1e-3, loop="AdamW")
+LAST_THIRD = replace(ADAPTED, adapter=LoRA(rank=4, targets="block[56].*"))
 WORKLOADS = {
     "fedavg-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),
     "fedrep-mlp": Workload(MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10),
@@ -153,6 +161,10 @@ WORKLOADS = {
     "fedrep-lenet-opaque": Workload(Opaque, CIFAR_LIKE, cohort=8, samples=30, head_epochs=10),
     "fedavg-resnet18": Workload(ResNet18, CIFAR_LIKE, cohort=4, samples=32, batch_size=16),
     "fedavg-gru": Workload(CharGRU, TEXT_LIKE, cohort=20, samples=30, classes=80, module=FusedGRU),
+    "lora-tiny-vit": replace(ADAPTED, network=partial(ViT, depth=2, width=64, heads=4)),
+    "lora-small-vit": ADAPTED,
+    "lora-last-third": replace(LAST_THIRD, epochs=5),
+    "lora-fedrep": replace(LAST_THIRD, head_epochs=10),
     "data-loading": Workload(MLP, MNIST_LIKE, cohort=100, samples=150),
     "evaluation": Workload(MLP, MNIST_LIKE, cohort=100, samples=50, head_epochs=10),
 }
