@@ -10,7 +10,8 @@ from lowest_versions import lowest, requirements
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-OPTIONAL = ["cluster", "datasets", "huggingface", "mlflow", "onnx", "privacy", "search", "wandb"]  # imported where they are used
+# imported where they are used
+OPTIONAL = ["cluster", "datasets", "huggingface", "mlflow", "onnx", "privacy", "search", "wandb"]
 PEERS = ROOT / "tools" / "peers"  # their libraries live in environments of their own
 
 
