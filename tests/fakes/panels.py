@@ -29,7 +29,6 @@ def run(means, seconds, clients, cohort):
     return SimpleNamespace(
         rounds=np.arange(5) * 10,
         means={"m": np.array(means)},
-        compute=np.array(seconds),
         seconds=lambda rounds, each: np.interp(rounds, np.arange(5) * 10, seconds) + each * rounds,
         quantity=ACCURACY,
         label=Label("FedRep", "FedRep", None, {}, is_baseline=False),
