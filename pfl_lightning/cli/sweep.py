@@ -1,3 +1,4 @@
+import os
 import shlex
 import signal
 import subprocess
@@ -143,6 +144,7 @@ def submitting(words: Sequence[str], folder: Path) -> Start:
     Raises:
         PflError: If submitit is missing, or has no such parameter.
     """
+    os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or its import closes all handlers of logs
     try:
         from submitit import AutoExecutor
     except ImportError as error:
