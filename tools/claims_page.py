@@ -48,11 +48,11 @@ def summary(rows: pd.DataFrame, folder: str = "") -> str:
         rows: The claims.
         folder: Where the papers' pages are.
     """
-    counts = [
-        [f"[{name}]({folder}{paper}.md)", *((rows.paper == paper) & (rows.word == word) for word in VERDICTS)]
+    counts = rows.value_counts(["paper", "word"])
+    cells = [
+        [f"[{name}]({folder}{paper}.md)", *(str(counts.get((paper, word), 0)) for word in VERDICTS)]
         for paper, name in PAPERS.items()
     ]
-    cells = [[name, *(str(found.sum()) for found in each)] for name, *each in counts]
     return markdown("", ["paper", *VERDICTS], cells).strip() + "\n"
 
 

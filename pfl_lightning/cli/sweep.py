@@ -5,19 +5,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
+from yaml import YAMLError
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.cli.planning import PlannedRun, plan
+from pfl_lightning.cli.planning import PlannedRun, load_yaml, plan
 from pfl_lightning.config_files import config_file
 from pfl_lightning.errors import PflError
 from pfl_lightning.explain import nearest
@@ -142,15 +142,14 @@ def submitting(words: Sequence[str], folder: Path) -> Start:
         folder: For submitit's files.
 
     Raises:
-        PflError: If submitit is missing, or has no such parameter.
+        PflError: If submitit is missing, or has no such parameter, or one has no value.
     """
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # or its import closes all handlers of logs
     try:
         from submitit import AutoExecutor
     except ImportError as error:
         raise PflError(f'submit: needs pip install "pfl_lightning[cluster]" ({error})') from error
-    pairs = [word.partition("=")[::2] for word in words]
-    parameters = {key: yaml.safe_load(value) for key, value in pairs}
+    parameters = dict(map(parameter, words))
     try:
         with TemporaryDirectory() as trial:  # a refused command leaves nothing behind
             AutoExecutor(trial).update_parameters(**parameters)
@@ -159,6 +158,17 @@ def submitting(words: Sequence[str], folder: Path) -> Start:
     executor = AutoExecutor(folder)
     executor.update_parameters(**parameters)
     return partial(Job, executor)
+
+
+def parameter(word: str) -> tuple[str, Any]:
+    """A parameter of jobs and its value, which is YAML."""
+    key, _, text = word.partition("=")
+    value = None
+    with suppress(YAMLError):
+        value = load_yaml(text)
+    if value is None:
+        raise PflError(f"submit: {word} is not possible; allowed: a parameter and its value: timeout_min=60")
+    return key, value
 
 
 def rounds_done(resume: Resume | None) -> int:

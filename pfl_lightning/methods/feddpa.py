@@ -124,7 +124,7 @@ class Blend(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.own, self.layers, self.share = shared, own, layers, share
-        self.runs_alone = bool(alone(shared))
+        self.backend = Sequential() if alone(shared) else Batched()
         self.register_buffer("likeness", likeness)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -134,5 +134,4 @@ class Blend(nn.Module):
         for a, b in ((f"{path}.lora_A", f"{path}.lora_B") for path in self.layers):
             both.own[a] = torch.cat([(1 - self.share * weight) * shared[a], weight * own[a]], 1)
             both.shared[b] = torch.cat([shared[b], own[b]], 1)
-        backend = Sequential() if self.runs_alone else Batched()
-        return backend.forward(self.shared, both, inputs[:, None])[:, 0]
+        return self.backend.forward(self.shared, both, inputs[:, None])[:, 0]

@@ -156,7 +156,7 @@ def _first_trained_block(module: nn.Module) -> tuple[str, int] | None:
     return None
 
 
-class Absent(nn.Module):
+class _Absent(nn.Module):
     """In the place of a block that is elsewhere: passes the hidden state on."""
 
     def forward(self, hidden: Tensor, *_: Any, **__: Any) -> Tensor:
@@ -172,7 +172,7 @@ def _cut(module: nn.Module, path: str, first: int, inputs: Tensor) -> list[nn.Mo
     tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     front, back = (deepcopy(module, dict(tensors)) for _ in range(2))
     for number, _ in enumerate(module.get_submodule(path).children()):
-        (back if number < first else front).set_submodule(f"{path}.{number}", Absent())
+        (back if number < first else front).set_submodule(f"{path}.{number}", _Absent())
     last, stop = back.get_submodule(f"{path}.{first - 1}"), front.get_submodule(f"{path}.{first}")
     stop.register_forward_hook(_hold)
     front.eval()(inputs)

@@ -222,6 +222,8 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} -- --ckpt_path=last", "--ckpt_path=last is not possible, the sweep sets it"),
         # options of the sweep, and its files
         (f"{GIVEN} --jobs 0", "jobs: 0 is not possible"),
+        (f"{GIVEN} --submit slurm_partition gpu", "submit: slurm_partition is not possible; allowed: a parameter and"),
+        (f"{GIVEN} --submit timeout_min=[1", "submit: timeout_min=[1 is not possible; allowed: a parameter and its"),
         (f"{GIVEN} --submit minutes=3", "submit: Parameter 'minutes' need to be prefixed"),
         (f"{GIVEN} --submit timeout_min=long", 'submit: Parameter "timeout_min" expected type'),
         (f"{GIVEN} --rounds 2", "--rounds: no such option of a sweep"),
