@@ -2,10 +2,9 @@ PYTHON ?= python3
 LOWEST_PYTHON ?= $(PYTHON)
 BIN = .venv/bin
 LOWEST = .venv-lowest/bin
-# bytecode is compiled when it is needed, not all of it in half a minute, and then kept, as containers often forbid:
-# importing would take 17 s each time instead of 5
+# bytecode is kept, as containers often forbid: importing would take 17 s each time instead of 5
 unexport PYTHONDONTWRITEBYTECODE
-PIP = -m pip install --quiet --disable-pip-version-check --no-compile
+UV = $(BIN)/uv pip install --quiet
 EXTRA = $(if $(CI),dev,test)
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 BELOW_METHODS = client data federation metrics models report server system theory
@@ -38,18 +37,18 @@ install: .venv/installed
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(PIP) --editable .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(UV) --python .venv --editable .
 	touch $@
 
 .venv/test .venv/dev: .venv/installed
-	$(BIN)/python $(PIP) --editable '.[$(notdir $@)]'
+	$(UV) --python .venv --editable '.[$(notdir $@)]'
 	touch $@
 
-.venv-lowest/installed: pyproject.toml tools/lowest_versions.py
-	$(LOWEST_PYTHON) -m venv .venv-lowest
-	$(LOWEST)/python $(PIP) packaging tomli
-	$(LOWEST)/python tools/lowest_versions.py > .venv-lowest/constraints.txt
-	$(LOWEST)/python $(PIP) --constraint .venv-lowest/constraints.txt --editable '.[dev]'
+# wandb and mlflow ask for an old protobuf in their lowest versions, which uv does not look for by itself
+.venv-lowest/installed: .venv/installed
+	$(BIN)/uv venv --quiet --clear --python $(LOWEST_PYTHON) .venv-lowest
+	$(UV) --python .venv-lowest --resolution lowest-direct 'protobuf>=5,<6' --editable '.[dev]'
 	touch $@
 
 clean:

@@ -412,25 +412,33 @@ def wait_for_round(number: int, run: Path = Path("runs/FedRep-Digits/version_0")
 FORTY = ["--trainer.val_check_interval", "4", "--trainer.max_steps", "40"]
 
 
+FLYING = [*FORTY, "--data.participation=Asynchronous", "--data.participation.buffer=2"]
+
+
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory) -> str:
-    """The folder of a run of 40 rounds that nobody killed."""
+def straight(request, tmp_path_factory) -> tuple[list[str], str]:
+    """Options of 40 rounds, and the folder of such a run that nobody killed."""
     runs = tmp_path_factory.mktemp("straight")
-    fit(*FORTY, f"--trainer.default_root_dir={runs}", f"--trainer.logger.save_dir={runs}/csv")
-    return str(runs / "FedRep-Digits/version_0")
+    fit(*request.param, f"--trainer.default_root_dir={runs}", f"--trainer.logger.save_dir={runs}/csv")
+    return request.param, str(runs / "FedRep-Digits/version_0")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_process_resumes_exactly(number, straight, capfd):
-    process = start(*FORTY)
+@pytest.mark.parametrize(
+    ("straight", "number"),
+    [(FORTY, signal.SIGINT), (FORTY, signal.SIGTERM), (FORTY, signal.SIGKILL), (FLYING, signal.SIGKILL)],
+    indirect=["straight"],
+)
+def test_a_killed_process_resumes_exactly(straight, number, capfd):
+    options, folder = straight
+    process = start(*options)
     wait_for_round(13)
     os.kill(process.pid, number)
     assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
     assert Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt").is_file()
-    fit(*FORTY, "--ckpt_path", "last")
-    assert metrics() == metrics(straight)
-    wanted = state(straight)
+    fit(*options, "--ckpt_path", "last")
+    assert metrics() == metrics(folder)
+    wanted = state(folder)
     assert all(torch.equal(tensor, wanted[name]) for name, tensor in state().items())
 
 

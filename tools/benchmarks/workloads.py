@@ -19,7 +19,7 @@ from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
 from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, LoRA, Network, NetworkFactory, ResNet18, ViT
-from pfl_lightning.system import Participation
+from pfl_lightning.system import Asynchronous, Participation
 
 
 class FusedGRU(nn.Module):
@@ -87,6 +87,8 @@ class Workload:
         conformity: Share of the samples whose clients, those with the largest losses, train in Delta-FL; 1 for FedAvg.
         loop: Name of the plain loop of another method, of ``loops.LOOPS``.
         clients: Clients in all; the cohort by default.
+        in_flight: Clients that train at the same time without rounds, where the cohort are those of an update; 0 for
+            rounds.
         stages: The rounds of a turn: how many of the fastest of the cohort take part in each, all of them when None.
         classes: Number of classes.
         module: Makes the plain loop's module from our network with the first weights.
@@ -108,6 +110,7 @@ class Workload:
     conformity: float = 1.0
     loop: str = ""
     clients: int | None = None
+    in_flight: int = 0
     stages: tuple[int | None, ...] = (None,)
     classes: int = 10
     batch_size: int = 10
@@ -151,6 +154,10 @@ WORKLOADS = {
     "apfl-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, loop="APFL", momentum=0.0),
     "fedproto-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, loop="FedProto", momentum=0.0),
     "scaffold-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, loop="SCAFFOLD", momentum=0.0),
+    "fedbuff-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, clients=200, in_flight=100),
+    "fedbuff-fedrep-mlp": Workload(
+        MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10, clients=40, in_flight=20
+    ),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedavg-lenet-100": Workload(LeNet5, CIFAR_LIKE, cohort=100, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
@@ -187,7 +194,9 @@ class RandomClients(FederatedDataModule):
 
     def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
         counts = workload.counts()
-        super().__init__(num_clients=len(counts), participation=Participation(workload.cohort), val_fraction=0.0)
+        cohort, in_flight = workload.cohort, workload.in_flight
+        participation = Asynchronous(in_flight, buffer=cohort) if in_flight else Participation(cohort)
+        super().__init__(num_clients=len(counts), participation=participation, val_fraction=0.0)
         self.workload, self.num_classes, self.input_shape = workload, workload.classes, workload.input_shape
         self.device = device
         self.input_kind = "tokens" if self.texts else "numbers"
