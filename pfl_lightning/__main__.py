@@ -1,5 +1,6 @@
 """``python -m pfl_lightning``, and the command ``pfl``."""
 
+import atexit
 import gc
 import os
 import signal
@@ -11,6 +12,8 @@ def start() -> None:
         os.environ.setdefault(
             "TORCH_CPP_LOG_LEVEL", "FATAL"
         )  # read once: it logs what the errors of processes say, too
+    # the last of all that is done at exit: libraries such as Triton report what freezing has kept from being collected
+    atexit.register(os.dup2, os.open(os.devnull, os.O_WRONLY), 2)
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))

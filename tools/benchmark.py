@@ -134,8 +134,7 @@ def main(
     Args:
         workloads: One or more of fedavg-mlp, fedrep-mlp, srpfl-mlp, ragged-mlp, fedavg-dnn, fedavg-logistic,
             fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
-            adamw-mlp, apfl-mlp, fedproto-mlp, scaffold-mlp, moon-lenet, updates without rounds (fedbuff-mlp,
-            fedbuff-fedrep-mlp),
+            adamw-mlp, apfl-mlp, fedproto-mlp, scaffold-mlp, moon-lenet, fedbuff-mlp (100 of 200 clients in flight),
             fedavg-lenet, fedavg-lenet-100, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is
             none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, adapters in a ViT
             (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation, population,

@@ -31,9 +31,10 @@ def small(workload):
 @pytest.mark.parametrize("name", TRAINING)
 def test_plain_loop_and_sequential_backend_do_the_same_when_there_is_no_order_of_batches(name):
     torch.set_default_dtype(torch.float64)
-    plain, ours = training.contestants(small(WORKLOADS[name]), ["sequential"])
+    workload = small(WORKLOADS[name])
+    plain, ours = training.contestants(workload, ["sequential"])
     start = plain.state()
-    for _ in range(2):
+    for _ in range(1 if workload.in_flight else 2):  # later uploads are of older models, which the plain loop has not
         plain.turn()
         ours["sequential"].turn()
     for ours_now, plain_now, before in zip(ours["sequential"].state(), plain.state(), start, strict=True):

@@ -155,9 +155,6 @@ WORKLOADS = {
     "fedproto-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, loop="FedProto", momentum=0.0),
     "scaffold-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, loop="SCAFFOLD", momentum=0.0),
     "fedbuff-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, clients=200, in_flight=100),
-    "fedbuff-fedrep-mlp": Workload(
-        MLP, MNIST_LIKE, cohort=20, samples=150, head_epochs=10, clients=40, in_flight=20
-    ),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedavg-lenet-100": Workload(LeNet5, CIFAR_LIKE, cohort=100, samples=30),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
