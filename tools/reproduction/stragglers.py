@@ -1,11 +1,13 @@
 """What there is against stragglers, side by side: the fastest first, a deadline, and no rounds at all."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
 from pfl_lightning.report import Curve, curves_of, read_run, save_figure
 from pfl_lightning.report.tables import markdown
@@ -14,6 +16,7 @@ from reproduction.runs import Item, Paper, Place, data_options, is_finished, new
 
 METHODS = {
     "FedRep": ("methods/fedrep", "--model.head_epochs=3", "--model.eval_epochs=3"),
+    "LG-FedAvg": ("methods/lg-fedavg", "--model.head=1", "--model.eval_epochs=0"),
     "FedAvg": ("methods/fedavg", "--model.eval_epochs=0"),
 }
 TIMES = (0, 10)  # seconds of communication
@@ -24,15 +27,31 @@ SPEEDS = {
     "fixed": ("--data.speeds=FixedExponential", "--data.speeds.seed=1"),
     "two_populations": ("--data.speeds=TwoPopulation", "--data.speeds.seed=1"),
     "dynamic": ("--data.speeds=DynamicExponential", "--data.speeds.seed=1"),
+    "equal": ("--data.speeds=UniformTime",),
 }
-DEADLINES = {"fixed": 1.5, "two_populations": 1.0, "dynamic": 1.0}
+DEADLINES = {"fixed": 1.5, "two_populations": 1.0, "dynamic": 1.0, "equal": 1.5}
 ROUNDS = {"small": 20, "full": 150}  # of all clients; all have as many uploads
-# the images, labels and network of SRPFL's Fig. 3 at small scale; fewer epochs, and a smaller network
 SETTINGS = (
-    *("papers/srpfl/femnist", f"--data.num_clients={CLIENTS}", "--data.classes=[0,10]", "--data.test_fraction=0.34"),
-    *("--data.partition.sizes=EqualSizes", "--data.partition.sizes.samples=90", "--model.epochs=1"),
-    *("--model.network.hidden=[64]", "--percentile_errors.percentiles=[]"),
+    *(f"--data.num_clients={CLIENTS}", "--data.val_fraction=0", "--model.epochs=1"),
+    "--percentile_errors.percentiles=[]",
 )
+SMALL_MLP = "--model.network.hidden=[64]"
+# few images of each client: 3 of 10 classes, or 5 of CIFAR-10's
+DATA = {
+    "femnist": (
+        *("papers/srpfl/femnist", "--data.classes=[0,10]", "--data.test_fraction=0.34", SMALL_MLP),
+        *("--data.partition.sizes=EqualSizes", "--data.partition.sizes.samples=90"),
+    ),
+    "fashion_mnist": (
+        *("data/fashion_mnist", "--data.partition=ConsecutiveClasses", "--data.partition.classes_per_client=3"),
+        *("--data.max_samples=60", SMALL_MLP),
+    ),
+    "cifar10": (
+        *("papers/srpfl/cifar10", "--data.max_samples=100", "--data.augment=false"),
+        "--model.network.channels=[8,16]",
+    ),
+}
+RATES = (0.03, 0.1, 0.3)
 
 
 class Answer(NamedTuple):
@@ -70,40 +89,59 @@ def answers(speeds: str, rounds: int) -> Mapping[str, Answer]:
     return found
 
 
-def words_of(place: Place, method: str, answer: Answer, communication: int) -> list[str]:
+def words_of(place: Place, method: str, answer: Answer, communication: int, rate: float) -> list[str]:
     """Settings files and options of the runs of an answer."""
+    data, speeds = place.pair.split("-")
     rounds = ROUNDS[place.scale] * CLIENTS // answer.uploads + answer.more
     every = UPLOADS_PER_EVALUATION // answer.uploads
-    words = [*SETTINGS, *METHODS[method], *data_options(place.root, "femnist"), *SPEEDS[place.pair], *answer.options]
-    words += [f"--trainer.max_steps={rounds}", f"--trainer.val_check_interval={every}"]
-    return [*words, f"--data.communication_time={0 if answer.waits else communication}"]
+    words = [*DATA[data], *SETTINGS, *METHODS[method], *data_options(place.root, data), *SPEEDS[speeds]]
+    words += [*answer.options, f"--trainer.max_steps={rounds}", f"--trainer.val_check_interval={every}"]
+    words += [f"--data.communication_time={0 if answer.waits else communication}", f"--model.lr={rate}"]
+    return [*words, *place.options]
 
 
-def trained(place: Place, method: str, name: str, answer: Answer, communication: int) -> Curve:
+def trained(place: Place, method: str, name: str, answer: Answer, communication: int, rate: float) -> Curve:
     """The runs of an answer, one per seed, of which finished ones are not repeated."""
     runs = []
     for seed in place.seeds:
         folder = place.folder / f"{method} {name}{'' if answer.waits else f' {communication}'}" / f"seed_{seed}"
         if not list(folder.glob("*/version_*/clients.csv")) or not is_finished(read_run(newest(folder))):
             options = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
-            Experiment.from_settings(*words_of(place, method, answer, communication), *options).fit()
+            Experiment.from_settings(*words_of(place, method, answer, communication, rate), *options).fit()
         runs.append(read_run(newest(folder)))
     return curves_of(runs)[0]
 
 
+def tuned(place: Place, method: str, name: str) -> float:
+    """The rate with the best accuracy on a fifth of the training samples, for one seed and ``fixed`` speeds."""
+    data, _ = place.pair.split("-")
+    answer = answers("fixed", ROUNDS[place.scale])[name]
+    accuracy = {}
+    for rate in RATES:
+        folder, options = place.folder.with_name(f"{data}-rates") / f"{rate}", ["--data.val_fraction=0.2"]
+        search = Place(f"{data}-fixed", place.scale, place.root, folder, place.seeds[:1], options=options)
+        try:
+            curve = trained(search, method, name, answer, 0, rate)
+            accuracy[rate] = float(curve.final("val")[0].scores(curve.quantity).mean())
+        except PflError:  # it has diverged
+            accuracy[rate] = 0.0
+    return max(accuracy, key=lambda rate: accuracy[rate])
+
+
 def compared(place: Place) -> list[Claim]:
     """Run all answers, draw and tabulate them; no paper claims anything about this."""
+    every = answers(place.pair.split("-")[1], ROUNDS[place.scale])
+    rates = {(method, name): tuned(place, method, name) for method in METHODS for name in every}
     found = {
-        (method, time, name): trained(place, method, name, answer, time)
-        for method in METHODS
-        for name, answer in answers(place.pair, ROUNDS[place.scale]).items()
+        (method, time, name): trained(place, method, name, every[name], time, rate)
+        for (method, name), rate in rates.items()
         for time in TIMES
     }
     save_figure(figure(found), place.folder.with_suffix(".png"), dpi=110)
-    columns = [f"to {share:.0%}" for share in SHARES]
+    columns = ["rate", *(f"to {share:.0%}" for share in SHARES)]
     title = f"{place.pair}: simulated seconds to shares of the best final accuracy, {len(place.seeds)} seeds"
     head = ["method", "communication", "answer", *columns, "final (%)", "worst client (%)", "gigabits"]
-    text = markdown(title, head, list(rows(found)))
+    text = markdown(title, head, list(rows(found, rates)))
     place.folder.with_suffix(".md").write_text(text)
     print(text)
     return []
@@ -112,7 +150,7 @@ def compared(place: Place) -> list[Claim]:
 Found = Mapping[tuple[str, int, str], Curve]
 
 
-def rows(found: Found) -> Iterator[list[str]]:
+def rows(found: Found, rates: Mapping[tuple[str, str], float]) -> Iterator[list[str]]:
     """The rows of the table; targets are shares of the best final accuracy of the method, whatever its answer."""
     for (method, time, name), curve in found.items():
         best = max(float(other.means[:, -1].mean()) for (kind, _, _), other in found.items() if kind == method)
@@ -120,12 +158,12 @@ def rows(found: Found) -> Iterator[list[str]]:
         worst = 100 * np.array([scores.min() for scores in curve.final_scores])
         bits = curve.until("bits/total")[:, -1] / 1e9
         final = [spread(100 * curve.means[:, -1], 1), spread(worst, 1), f"{bits.mean():.2f}"]
-        yield [method, f"{time} s", name, *seconds, *final]
+        yield [method, f"{time} s", name, f"{rates[method, name]:g}", *seconds, *final]
 
 
 def figure(found: Found) -> Figure:
     """Mean test accuracy against simulated time: a row of panels for each method, a column for each communication."""
-    drawn = Figure(figsize=(9, 6), layout="constrained")
+    drawn = Figure(figsize=(9, 3 * len(METHODS)), layout="constrained")
     panels = drawn.subplots(len(METHODS), len(TIMES), sharey="row", squeeze=False)
     for (method, time, name), curve in found.items():
         axes = panels[list(METHODS).index(method), TIMES.index(time)]
@@ -137,6 +175,6 @@ def figure(found: Found) -> Figure:
     return drawn
 
 
-PAPER = Paper(
-    {"answers": Item(compared, tuple(SPEEDS), ("fixed", "two_populations"))}, {"small": [1, 2, 3], "full": [1, 2, 3]}
-)
+PAIRS = tuple(f"{data}-{speeds}" for data, speeds in product(DATA, SPEEDS))
+SMALL = tuple(f"{data}-{speeds}" for data, speeds in product(DATA, SPEEDS) if data == "femnist" or speeds == "fixed")
+PAPER = Paper({"answers": Item(compared, PAIRS, SMALL)}, {"small": [1, 2, 3], "full": [1, 2, 3]})

@@ -15,9 +15,9 @@ def stages(rounds: int, doubling: dict) -> list[int]:
 
 @pytest.mark.parametrize("name", stragglers.answers("fixed", 20))
 def test_every_answer_has_as_many_uploads_and_an_evaluation_for_as_many(name):
-    place = Place("fixed", "small", Path("data"), Path("out"), [1])
+    place = Place("femnist-fixed", "small", Path("data"), Path("out"), [1])
     answer = stragglers.answers("fixed", 20)[name]
-    settings = Experiment.from_settings(*stragglers.words_of(place, "FedRep", answer, 10)).settings
+    settings = Experiment.from_settings(*stragglers.words_of(place, "FedRep", answer, 10, 0.1)).settings
     rounds, callbacks = settings["trainer"]["max_steps"], settings["trainer"]["callbacks"]
     participation = settings["data"]["init_args"]["participation"]
     options = participation["init_args"] if participation else {}
