@@ -395,7 +395,7 @@ def test_the_quickstart_learns_and_beats_fedavg(capsys):
 def start(*args: str) -> subprocess.Popen:
     """A process of its own, which does not ignore SIGINT as a child in the background may."""
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "from pfl_lightning.cli import main; main()"
+    code += "from pfl_lightning.__main__ import start; start()"
     command = [sys.executable, "-c", code, "fit", "--model", "FedRep", *SMALL, *NO_FIGURES, *args]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
@@ -426,7 +426,7 @@ def straight(request, tmp_path_factory) -> tuple[list[str], str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("straight", "number"),
-    [(FORTY, signal.SIGINT), (FORTY, signal.SIGTERM), (FORTY, signal.SIGKILL), (FLYING, signal.SIGKILL)],
+    [(FORTY, signal.SIGINT), (FORTY, signal.SIGKILL), (FLYING, signal.SIGKILL)],
     indirect=["straight"],
 )
 def test_a_killed_process_resumes_exactly(straight, number, capfd):

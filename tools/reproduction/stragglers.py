@@ -19,6 +19,7 @@ METHODS = {
     "LG-FedAvg": ("methods/lg-fedavg", "--model.head=1", "--model.eval_epochs=0"),
     "FedAvg": ("methods/fedavg", "--model.eval_epochs=0"),
 }
+SMALL_METHODS = {"cifar10": ("FedRep",)}  # all others for the other data
 TIMES = (0, 10)  # seconds of communication
 SHARES = (0.90, 0.95, 0.99)
 CLIENTS = 20
@@ -47,7 +48,7 @@ DATA = {
         *("--data.max_samples=60", SMALL_MLP),
     ),
     "cifar10": (
-        *("papers/srpfl/cifar10", "--data.max_samples=100", "--data.augment=false"),
+        *("papers/srpfl/cifar10", "--data.max_samples=60", "--data.augment=false"),
         "--model.network.channels=[8,16]",
     ),
 }
@@ -130,8 +131,10 @@ def tuned(place: Place, method: str, name: str) -> float:
 
 def compared(place: Place) -> list[Claim]:
     """Run all answers, draw and tabulate them; no paper claims anything about this."""
-    every = answers(place.pair.split("-")[1], ROUNDS[place.scale])
-    rates = {(method, name): tuned(place, method, name) for method in METHODS for name in every}
+    data, speeds = place.pair.split("-")
+    every = answers(speeds, ROUNDS[place.scale])
+    methods = SMALL_METHODS.get(data, METHODS) if place.scale == "small" else METHODS
+    rates = {(method, name): tuned(place, method, name) for method in methods for name in every}
     found = {
         (method, time, name): trained(place, method, name, every[name], time, rate)
         for (method, name), rate in rates.items()
@@ -163,10 +166,11 @@ def rows(found: Found, rates: Mapping[tuple[str, str], float]) -> Iterator[list[
 
 def figure(found: Found) -> Figure:
     """Mean test accuracy against simulated time: a row of panels for each method, a column for each communication."""
-    drawn = Figure(figsize=(9, 3 * len(METHODS)), layout="constrained")
-    panels = drawn.subplots(len(METHODS), len(TIMES), sharey="row", squeeze=False)
+    methods = list(dict.fromkeys(method for method, _, _ in found))
+    drawn = Figure(figsize=(9, 3 * len(methods)), layout="constrained")
+    panels = drawn.subplots(len(methods), len(TIMES), sharey="row", squeeze=False)
     for (method, time, name), curve in found.items():
-        axes = panels[list(METHODS).index(method), TIMES.index(time)]
+        axes = panels[methods.index(method), TIMES.index(time)]
         axes.plot(curve.times(time).mean(0), 100 * curve.means.mean(0), label=name)
         axes.set(title=f"{method}, communication {time} s", xlabel="simulated time (s)", ylabel="test accuracy (%)")
     for axes in panels.flat:  # until the last but one has ended
