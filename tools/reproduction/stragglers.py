@@ -113,7 +113,7 @@ def trained(place: Place, method: str, name: str, answer: Answer, communication:
     return curves_of(runs)[0]
 
 
-def tuned(place: Place, method: str, name: str) -> float:
+def tuned(place: Place, method: str, name: str, communication: int) -> float:
     """The rate with the best accuracy on a fifth of the training samples, for one seed and ``fixed`` speeds."""
     data, _ = place.pair.split("-")
     answer = answers("fixed", ROUNDS[place.scale])[name]
@@ -122,7 +122,7 @@ def tuned(place: Place, method: str, name: str) -> float:
         folder, options = place.folder.with_name(f"{data}-rates") / f"{rate}", ["--data.val_fraction=0.2"]
         search = Place(f"{data}-fixed", place.scale, place.root, folder, place.seeds[:1], options=options)
         try:
-            curve = trained(search, method, name, answer, 0, rate)
+            curve = trained(search, method, name, answer, communication, rate)
             accuracy[rate] = float(curve.final("val")[0].scores(curve.quantity).mean())
         except PflError:  # it has diverged
             accuracy[rate] = 0.0
@@ -134,11 +134,12 @@ def compared(place: Place) -> list[Claim]:
     data, speeds = place.pair.split("-")
     every = answers(speeds, ROUNDS[place.scale])
     methods = SMALL_METHODS.get(data, METHODS) if place.scale == "small" else METHODS
-    rates = {(method, name): tuned(place, method, name) for method in methods for name in every}
+    rates = {
+        (method, time, name): tuned(place, method, name, time) for method, time, name in product(methods, TIMES, every)
+    }
     found = {
         (method, time, name): trained(place, method, name, every[name], time, rate)
-        for (method, name), rate in rates.items()
-        for time in TIMES
+        for (method, time, name), rate in rates.items()
     }
     save_figure(figure(found), place.folder.with_suffix(".png"), dpi=110)
     columns = ["rate", *(f"to {share:.0%}" for share in SHARES)]
@@ -153,7 +154,7 @@ def compared(place: Place) -> list[Claim]:
 Found = Mapping[tuple[str, int, str], Curve]
 
 
-def rows(found: Found, rates: Mapping[tuple[str, str], float]) -> Iterator[list[str]]:
+def rows(found: Found, rates: Mapping[tuple[str, int, str], float]) -> Iterator[list[str]]:
     """The rows of the table; targets are shares of the best final accuracy of the method, whatever its answer."""
     for (method, time, name), curve in found.items():
         best = max(float(other.means[:, -1].mean()) for (kind, _, _), other in found.items() if kind == method)
@@ -161,7 +162,7 @@ def rows(found: Found, rates: Mapping[tuple[str, str], float]) -> Iterator[list[
         worst = 100 * np.array([scores.min() for scores in curve.final_scores])
         bits = curve.until("bits/total")[:, -1] / 1e9
         final = [spread(100 * curve.means[:, -1], 1), spread(worst, 1), f"{bits.mean():.2f}"]
-        yield [method, f"{time} s", name, f"{rates[method, name]:g}", *seconds, *final]
+        yield [method, f"{time} s", name, f"{rates[method, time, name]:g}", *seconds, *final]
 
 
 def figure(found: Found) -> Figure:
