@@ -41,12 +41,10 @@ class HuggingFaceModel(nn.Module):
         PflError: If the library is not installed, the folder cannot be loaded, or the inputs do not fit.
     """
 
-    given: frozenset[str]
-    prepare: Any
-
-    def __init__(
-        self, input_shape: tuple[int, ...], num_classes: int, name: str, dropout: bool = True, normalize: bool = False
-    ) -> None:
+    def __new__(
+        cls, input_shape: tuple[int, ...], num_classes: int, name: str, dropout: bool = True, normalize: bool = False
+    ) -> Any:
+        """Load a network of the library's own class, which takes the data's batches."""
         with loading(name, f"{KEY}.name"):
             from transformers import AutoConfig
             from transformers import AutoModelForImageClassification as ForImages
@@ -59,10 +57,12 @@ class HuggingFaceModel(nn.Module):
             if not dropout:
                 rates = {key for key, rate in config.to_dict().items() if "drop" in key and isinstance(rate, float)}
                 config.update(dict.fromkeys(rates, 0.0))
-            model, info = (ForImages if is_image else ForTokens).from_pretrained(
+            with torch.device("meta"):
+                kind = type((ForImages if is_image else ForTokens).from_config(config, trust_remote_code=False))
+            ours: Any = type(kind.__name__, (_Images if is_image else _Tokens, kind), {})
+            model, info = ours.from_pretrained(
                 name,
                 config=config,
-                trust_remote_code=False,
                 dtype=torch.get_default_dtype(),
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
@@ -72,11 +72,9 @@ class HuggingFaceModel(nn.Module):
                 from transformers import AutoImageProcessor
 
                 processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
-        # this object becomes the model, so that copies, names of tensors and save_pretrained are those of its class
-        vars(self).update(vars(model))
-        self.__class__ = type(type(model).__name__, (_Images if is_image else _Tokens, type(model)), {})
-        self.given = frozenset(self.state_dict()) - _new(name, model, info)
-        self.prepare(input_shape, processor)
+        model.given = frozenset(model.state_dict()) - _new(name, model, info)
+        model.prepare(input_shape, processor)
+        return model
 
 
 class _Images(nn.Module):
