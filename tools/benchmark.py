@@ -138,7 +138,7 @@ def main(
             fedavg-lenet, fedavg-lenet-100, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is
             none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, adapters in a ViT
             (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation, population,
-            gossip-population; all by default, and none for [].
+            gossip-population, lora-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.

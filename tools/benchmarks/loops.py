@@ -135,7 +135,7 @@ class PlainLoop:
         if not workload.personal:
             return {**self.kept[client], **model.state_dict()}
         personal = copy.deepcopy(self.network)
-        personal.load_state_dict(under("personal.", self.kept[client]))
+        personal.load_state_dict(under("personal.", self.kept[client]), strict=False)  # what is frozen stays
         self.train(personal, received, self.body, 1, *self.data[client], workload.proximity)
         return {**model.state_dict(), **{f"personal.{name}": t for name, t in personal.state_dict().items()}}
 

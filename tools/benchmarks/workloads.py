@@ -174,10 +174,12 @@ WORKLOADS = {
 }
 
 FEDREP_100 = Workload(MLP, MNIST_LIKE, cohort=100, samples=10, head_epochs=10)
+PERSONAL_ADAPTERS = replace(ADAPTED, loop="", lr=0.01, proximity=0.1, personal=True)  # Ditto's
 GOSSIP = Workload(ResNet18, CIFAR_LIKE, cohort=16, samples=16, batch_size=16, lr=0.01, gossip=True)
 POPULATIONS = {
     "population": {size: replace(FEDREP_100, clients=size) for size in (100, 1_000, 10_000, 100_000)},
     "gossip-population": {size: replace(GOSSIP, cohort=size) for size in (16, 32, 64, 128)},
+    "lora-population": {size: replace(PERSONAL_ADAPTERS, clients=size) for size in (20, 1_000)},
 }
 
 
