@@ -140,4 +140,5 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _adapted(scale: float, layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
     """What a layer returns, with what its adapter adds: a hook, which torch's fused layers heed, unlike a subclass."""
-    return output + scale * F.linear(F.linear(layer.lora_dropout(inputs[0]), layer.lora_A), layer.lora_B)
+    # the scale is a factor of few numbers here, also in the backward pass
+    return output + F.linear(scale * F.linear(layer.lora_dropout(inputs[0]), layer.lora_A), layer.lora_B)
