@@ -89,7 +89,8 @@ def discrepancy(one: Tensor, other: Tensor, weights: Tensor) -> Tensor:
     both, signs = torch.cat([one, other]), torch.cat([weights, -weights])
     squares = both.square().sum(1)
     distances = (squares[:, None] + squares - 2 * both @ both.T).clamp(min=0)
-    return signs @ sum(torch.exp(-distances / (2 * width)) for width in WIDTHS) @ signs
+    kernels = (torch.exp(-distances / (2 * width)) for width in WIDTHS)
+    return signs @ sum(kernels, torch.zeros_like(distances)) @ signs
 
 
 class PolicyHead(ExtendedLinear):
