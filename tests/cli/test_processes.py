@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from fakes.forked import PATHS, Command, pfl
 
 from pfl_lightning import processes
 from pfl_lightning.cli import main
@@ -33,24 +34,18 @@ SLURM = {
 pytestmark = [pytest.mark.slow, pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")]
 
 
-def started(folder: Path, *words: str, **environment: str) -> subprocess.Popen[str]:
-    """``pfl`` in a folder, where the fakes can be imported."""
-    paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    return subprocess.Popen(
-        [sys.executable, "-m", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def by_a_shell(folder: Path, *words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a module that Python runs, which imports all anew."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", *words]
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
-def pfl(folder: Path, *words: str, **environment: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``pfl``, when all processes that could write to them have ended."""
-    process = started(folder, "pfl_lightning", *words, **environment)
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
+def tasks(folder: Path, *words: str) -> list[tuple[int | None, str]]:
+    """Exit code and stderr of the two tasks of a SLURM job."""
+    started = [Command(folder, *words, **SLURM, SLURM_PROCID=rank, SLURM_LOCALID=rank) for rank in "01"]
+    return [(code, err) for code, _, err in (task.end() for task in started)]
 
 
 def ending(kind: str, **options: int) -> list[str]:
@@ -94,7 +89,8 @@ def stopped(tmp_path_factory) -> tuple[Path, tuple[int, str, str], int]:
 def resumed(stopped) -> tuple[Path, tuple[int, str, str]]:
     """The same run after it was continued to its end."""
     folder, *_ = stopped
-    return folder, pfl(folder, *FIT, TWO, "--ckpt_path=last", "--trainer.callbacks=fakes.endings.Listening")
+    words = [*FIT, TWO, "--ckpt_path=last", "--trainer.callbacks=fakes.endings.Listening"]
+    return folder, by_a_shell(folder, "pfl_lightning", *words)
 
 
 def test_a_signal_to_one_process_stops_all_after_the_same_round(stopped):
@@ -156,10 +152,10 @@ def test_two_processes_evaluate_a_run_and_write_one_table(resumed):
     )
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(rank, straight, tmp_path, monkeypatch):
-    code, _, _ = pfl(tmp_path, *FIT, TWO, *ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL))
-    assert code != 0
+@pytest.mark.parametrize(("rank", "start"), [(0, tasks), (1, lambda *words: [pfl(*words)])])
+def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(rank, start, straight, tmp_path, monkeypatch):
+    ended = start(tmp_path, *FIT, TWO, *ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL))
+    assert 0 not in [code for code, *_ in ended]
     monkeypatch.chdir(tmp_path)
     main([*FIT, "--ckpt_path=last", "--trainer.enable_progress_bar=false"])
     assert_same(run_of(tmp_path), straight)
@@ -173,25 +169,14 @@ def test_an_error_in_one_process_ends_all_and_is_said(tmp_path):
 
 def test_torchrun_starts_a_run(straight, tmp_path):
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "pfl_lightning"]
-    process = started(tmp_path, *launcher, *FIT, TWO)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
+    code, out, err = by_a_shell(tmp_path, *launcher, *FIT, TWO)
+    assert code == 0, err
     assert out.count("Run folder:") == 1
     assert_same(run_of(tmp_path), straight)
     assert os.listdir(tmp_path / "runs" / "FedRep-Digits") == ["version_0"]
 
 
-def tasks(folder: Path, *options: list[str]) -> list[tuple[int, str]]:
-    """Exit code and stderr of two tasks of a SLURM job, each with options of its own."""
-    processes = [
-        started(folder, "pfl_lightning", *FIT, TWO, *own, **SLURM, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
-        for rank, own in enumerate(options)
-    ]
-    errors = [process.communicate(timeout=300)[1] for process in processes]
-    return [(process.returncode, err) for process, err in zip(processes, errors, strict=True)]
-
-
 def test_slurm_starts_a_run_and_its_signal_stops_it(tmp_path):
     stop = ending("Signalled", rank=1, rounds=3, number=signal.SIGUSR1)
     saved = "pfl: saved round 4; add --ckpt_path last to the command to continue\n"
-    assert tasks(tmp_path, stop, stop) == [(138, saved), (138, "")]
+    assert tasks(tmp_path, *FIT, TWO, *stop) == [(138, saved), (138, "")]

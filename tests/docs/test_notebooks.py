@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fakes.forked import SERVER
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
@@ -17,22 +18,51 @@ SummaryWriter.add_figure = lambda *_, **__: None
 """
 PLACE = re.compile(r"(?:^|[\s'\"(])(?:/\w+){2,}|[A-Z]:\\\\")  # a path of the machine that ran it
 
+IN_A_KERNEL = "first_steps"  # which takes many seconds to start; the cells of others run in a shell of IPython alone
+
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-@pytest.mark.slow
-@each_notebook
-def test_a_notebook_runs(path, tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient", reason="notebooks need the extra docs")
-    nbformat = pytest.importorskip("nbformat")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+@pytest.fixture
+def notebook(tmp_path, monkeypatch):
+    """Reads a notebook whose commands find ``pfl`` and the package."""
+    nbformat = pytest.importorskip("nbformat", reason="notebooks need the extra docs")
     startup = tmp_path / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)
     (startup / "no_pictures.py").write_text(NO_PICTURES)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    return lambda name: nbformat.read(ROOT / "docs/notebooks" / f"{name}.ipynb", as_version=4)
+
+
+@pytest.mark.slow
+def test_a_notebook_runs_in_a_kernel(notebook, tmp_path):
+    nbclient = pytest.importorskip("nbclient", reason="notebooks need the extra docs")
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook(IN_A_KERNEL), timeout=600, resources=resources).execute()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS if path.stem != IN_A_KERNEL])
+def test_the_cells_of_a_notebook_run(name, notebook, tmp_path):
+    pytest.importorskip("IPython", reason="notebooks need the extra docs")
+    cells = [cell.source for cell in notebook(name).cells if cell.cell_type == "code"]
+    process = SERVER.Process(target=run_cells, args=(tmp_path, {**os.environ}, cells))
+    process.start()
+    process.join(600)
+    process.kill()
+    assert process.exitcode == 0
+
+
+def run_cells(folder: Path, environment: dict[str, str], cells: list[str]) -> None:
+    from IPython import InteractiveShell
+
+    os.chdir(folder)
+    os.environ.update(environment)
+    shell = InteractiveShell.instance()
+    for cell in [NO_PICTURES, *cells]:
+        shell.run_cell(cell, store_history=cell in cells).raise_error()
 
 
 @each_notebook

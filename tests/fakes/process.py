@@ -1,6 +1,5 @@
 """Several processes that train methods together, as the launchers of torch and Lightning start them."""
 
-import multiprocessing
 import os
 import socket
 from collections.abc import Iterable
@@ -12,13 +11,11 @@ import torch
 from conftest import RaggedData
 from methods.test_contract import METHODS, NETWORKS
 
+from fakes.forked import SERVER
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
 from pfl_lightning.federation import client_states
 from pfl_lightning.recipes import anew
 from pfl_lightning.system import Participation
-
-SERVER = multiprocessing.get_context("forkserver")  # each process imports its seconds of packages no more
-SERVER.set_forkserver_preload(["pfl_lightning.experiment", "hypothesis"])
 
 
 def run_together(count: int, *arguments: Any, seconds: float = 300) -> None:
