@@ -99,10 +99,8 @@ def start_here(command: list[str], said: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
 
 
-def call(command: list[str], said: Path) -> int:
-    """Run a command to its end, or kill it when this process is interrupted."""
-    with said.open("w") as file:
-        return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=file)
+# what a job runs, with the file first: a function of this package would import torch only to wait
+TO_FILE = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
 
 
 class Job:
@@ -115,7 +113,7 @@ class Job:
     """
 
     def __init__(self, executor: Any, command: list[str], said: Path) -> None:
-        self.job = executor.submit(call, command, said)
+        self.job = executor.submit(subprocess.call, [*TO_FILE, str(said), *command])
 
     def send_signal(self, number: int) -> None:
         """Cancel the job, whatever the signal."""

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from fakes import torchvision_data
+from fakes.forked import Command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pfl_lightning import data
@@ -392,15 +393,7 @@ def test_the_quickstart_learns_and_beats_fedavg(capsys):
     assert float(personal["time/total"]) < float(common["time/total"])
 
 
-def start(*args: str) -> subprocess.Popen:
-    """A process of its own, which does not ignore SIGINT as a child in the background may."""
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "from pfl_lightning.__main__ import start; start()"
-    command = [sys.executable, "-c", code, "fit", "--model", "FedRep", *SMALL, *NO_FIGURES, *args]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-
-def wait_for_round(number: int, run: Path = Path("runs/FedRep-Digits/version_0"), seconds: float = 60) -> None:
+def wait_for_round(number: int, run: Path, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if (run / "metrics.csv").is_file() and (rows := metrics(str(run))) and int(rows[-1]["round"]) >= number:
@@ -409,37 +402,28 @@ def wait_for_round(number: int, run: Path = Path("runs/FedRep-Digits/version_0")
     raise TimeoutError(f"round {number} did not come")
 
 
-FORTY = ["--trainer.val_check_interval", "4", "--trainer.max_steps", "40"]
-
-
-FLYING = [*FORTY, "--data.participation=Asynchronous", "--data.participation.buffer=2"]
-
-
-@pytest.fixture(scope="module")
-def straight(request, tmp_path_factory) -> tuple[list[str], str]:
-    """Options of 40 rounds, and the folder of such a run that nobody killed."""
-    runs = tmp_path_factory.mktemp("straight")
-    fit(*request.param, f"--trainer.default_root_dir={runs}", f"--trainer.logger.save_dir={runs}/csv")
-    return request.param, str(runs / "FedRep-Digits/version_0")
+ROUNDS = ["--trainer.val_check_interval=4", "--trainer.max_steps=24"]
+FLYING = [*ROUNDS, "--data.participation=Asynchronous", "--data.participation.buffer=2"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("straight", "number"),
-    [(FORTY, signal.SIGINT), (FORTY, signal.SIGKILL), (FLYING, signal.SIGKILL)],
-    indirect=["straight"],
+    ("options", "numbers"), [(ROUNDS, [signal.SIGINT, signal.SIGKILL]), (FLYING, [signal.SIGKILL])]
 )
-def test_a_killed_process_resumes_exactly(straight, number, capfd):
-    options, folder = straight
-    process = start(*options)
-    wait_for_round(13)
-    os.kill(process.pid, number)
-    assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
-    assert Path("runs/FedRep-Digits/version_0/checkpoints/last.ckpt").is_file()
-    fit(*options, "--ckpt_path", "last")
-    assert metrics() == metrics(folder)
-    wanted = state(folder)
-    assert all(torch.equal(tensor, wanted[name]) for name, tensor in state().items())
+def test_a_killed_process_resumes_exactly(options, numbers, capfd):
+    fit(*options, "--trainer.default_root_dir=straight")
+    for number in numbers:
+        root = f"--trainer.default_root_dir={number}"
+        killed = Command(Path.cwd(), "fit", "--model=FedRep", *SMALL, *NO_FIGURES, *options, root)
+        run = f"{number}/FedRep-Digits/version_0"
+        wait_for_round(9, Path(run))
+        os.kill(killed.process.pid, number)
+        assert killed.end()[0] == (-number if number == signal.SIGKILL else 128 + number)
+        assert Path(run, "checkpoints/last.ckpt").is_file()
+        fit(*options, root, "--ckpt_path=last")
+        assert metrics(run) == metrics("straight/FedRep-Digits/version_0")
+        wanted = state("straight/FedRep-Digits/version_0")
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in state(run).items())
 
 
 @pytest.mark.filterwarnings("default:.*is damaged")

@@ -1,12 +1,12 @@
 import csv
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from fakes.forked import Command, pfl
 
 from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
@@ -278,21 +278,20 @@ def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(capsys):
 
 
 @pytest.mark.slow
-def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(capsys):
-    command = [sys.executable, "-m", "pfl_lightning", "sweep", "--methods", "fedrep.yaml", "--seeds", "1", "2"]
-    command += ["--", "--config", "data.yaml", "--trainer.val_check_interval", "1000", "--trainer.max_steps"]
-    process = subprocess.Popen([*command, "100000"], stdout=subprocess.PIPE, text=True, env=os.environ)
+def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(capsys, monkeypatch):
+    command = ["--config", "data.yaml", "--trainer.val_check_interval", "1000", "--trainer.max_steps"]
+    started = Command(Path.cwd(), "sweep", "--methods=fedrep.yaml", "--seeds", "1", "2", "--", *command, "100000")
     run = Path("sweep/fedrep/seed_1/FedRep-Digits/version_0")
     deadline = time.monotonic() + 120
     while not (run / "metrics.csv").is_file() or len(rounds(run)) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    told, _ = process.communicate(timeout=120)
-    assert process.returncode == 130
+    os.kill(started.process.pid, signal.SIGINT)
+    code, told, _ = started.end()
+    assert code == 130
     assert told.splitlines() == ["1/2 fedrep, seed 1: starts round 1 of 100000", "1/2 fedrep, seed 1: stopped"]
     done = int(rounds(run)[-1])
-    again = ["--methods=fedrep.yaml", "--seeds=1", *command[command.index("--") :], str(done + 1)]
-    code, told = swept(capsys, *again)
+    monkeypatch.setattr(sweep.Sweep, "fit", lambda _, run, args: pfl(Path.cwd(), "fit", *run.args, *args))
+    code, told = swept(capsys, "--methods=fedrep.yaml", "--seeds=1", "--", *command, str(done + 1))
     assert (code, told[0]) == (0, f"1/1 fedrep, seed 1: starts round {done + 1} of {done + 1}")
     assert [int(index) for index in rounds(run)] == list(range(done + 2))
