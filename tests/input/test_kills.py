@@ -20,6 +20,7 @@ CHANGES = ("os.", "shutil.")  # os.rename, os.remove, os.mkdir, os.truncate, os.
 LOOKS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.getxattr", "os.listxattr", "os.putenv", "os.unsetenv")
 RUN = [
     *("fit", "--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),
+    *("--model.head_epochs=1", "--model.eval_epochs=0", "--data.max_samples=100"),  # the files are what matters
     *("--trainer.max_steps=3", "--trainer.val_check_interval=2", "--trainer.enable_progress_bar=false"),
     "--checkpoint.every=1",  # also where nothing is evaluated
 ]

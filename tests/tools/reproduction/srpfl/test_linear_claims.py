@@ -74,9 +74,11 @@ def test_costly_communication_loses_the_gain_unless_there_are_fewer_rounds():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_every_claim_holds_with_fewer_seeds_and_the_picture_is_drawn(place, monkeypatch):
+def test_every_claim_holds_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(place, monkeypatch):
     for module in (linear, claims):
         monkeypatch.setattr(module, "SEEDS", SEEDS[:1])
+        monkeypatch.setattr(module, "ROUNDS", 50)
+    monkeypatch.setattr(linear, "SAFE_ROUNDS", 200)
     monkeypatch.setattr(linear, "RACES", 3)
     monkeypatch.setattr(claims, "NEAR_RATIO", 0.4)
     assert failed(claims.linear_claims(place(""))) == []
