@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_notebook_runs_in_a_kernel(notebook, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [path.stem for path in NOTEBOOKS if path.stem != IN_A_KERNEL])
 def test_the_cells_of_a_notebook_run(name, notebook, tmp_path):
-    pytest.importorskip("IPython", reason="notebooks need the extra docs")
+    pytest.importorskip("IPython")  # a kernel needs it
     cells = [cell.source for cell in notebook(name).cells if cell.cell_type == "code"]
     process = SERVER.Process(target=run_cells, args=(tmp_path, {**os.environ}, cells))
     process.start()
@@ -56,11 +57,9 @@ def test_the_cells_of_a_notebook_run(name, notebook, tmp_path):
 
 
 def run_cells(folder: Path, environment: dict[str, str], cells: list[str]) -> None:
-    from IPython import InteractiveShell
-
     os.chdir(folder)
     os.environ.update(environment)
-    shell = InteractiveShell.instance()
+    shell = import_module("IPython").InteractiveShell.instance()
     for cell in [NO_PICTURES, *cells]:
         shell.run_cell(cell, store_history=cell in cells).raise_error()
 

@@ -17,7 +17,7 @@ def arguments(settings, part):
     return settings[part]["init_args"]
 
 
-@pytest.mark.parametrize(("pair", "scale"), zip(pfllib.PARTITIONS, ["small", "full"], strict=True))
+@pytest.mark.parametrize(("pair", "scale"), [*zip(pfllib.PARTITIONS, ["small", "full"], strict=True)])
 def test_every_method_has_the_protocol_of_pfllib(pair, scale, plan, place):
     found = planned(pfllib.PAPER, pfllib.ROWS, pair, scale, plan, place)
     assert set(found) == {row.sweep.methods[0] for row in pfllib.ROWS}
