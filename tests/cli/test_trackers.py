@@ -2,12 +2,12 @@
 
 import os
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from fakes.forked import pfl
 
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
@@ -16,23 +16,21 @@ BOTH = ["--trainer.logger=WandbLogger", "--trainer.logger.offline=true", "--trai
 
 
 @pytest.fixture
-def places(tmp_path):
+def places(tmp_path, monkeypatch):
     """A working folder with a file of the user's, a home and a folder for temporary files."""
+    for name in [name for name in os.environ if name.startswith(("WANDB", "MLFLOW", "XDG"))]:
+        monkeypatch.delenv(name)
     for name in ("work", "home", "tmp"):
         (tmp_path / name).mkdir()
     (tmp_path / "work" / "config.yaml").write_text("trainer: {}\n")
     return tmp_path
 
 
-def pfl(places: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process that must end."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WANDB", "MLFLOW", "XDG"))}
-    package = str(Path(__file__).parents[2])
-    own = {"HOME": str(places / "home"), "TMPDIR": str(places / "tmp"), "PYTHONPATH": package}
-    command = [sys.executable, "-m", "pfl_lightning", *words]
-    return subprocess.run(
-        command, cwd=places / "work", env=kept | own, capture_output=True, text=True, check=True, timeout=300
-    )
+def fit(places: Path, *words: str) -> None:
+    """Train in a process that must end."""
+    own = {"HOME": str(places / "home"), "TMPDIR": str(places / "tmp")}
+    code, _, err = pfl(places / "work", "fit", *TINY, *QUICK, *BOTH, *words, **own)
+    assert code == 0, err
 
 
 def files_of(places: Path) -> set[Path]:
@@ -53,9 +51,9 @@ def points(run: Path) -> list[tuple[str, int, float]]:
 @pytest.mark.slow
 def test_a_run_with_wandb_and_mlflow_stays_in_its_folder_and_continues_there(places):
     run, before = places / "work" / RUN, files_of(places)
-    pfl(places, "fit", *TINY, *QUICK, *BOTH, "--trainer.max_steps=3")
+    fit(places, "--trainer.max_steps=3")
     first = yaml.safe_load((run / "loggers.yaml").read_text())
-    pfl(places, "fit", *TINY, *QUICK, *BOTH, "--trainer.max_steps=4", "--ckpt_path=last")
+    fit(places, "--trainer.max_steps=4", "--ckpt_path=last")
     assert yaml.safe_load((run / "loggers.yaml").read_text()) == first
     outside = {path for path in files_of(places) if Path(".cache", "wandb").parts != path.parts[1:3]}
     assert outside == before, "nothing outside of the run's folder but the cache of W&B"

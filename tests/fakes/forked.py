@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def run(folder: Path, words: tuple[str, ...], environment: dict[str, str], out: 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # or that of the server
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a child in the background may ignore it

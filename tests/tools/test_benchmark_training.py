@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks import timing, training
+from benchmarks import population, timing, training
 from benchmarks.population import Measurement, measure_population, population_record
 from benchmarks.workloads import WORKLOADS, RandomClients, ragged_counts
+from fakes.forked import SERVER
 
 from pfl_lightning.methods import DeltaFL, FedRep, Method
 from pfl_lightning.models import ResNet18
@@ -144,7 +145,8 @@ def test_only_the_tail_makes_a_difference_between_delta_fl_and_fedavg(network):
 
 
 @pytest.mark.slow
-def test_populations_in_fresh_processes(tiny):
+def test_populations_in_processes_of_their_own(tiny, monkeypatch):
+    monkeypatch.setattr(population, "get_context", lambda _: SERVER)
     workloads = {size: replace(tiny, clients=size) for size in (50, 1000)}
     small, large = measure_population("tiny", workloads, repeats=1, threads=1)
     assert (small["workload"], small["backend"], small["ratio_to_plain"]) == ("tiny-50", "auto", None)
