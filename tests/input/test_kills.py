@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.cli import main
+from pfl_lightning.experiment import Experiment
 
 WRITES = os.O_WRONLY | os.O_RDWR
 CHANGES = ("os.", "shutil.")  # os.rename, os.remove, os.mkdir, os.truncate, os.link, ...
 LOOKS = ("os.listdir", "os.scandir", "os.walk", "os.fwalk", "os.getxattr", "os.listxattr", "os.putenv", "os.unsetenv")
 RUN = [
-    *("fit", "--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),
+    *("--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),
     *("--model.head_epochs=1", "--model.eval_epochs=0", "--data.max_samples=100"),  # the files are what matters
-    *("--trainer.max_steps=3", "--trainer.val_check_interval=2", "--trainer.enable_progress_bar=false"),
+    *("--trainer.max_steps=3", "--trainer.val_check_interval=2"),
     "--checkpoint.every=1",  # also where nothing is evaluated
 ]
 NAMES = [f"checkpoints/{name}.ckpt" for name in ("last", "previous", "best")]
@@ -88,28 +88,28 @@ def differences(found, wanted, key: str = "") -> list[str]:
     return [] if found == wanted else [f"{key}: {found}, not {wanted}"]
 
 
-def continued(folder: Path, monkeypatch) -> Path:
+def continued(folder: Path, experiment: Experiment, monkeypatch) -> Path:
     """Continue the newest run, unless it has ended, or start anew where there is no checkpoint; the run's folder."""
     monkeypatch.chdir(folder)
-    if not list(folder.rglob("last.ckpt")) and not list(folder.rglob("previous.ckpt")):
-        main(RUN)
-    elif 3 not in [torch.load(path, weights_only=True)["global_step"] for path in folder.rglob("last.ckpt")]:
-        main([*RUN, "--ckpt_path=last"])
+    started = list(folder.rglob("last.ckpt")) or list(folder.rglob("previous.ckpt"))
+    if 3 not in [torch.load(path, weights_only=True)["global_step"] for path in folder.rglob("last.ckpt")]:
+        experiment.fit(resume=bool(started))
     return max(folder.glob("runs/*/version_*"))
 
 
 @pytest.mark.slow
-def test_a_kill_before_any_file_operation_changes_nothing(camera, tmp_path, monkeypatch, capsys):
+def test_a_kill_before_any_file_operation_changes_nothing(camera, tmp_path, monkeypatch):
     watched, copies = tmp_path / "watched", tmp_path / "copies"
+    experiment = Experiment.from_settings(*RUN)  # what ``pfl fit`` runs, too
     camera.watch(watched, copies)
     monkeypatch.chdir(watched)
-    main(RUN)
+    experiment.fit()
     camera.watched = None
     straight = max(watched.glob("runs/*/version_*"))
     wanted = {name: checkpoint(straight / name) for name in NAMES}
     wrong = []
     for copy in sorted(copies.iterdir()):
-        run = continued(copy, monkeypatch)
+        run = continued(copy, experiment, monkeypatch)
         for name in NAMES:
             wrong += [f"{copy.name}: {name}{place}" for place in differences(checkpoint(run / name), wanted[name])]
         for name in ("metrics.csv", "clients.csv"):
