@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from fakes.hugging_face import write_networks
 from fakes.methods import built
 from hypothesis import settings
+from lightning.fabric.utilities import registry
+from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultMetric
 from torch.utils.tensorboard import SummaryWriter
 
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
@@ -25,6 +28,12 @@ settings.load_profile("repeatable")
 # the tests' tensors are tiny: more threads only disturb each other, in processes that a test starts too
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+
+# a fifth of the time of short runs: for each trainer Lightning asks all installed packages for callbacks, and for each
+# logged number it looks for tensors to move in all that belongs to it
+registry.entry_points = cache(registry.entry_points)
+if not torch.cuda.is_available():
+    _ResultMetric.to = lambda metric, *_: metric
 
 
 @pytest.fixture(autouse=True)

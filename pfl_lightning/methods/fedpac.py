@@ -76,6 +76,7 @@ class FedPAC(Prototypes):
         sums, samples = self.class_sums(cohort, received), cohort.device_counts
         means = sums.features / samples[:, None, None]
         variances = (sums.squares / samples - means.square().sum((1, 2))) / samples
+        variances = variances.where(samples > 1, 0)  # rounding would leave 1e-17, of which the root is no longer small
         return {MEANS: means, NOISE: variances.clamp(min=0).sqrt()}
 
     def server_update(self, mean: Tree, batch: Round) -> None:

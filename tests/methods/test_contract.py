@@ -122,7 +122,9 @@ NEED_A_BODY = (
 FIRST = {type(make()): name for name, make in reversed(METHODS.items())}  # of the settings of each class
 MARKS = {name: [] if name in FIRST.values() else [pytest.mark.slow] for name in METHODS}
 
-every_method = pytest.mark.parametrize(
+every_method = pytest.mark.parametrize("make", [pytest.param(METHODS[name], id=name) for name in FIRST.values()])
+# other settings change what clients train and upload, but not which models are evaluated, and how
+every_setting = pytest.mark.parametrize(
     "make", [pytest.param(make, id=name, marks=MARKS[name]) for name, make in METHODS.items()]
 )
 
@@ -142,7 +144,7 @@ def numbers(tree: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in tree.items() if tensor.is_floating_point()}
 
 
-@every_method
+@every_setting
 def test_resume_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
         method = make(network=NETWORKS["mlp"], batch_size=4)
@@ -194,7 +196,7 @@ def test_backends_and_chunks_agree_to_1e_10_of_the_update(make, network, ragged_
     assert len(samples) == 1, "samples are counted alike"
 
 
-@every_method
+@every_setting
 def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fit):
     data = ragged_data(participation=Participation(pool_size=2))
     method = make(network=NETWORKS["mlp"], batch_size=4)
@@ -212,7 +214,7 @@ def test_clients_that_do_not_take_part_keep_what_they_have(make, ragged_data, fi
         assert found == expected or name.startswith(MAY_STAY), name
 
 
-@every_method
+@every_setting
 def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_without_data(
     make, ragged_data, fit, tmp_path
 ):
@@ -303,7 +305,7 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
     assert max((heads - other).abs().max() for other in found.values()) < 1e-10
 
 
-@every_method
+@every_setting
 def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data, fit):
     class OthersAlone(ragged_data):
         def make_round(self, index):
