@@ -13,12 +13,12 @@ from pfl_lightning import models
 from pfl_lightning.cli import main
 from pfl_lightning.config_files import configs
 
-SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8"
-FEW_CLIENTS = "--data.num_clients=8"
+SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8 --data.max_samples=20"
+FEW_CLIENTS = "--data.num_clients=8 --data.max_samples=20"
 WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "feddpa", "fedit", "ffa-lora", "fedsa-lora", "local-lora")]
 FEW = "--data.num_clients=20 --model.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
 DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
-DEPRL = "--data.num_clients=5 --data.partition.min_size=1 --data.max_samples=4 --model.batch_size=4"
+DEPRL = "--data.num_clients=3 --model.head_epochs=1 --data.partition.min_size=1 --data.max_samples=4 --model.batch_size=4"
 # of the figures of SRPFL: the data set, and what fits a tiny copy of it
 SRPFL = {
     "fig3": ("cifar100", FEW),
@@ -71,7 +71,7 @@ def rows():
         yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.epochs=1"
     for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
         few = "--data.num_clients=9" if paper.endswith("cifar100") else ""
-        yield [paper, "methods/fedavg"], Path(paper).name, few
+        yield [paper, "methods/fedavg"], Path(paper).name, f"--model.epochs=1 {few}"
 
 
 ROWS = list(rows())

@@ -2,7 +2,7 @@
 
 What ``bash`` blocks show is not run: it needs a network, a cluster or hours. ``text`` is output. A Python block that
 begins with the name of a file, such as ``# mine.py``, is also that file. Clients have few samples, and runs few rounds.
-Of the pages of methods only the settings are tried: ``cli/test_configs.py`` runs their files.
+Of the pages of methods, and of questions, only the settings are tried: ``cli/test_configs.py`` runs the methods' files.
 """
 
 import re
@@ -28,8 +28,8 @@ PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((DO
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^# (\w+\.py)\n")
 ROUNDS = "--trainer.max_steps"
-MOST = 4  # rounds of a run; 2 if it does not say how many
-FEW = "--data.max_samples=40"
+MOST = 3  # rounds of a run; 1 if it does not say how many
+FEW = "--data.max_samples=30"
 SETTINGS = ["--print_config"]
 
 
@@ -49,13 +49,13 @@ def shortened(words: list[str], page: Path) -> list[str]:
     """A command with few rounds and samples; of a method's page, or of data that are not here, its settings."""
     if words[0] not in ("fit", "sweep") or any("help" in word for word in words):
         return words
-    if "DIR" in words or page.parent.name == "methods":
+    if "DIR" in words or page.parent.name == "methods" or (page.stem == "faq" and words[0] == "fit"):
         return [*words, *SETTINGS]
     if ROUNDS in words:
         at = words.index(ROUNDS) + 1
         words = [*words[:at], str(min(int(words[at]), MOST)), *words[at + 1 :]]
     elif words[0] == "fit" and "--rounds" not in words:
-        words = [*words, ROUNDS, "2"]
+        words = [*words, ROUNDS, "1"]
     return words if any(word.startswith("--data.max_samples") for word in words) else [*words, FEW]
 
 
