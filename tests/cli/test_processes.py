@@ -22,6 +22,7 @@ FIT = [
     *(f"--trainer.max_steps={ROUNDS}", "--trainer.val_check_interval=2", "--trainer.accelerator=cpu"),
 ]
 TWO = "--trainer.devices=2"
+NO_FIGURES = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"]  # which take most of a small run's time
 SLURM = {
     "SLURM_JOB_ID": "4711",
     "SLURM_JOB_NAME": "train",
@@ -154,22 +155,22 @@ def test_two_processes_evaluate_a_run_and_write_one_table(resumed):
 
 @pytest.mark.parametrize(("rank", "start"), [(0, tasks), (1, lambda *words: [pfl(*words)])])
 def test_a_kill_of_one_process_ends_all_and_leaves_a_good_checkpoint(rank, start, straight, tmp_path, monkeypatch):
-    ended = start(tmp_path, *FIT, TWO, *ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL))
+    ended = start(tmp_path, *FIT, TWO, *NO_FIGURES, *ending("Signalled", rank=rank, rounds=3, number=signal.SIGKILL))
     assert 0 not in [code for code, *_ in ended]
     monkeypatch.chdir(tmp_path)
-    main([*FIT, "--ckpt_path=last", "--trainer.enable_progress_bar=false"])
+    main([*FIT, *NO_FIGURES, "--ckpt_path=last", "--trainer.enable_progress_bar=false"])
     assert_same(run_of(tmp_path), straight)
 
 
 def test_an_error_in_one_process_ends_all_and_is_said(tmp_path):
-    code, _, err = pfl(tmp_path, *FIT, TWO, *ending("Failing", rank=1, rounds=3))
+    code, _, err = pfl(tmp_path, *FIT, TWO, *NO_FIGURES, *ending("Failing", rank=1, rounds=3))
     assert code != 0
     assert "pfl: error: rank 1: data.root: this disk is broken\n" in err
 
 
 def test_torchrun_starts_a_run(straight, tmp_path):
     launcher = ["torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "pfl_lightning"]
-    code, out, err = by_a_shell(tmp_path, *launcher, *FIT, TWO)
+    code, out, err = by_a_shell(tmp_path, *launcher, *FIT, TWO, *NO_FIGURES)
     assert code == 0, err
     assert out.count("Run folder:") == 1
     assert_same(run_of(tmp_path), straight)
@@ -179,4 +180,4 @@ def test_torchrun_starts_a_run(straight, tmp_path):
 def test_slurm_starts_a_run_and_its_signal_stops_it(tmp_path):
     stop = ending("Signalled", rank=1, rounds=3, number=signal.SIGUSR1)
     saved = "pfl: saved round 4; add --ckpt_path last to the command to continue\n"
-    assert tasks(tmp_path, *FIT, TWO, *stop) == [(138, saved), (138, "")]
+    assert tasks(tmp_path, *FIT, TWO, *NO_FIGURES, *stop) == [(138, saved), (138, "")]
