@@ -416,7 +416,7 @@ def test_a_killed_process_resumes_exactly(options, numbers, capfd):
         root = f"--trainer.default_root_dir={number}"
         killed = Command(Path.cwd(), "fit", "--model=FedRep", *SMALL, *NO_FIGURES, *options, root)
         run = f"{number}/FedRep-Digits/version_0"
-        wait_for_round(9, Path(run))
+        wait_for_round(5, Path(run))
         os.kill(killed.process.pid, number)
         assert killed.end()[0] == (-number if number == signal.SIGKILL else 128 + number)
         assert Path(run, "checkpoints/last.ckpt").is_file()
