@@ -70,8 +70,9 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
         return f"config: {wrong[1]} is not possible; allowed: settings by their names, such as model: FedAvg"
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{nearest(wrong[1], options)}" if wrong[1][0] == "-" else _lost(wrong[1])
-    if wrong := re.search(r"(?:accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):  # a key in a file
-        return f"{wrong[1]}: no such option{nearest(wrong[1], [name.removeprefix('--') for name in options])}"
+    if wrong := re.search(r"(?:Group '(\w+)' does not accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):
+        key = ".".join(filter(None, wrong.groups()))  # in a file
+        return f"{key}: no such option{nearest(key, [name.removeprefix('--') for name in options])}"
     if wrong := re.match(r"the following arguments are required: (.+)", message):
         names = [f"--{name}" if f"--{name}" in options else name for name in wrong[1].split(", ")]
         return f"{', '.join(names)}: a value is missing"

@@ -205,7 +205,7 @@ def tune_command(args: list[str]) -> None:
     silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
-        TuneCLI(args, run=False)
+        TuneCLI(args)
     except (PflError, ValueError, MisconfigurationException, OSError) as error:
         refuse(str(cause_of(error) or error))
 

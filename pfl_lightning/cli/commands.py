@@ -24,7 +24,6 @@ examples:
   pfl compare runs/*/version_0
 
 pfl COMMAND --help says more about a command, pfl --version which one this is."""
-BEFORE_COMMANDS = ("-c", "--config", "--print_config")  # options that may come before fit, validate and test
 
 
 class Command(NamedTuple):
@@ -42,9 +41,9 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "fit": Command("train a method on a data set, or resume a run", "fit", "PflCLI"),
-    "validate": Command("evaluate a run again on its validation samples", "fit", "PflCLI"),
-    "test": Command("evaluate a run again on its test samples", "fit", "PflCLI"),
+    "fit": Command("train a method on a data set, or resume a run", "fit", "RunCLI"),
+    "validate": Command("evaluate a run again on its validation samples", "fit", "RunCLI"),
+    "test": Command("evaluate a run again on its test samples", "fit", "RunCLI"),
     "compare": Command("tables and figures of several runs", "compare", "compare_command"),
     "data": Command("download a data set, or show which client holds what", "data", "data_command"),
     "export": Command("write the model of one client to a file", "export", "export_command"),
@@ -90,10 +89,8 @@ def answer(words: list[str]) -> None:
 
 def is_quick(words: list[str]) -> bool:
     """Whether a command line can be answered without torch and Lightning."""
-    first = words[0].partition("=")[0] if words else ""
-    if first in COMMANDS:
-        return COMMANDS[first].quick or asks_for_help(words)
-    return first not in BEFORE_COMMANDS
+    command = COMMANDS.get(words[0] if words else "")
+    return command is None or command.quick or asks_for_help(words)
 
 
 def asks_for_help(words: list[str]) -> bool:

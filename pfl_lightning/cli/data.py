@@ -7,7 +7,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.callbacks.figures import graph_figure
 from pfl_lightning.cli.console import CONSOLE, show
-from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
@@ -35,7 +35,7 @@ def data_command(args: list[str]) -> None:
     elif command == "prepare":
         prepare(args[1:])
     elif command == "describe":
-        DescribeCLI(args[1:], run=False)
+        DescribeCLI(args[1:])
     else:
         what = f"{command} is not possible" if command else "a subcommand is missing"
         PflParser().error(f"data: {what}; allowed: prepare, describe")
@@ -72,7 +72,7 @@ def prepare(args: list[str]) -> None:
     show(f"{name} in '{getattr(data, data.files_option)}': {counts}{users}; {shape}, {goal}")
 
 
-class DescribeCLI(PflCLI):
+class DescribeCLI(SettingsCLI):
     """Reads the settings of a run, and shows its clients instead of training."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

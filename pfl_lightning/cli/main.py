@@ -31,4 +31,4 @@ def prepared(args: list[str] | None = None) -> Callable[[], None]:
         return partial(answer, words)
     from pfl_lightning.cli.running import run
 
-    return partial(run, COMMANDS.get(words[0], COMMANDS["fit"]).load(), args)
+    return partial(run, COMMANDS[words[0]].load(), args)

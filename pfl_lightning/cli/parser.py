@@ -84,12 +84,8 @@ class PflParser(StrictParser):
         return f"{line} (in {self._file})" if self._file else line
 
     def options(self) -> list[str]:
-        """Every option that this parser or one of its subcommands knows, such as ``--trainer.max_steps``."""
-        subparsers = [action.choices.values() for action in self._actions if isinstance(action.choices, dict)]
-        return [
-            *self._option_string_actions,
-            *(name for parsers in subparsers for p in parsers for name in p.options()),
-        ]
+        """Every option that this parser knows, such as ``--trainer.max_steps``."""
+        return [*self._option_string_actions]
 
 
 def _up_to_help(words: Sequence[str]) -> Iterator[str]:

@@ -18,7 +18,7 @@ FEW_CLIENTS = "--data.num_clients=8 --data.max_samples=20"
 WITH_NETWORK = [f"methods/{name}" for name in ("fedbn", "feddpa", "fedit", "ffa-lora", "fedsa-lora", "local-lora")]
 FEW = "--data.num_clients=20 --model.epochs=1 --model.eval_epochs=1 --model.head_epochs=1"
 DELTA = "--data.num_clients=8 --data.partition.min_samples=1 --data.participation.pool_size=4"
-DEPRL = "--data.num_clients=3 --model.head_epochs=1 --data.partition.min_size=1 --data.max_samples=4 --model.batch_size=4"
+DEPRL = "--data.num_clients=3 --data.partition.min_size=1 --data.max_samples=4 --model.head_epochs=1"
 # of the figures of SRPFL: the data set, and what fits a tiny copy of it
 SRPFL = {
     "fig3": ("cifar100", FEW),

@@ -19,7 +19,7 @@ from benchmarks.report import markdown
 from benchmarks.timing import in_turns
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.checks import check_trainer
-from pfl_lightning.cli.fit import PflCLI
+from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.client import BackendName
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
@@ -63,7 +63,7 @@ class Trial:
     reason: str | None = None
 
 
-class TuneCLI(PflCLI):
+class TuneCLI(SettingsCLI):
     """Reads the settings of a run, and measures its rounds instead of running it."""
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

@@ -26,9 +26,7 @@ def place(tmp_path):
 @pytest.fixture(scope="session")
 def settings_of():
     """Reads the options of ``pfl fit`` by one parser, which takes a while to make."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["pfl"])
-        parser = SettingsCLI([], run=False).parser
+    parser = SettingsCLI([]).parser
     return lambda words: plain(parser, parser.parse_args(words))
 
 
