@@ -8,7 +8,8 @@ UV = $(BIN)/uv pip install --quiet
 EXTRA = $(if $(CI),dev,test)
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 BELOW_METHODS = client data federation metrics models report server system theory
-OTHERS = pfl_lightning $(addprefix tests/, callbacks cli client data metrics models report test_dependencies.py test_experiment.py test_files.py)
+OTHERS = $(addprefix cli/test_, completion.py data.py fit.py loggers.py own_networks.py resumed_logs.py search.py) \
+    $(addprefix test_, dependencies.py experiment.py files.py) callbacks client data metrics models report
 
 .PHONY: quickstart check test test-lowest docs install lint clean
 
@@ -23,7 +24,7 @@ test: lint  ## set up and run all checks; the slow ones and those of all extras 
 	$(PYTEST) $(if $(CI),,-m "not slow")
 
 test-lowest: .venv-lowest/installed  ## what calls other libraries, with the lowest versions that pyproject.toml allows
-	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 --dist worksteal -m "not slow" --ignore tests/cli/test_configs.py $(OTHERS)
+	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 --dist worksteal -m "not slow" pfl_lightning $(addprefix tests/, $(OTHERS))
 
 lint: .venv/$(EXTRA)
 	$(BIN)/ruff check .
