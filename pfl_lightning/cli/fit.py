@@ -46,7 +46,7 @@ class SettingsCLI(LightningCLI):
             load_from_checkpoint_support=False,
             save_config_callback=None,
             args=words,
-            run=False,  # which parses all settings twice for commands of its own
+            run=False,  # with commands of its own, it parses all settings twice
         )
 
     def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["pfl_lightning.experiment", "torch.utils.tensorboard", "sklearn", "hypothesis"])
+PRELOADED = ["pfl_lightning.experiment", "torch.utils.tensorboard", "sklearn", "networkx", "hypothesis", "pytest"]
+SERVER.set_forkserver_preload(PRELOADED)
 PATHS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 
