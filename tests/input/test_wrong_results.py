@@ -96,7 +96,7 @@ def test_a_missing_library_is_named(monkeypatch, refused):
         ),
         (lambda: Experiment(FedAvg(), Digits(), callbacks=[FedAvg]), "trainer.callbacks: <class 'pfl_lightning.metho"),
         (lambda: Experiment(FedAvg(), Digits(), rounds=0).fit(), "trainer.max_steps: 0 is not possible"),
-        (lambda: Experiment(FedAvg(), Digits(), nonsense=1).fit(), "nonsense: no such option"),
+        (lambda: Experiment(FedAvg(), Digits(), nonsense=1).fit(), "trainer.nonsense: no such option"),
         (lambda: Experiment(FedAvg(), Digits(), devices=2).fit(), "trainer.devices: 2 is not possible in a program"),
         (lambda: Experiment(type("Mine", (FedAvg,), {"__qualname__": "f.<locals>.C"})(), Digits()).fit(), "Mine: cl"),
         (lambda: Experiment(FedAvg(), Digits(seed=2)), "data.seed: not possible here"),
