@@ -65,8 +65,6 @@ def rows():
         yield [paper, "methods/delta-fl"], Path(paper).name.partition("_")[0], DELTA
     for paper in names("papers/deprl/"):
         yield [paper, "methods/deprl"], Path(paper).name, DEPRL
-    for tuned in names("tuned/"):
-        yield [tuned], tuned.split("/")[1], SMALL
     for library in (*names("papers/pfllib/"), *names("papers/niid_bench/")):
         yield [library, "methods/fedavg"], Path(library).name, "--data.partition.min_size=4 --model.epochs=1"
     for paper in names("papers/fedmac/"):  # of the ten classes of the tiny CIFAR-100, one has a single image
@@ -85,7 +83,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 
 def test_every_file_is_run_or_built_by_a_test():
     run = {name for files, _, _ in ROWS for name in files}
-    elsewhere = {"quickstart", *names("models/"), *names("sweeps/")}
+    elsewhere = {"quickstart", *names("models/"), *names("sweeps/"), *names("tuned/")}
     assert run | elsewhere == configs().keys()
 
 
