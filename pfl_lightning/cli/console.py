@@ -21,7 +21,6 @@ def silence_lightning() -> None:
     """Silence Lightning's messages about itself; its warnings about the run become single lines."""
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
-    warnings.filterwarnings("ignore", message="LightningCLI's args parameter.*")  # pfl data describe passes them on
     warnings.showwarning = lambda message, *_, **__: say_once(str(message), "warning")
     warnings.filterwarnings("ignore", message="It is recommended to use .self.log")  # all processes log the same
     if not debugging():

@@ -34,8 +34,6 @@ class SettingsCLI(LightningCLI):
         usage: How the command is used, in a line.
     """
 
-    verbose = False  # whether the run says how layers were trained
-
     def __init__(self, words: list[str], **usage: str) -> None:
         super().__init__(
             Method,
@@ -61,13 +59,9 @@ class SettingsCLI(LightningCLI):
         """Parse arguments, of which one would be lost: the data set's seed is that of ``seed_everything``."""
         words = ["--help" if word == "--help.all" else word for word in true_options(args, parser.error)]
         check_seed(words, (), 0)
-        self.config = parser.parse_args(self.with_run(words))
+        self.config = parser.parse_args(words)
         self.verbose = self.config.pop("verbose")
         check_seed((), self.config.get("config") or (), self.config.seed_everything)
-
-    def with_run(self, words: list[str]) -> list[str]:
-        """The words with the settings of a run in the place of its folder."""
-        return words
 
     def before_instantiate_classes(self) -> None:
         """Check the settings."""
@@ -99,7 +93,11 @@ class RunCLI(SettingsCLI):
         said = "The run to continue or evaluate: last, or its folder or a checkpoint."
         parser.add_argument("--ckpt_path", type=str | None, default=None, help=said)
 
-    def with_run(self, words: list[str]) -> list[str]:
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse arguments, of which the first may be a run."""
+        super().parse_arguments(parser, self._with_run(args))
+
+    def _with_run(self, words: list[str]) -> list[str]:
         """The words of ``pfl test RUN`` with the run's settings in its place, before the options that change them."""
         run, *options = words or ["-"]
         if self.command == "fit" or run.startswith("-"):
