@@ -20,8 +20,8 @@ check: .venv/$(EXTRA)  ## after each edit: the rooms below the methods, and the 
 	$(PYTEST) -m "not slow" -k "not test_contract or FedRep or DPSGD" \
 	    $(addprefix tests/, $(BELOW_METHODS)) tests/methods/test_contract.py
 
-test: lint  ## set up and run all checks; the slow ones and those of all extras too if CI is set
-	$(PYTEST) $(if $(CI),,-m "not slow")
+test: lint  ## set up and run all checks; slow ones, and those of wrong input, tools and all extras, only if CI is set
+	$(PYTEST) $(if $(CI),,-m "not slow" --ignore tests/input --ignore tests/tools)
 
 test-lowest: .venv-lowest/installed  ## what calls other libraries, with the lowest versions that pyproject.toml allows
 	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 --dist worksteal -m "not slow" pfl_lightning $(addprefix tests/, $(OTHERS))

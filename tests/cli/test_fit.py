@@ -359,6 +359,7 @@ def test_a_trial_run_leaves_nothing_behind(capsys):
     assert not list(Path().rglob("*"))
 
 
+@pytest.mark.slow
 def test_a_shell_finds_a_method_in_the_working_folder_and_gets_the_exit_code_and_the_line():
     Path("mine.py").write_text("from pfl_lightning.methods import FedRep\n\n\nclass Mine(FedRep):\n    pass\n")
     code = "import sys; sys.path.remove(''); from pfl_lightning.cli import main; main()"  # as the console script starts

@@ -75,6 +75,7 @@ def test_of_a_run_that_is_extended(before, interval, logged, capsys):
     assert_logs_are_those_of_a_straight_run(5, *every)
 
 
+@pytest.mark.slow
 def test_of_a_run_that_is_extended_twice(capsys):
     every = "--trainer.val_check_interval=3"
     for rounds, options in ((1, []), (3, ["--ckpt_path=last"]), (4, ["--ckpt_path=last"])):

@@ -69,6 +69,7 @@ def test_the_method_comes_behind_the_files_and_before_the_options(passed, expect
     assert with_method(passed.split(), "M") == expected.split()
 
 
+@pytest.mark.slow
 def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(capsys):
     """One run is finished, and one is to be continued."""
     for method, done in (("fedavg", 2), ("fedrep", 1)):

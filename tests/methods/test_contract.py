@@ -228,8 +228,9 @@ def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_with
     assert type(loaded) is type(method)
     assert distance(method, loaded) == 0
     said, wanted = (recipe(each)["init_args"] for each in (loaded, method))
-    assert said.keys() == wanted.keys()
-    assert all(said[name] == wanted[name] for name in wanted if name != "server_optimizer"), "the parser's own factory"
+    if "server_optimizer" in said:
+        said["server_optimizer"] = wanted["server_optimizer"]  # the parser's own factory
+    assert said == wanted
 
 
 @every_method

@@ -31,6 +31,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "name", "options"), CASES.values(), ids=CASES)
 def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, ragged_data, fit, tmp_path):
     def run(rounds, folder, backend="auto", ckpt_path=None):
