@@ -66,6 +66,7 @@ def settings(folder: Path) -> dict[str, object]:
     return config
 
 
+@pytest.mark.slow
 def test_a_run_from_python_is_that_of_the_command_line_bit_for_bit(capsys):
     run = experiment(rounds=4).fit()
     assert capsys.readouterr() == ("", ""), "it prints nothing"
@@ -139,6 +140,7 @@ def network(shape: tuple[int, ...], classes: int) -> MLP:
     return MLP(shape, classes, hidden=(4,))
 
 
+@pytest.mark.slow
 def test_what_a_file_cannot_hold_is_used_as_it_is():
     experiment = Experiment(FedRep(network=network), Digits(num_clients=4), rounds=1, callbacks=[pl.Callback()])
     run = experiment.fit()
@@ -159,6 +161,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 def test_own_parts_that_settings_can_say_are_in_them_and_the_run_goes_on_and_opens_without_the_program():
     own = {option: value for option, (value, *_) in SAID.items()}
     method = FedAvg(network=partial(MLP, hidden=[4]), weighting="uniform", **own)
@@ -183,6 +186,7 @@ def wards(flip: int = 1) -> Arrays:
     return Arrays(digits.images[::flip].astype("float32"), digits.target, clients)
 
 
+@pytest.mark.slow
 def test_arrays_are_used_as_they_are_and_the_run_goes_on_compares_and_opens_with_them(capsys):
     def fit(rounds: int, folder: str, seed: int = 1, resume: bool = False) -> Run:
         method = FedAvg(network=partial(MLP, hidden=[4]))
@@ -236,6 +240,7 @@ class Interrupt(pl.Callback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_an_interrupted_cell_has_saved_its_round(capsys):
     with pytest.raises(KeyboardInterrupt):
         experiment(rounds=4, callbacks=[StageDoubling(n0=2, rounds_per_stage=2), Interrupt()]).fit()

@@ -89,6 +89,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_finds_no_room_leaves_nothing(tmp_path):
     path = tmp_path / "new" / "x.pt"
     told = subprocess.run([sys.executable, "-c", FULL, path], capture_output=True, text=True, check=True).stdout

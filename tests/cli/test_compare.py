@@ -33,6 +33,7 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_compare_writes_figures_and_tables_and_prints_a_screen_of_these(runs, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     main(["compare", *runs, "--targets", "0.0", "0.99", "--communication_times", "0", "7"])
@@ -58,6 +59,7 @@ def test_compare_writes_figures_and_tables_and_prints_a_screen_of_these(runs, tm
     assert times == [(target, time) for target in ("0.0", "0.99") for _ in range(3) for time in ("0.0", "7.0")]
 
 
+@pytest.mark.slow
 def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
     for name in ("one", "two"):
         main(["compare", *runs, *SVG, "--out", str(tmp_path / name)])
@@ -93,6 +95,7 @@ def with_choice(run, folder):
     return str(folder)
 
 
+@pytest.mark.slow
 def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
     fedavg, first, second = (with_choice(run, tmp_path / str(index)) for index, run in enumerate(runs))
     main(["compare", fedavg, first, *SVG, "--out", str(tmp_path / "out")])

@@ -73,10 +73,6 @@ def rows():
 
 
 ROWS = list(rows())
-MARKED = [
-    pytest.param(*row, id="+".join(row[0]), marks=[] if row[0][0].startswith("methods/") else [pytest.mark.slow])
-    for row in ROWS
-]
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +87,8 @@ def test_every_file_is_run_or_built_by_a_test():
     assert run | elsewhere == configs().keys()
 
 
-@pytest.mark.parametrize(("files", "data", "options"), MARKED)
+@pytest.mark.slow
+@pytest.mark.parametrize(("files", "data", "options"), ROWS, ids=["+".join(files) for files, _, _ in ROWS])
 def test_every_file_runs(files, data, options, capsys):
     words = [*(f"--config={name}" for name in files), "--trainer.max_steps=1", "--trainer.enable_progress_bar=false"]
     if data:

@@ -66,6 +66,7 @@ def test_prepare_takes_the_options_of_the_data_set(capsys):
     assert "data.sourc: Sent140 has no such option; did you mean source?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_describe_shows_100_000_clients(capsys):
     # of each client's 4 samples, 1 is for tests and 1 for validation
     samples = ["--data.num_clients=100_000", "--data.samples=4", "--data.dimension=2"]

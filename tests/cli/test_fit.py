@@ -188,6 +188,7 @@ def shown_means(capsys, *args: str) -> dict[str, float]:
     return {row[0]: float(row[1]) for row in rows if row and row[0] in ("finetuned", "stored", "global", "personal")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["FedRep", "DePRL"])
 def test_new_clients_train_new_heads_on_the_learned_body(method, capsys):
     learned = [f"--model={method}", *SMALL, "--model.lr=0.1"]
@@ -427,6 +428,7 @@ def test_a_killed_process_resumes_exactly(options, numbers, capfd):
         assert all(torch.equal(tensor, wanted[name]) for name, tensor in state(run).items())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default:.*is damaged")
 def test_a_truncated_newest_checkpoint_is_skipped_with_a_warning(capsys):
     fit("--trainer.max_steps", "4")

@@ -33,6 +33,7 @@ def trained(*words):
     return max(Path().rglob("last.ckpt"), key=lambda path: path.stat().st_mtime_ns)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*not the official data set")
 @pytest.mark.parametrize("method", ["FedAvg", "FedRep"])
 def test_a_network_of_torchvision_trains_from_a_file_with_its_options(method, capsys):

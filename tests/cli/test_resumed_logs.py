@@ -100,6 +100,7 @@ def test_of_a_run_that_is_killed_in_its_first_round(monkeypatch, capsys):
     assert_logs_are_those_of_a_straight_run(2)
 
 
+@pytest.mark.slow
 def test_of_a_run_that_is_killed_between_a_checkpoint_and_the_log_of_its_round(monkeypatch, capsys):
     def stop(callback, trainer, *_):
         if trainer.global_step == 3:

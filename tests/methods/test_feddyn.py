@@ -41,6 +41,7 @@ def test_without_a_regularizer_it_is_fedavg_with_equal_weights(train):
     assert distance(methods[0].network, methods[1].network) == 0
 
 
+@pytest.mark.slow
 def test_many_steps_end_at_the_optimum_of_unlike_clients(fit):
     """Two parabolas of curvature 1 and 3 around 0 and 1: the sum has its minimum at 3/4, FedAvg stays at 1/2."""
     ends = {}

@@ -23,6 +23,7 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "batch_norm"), [(FedAvg, "local"), (DePRL, "average"), (Ditto, "local")])
 def test_resume_is_exact_with_dropout_and_batch_norm_inside_of_a_module(make, batch_norm, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
@@ -90,6 +91,7 @@ def test_frozen_tensors_stay_and_tied_ones_move_as_one_on_every_backend(make, fl
 
 
 @each_frozen
+@pytest.mark.slow
 def test_resume_with_frozen_and_tied_tensors_is_exact(make, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
         method = make(network=frozen_and_tied, batch_size=4)

@@ -139,6 +139,7 @@ def test_with_all_clients_epsilon_lies_between_the_exact_one_and_that_of_concent
     assert exact < spent(multiplier, rounds, 50, 50, delta) < rho + 2 * math.sqrt(rho * math.log(1 / delta))
 
 
+@pytest.mark.slow
 def test_sampling_is_counted_as_the_library_counts_it_and_amplifies():
     drawn = SampledWithoutReplacementDpEvent(1000, 10, GaussianDpEvent(0.75))  # 1.5 norms of noise, sensitivity 2
     accountant = RdpAccountant(neighboring_relation=NeighboringRelation.REPLACE_ONE)
@@ -148,6 +149,7 @@ def test_sampling_is_counted_as_the_library_counts_it_and_amplifies():
     assert spent(1.5, 29, 10, 1000) < expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", [1, 30, 50, 99])
 def test_a_sample_never_costs_more_than_all_clients(sample):
     assert spent(3.0, 100, sample, 100) <= spent(3.0, 100, 100, 100)
