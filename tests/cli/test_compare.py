@@ -73,6 +73,7 @@ def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
     assert "Lines are means over 1 to 2 seeds" in captions
 
 
+@pytest.mark.slow
 def test_models_can_be_chosen_and_a_table_of_dashes_is_not_printed(runs, tmp_path, capsys):
     main(["compare", *runs, "--models", "stored", "global", "--targets", "1", *SVG, "--out", str(tmp_path)])
     told = capsys.readouterr().out

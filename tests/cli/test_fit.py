@@ -157,6 +157,7 @@ def test_sparsity_is_told_where_it_is_on_and_stays_the_same_at_a_resume(capsys):
     assert [bool(row["density/stored/all/5e-02"]) for row in metrics()] == [True, False, True, True]
 
 
+@pytest.mark.slow
 def test_changes_at_a_resume_are_honoured_or_refused(run, capsys):
     for change, line in (
         (["--model.epochs", "2"], "pfl: error: model.epochs: 1 in the checkpoint, 2 now"),

@@ -18,6 +18,8 @@ STRAIGHT = Path("straight/FedRep-Digits/version_0")
 TINY = ["--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=1"]
 FEW = ["--data.num_clients=4", "--trainer.enable_progress_bar=false", "--trainer.callbacks=SparsityTracker"]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
@@ -75,7 +77,6 @@ def test_of_a_run_that_is_extended(before, interval, logged, capsys):
     assert_logs_are_those_of_a_straight_run(5, *every)
 
 
-@pytest.mark.slow
 def test_of_a_run_that_is_extended_twice(capsys):
     every = "--trainer.val_check_interval=3"
     for rounds, options in ((1, []), (3, ["--ckpt_path=last"]), (4, ["--ckpt_path=last"])):
@@ -100,7 +101,6 @@ def test_of_a_run_that_is_killed_in_its_first_round(monkeypatch, capsys):
     assert_logs_are_those_of_a_straight_run(2)
 
 
-@pytest.mark.slow
 def test_of_a_run_that_is_killed_between_a_checkpoint_and_the_log_of_its_round(monkeypatch, capsys):
     def stop(callback, trainer, *_):
         if trainer.global_step == 3:
