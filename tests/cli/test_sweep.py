@@ -12,7 +12,9 @@ from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.planning import with_method
 from pfl_lightning.settings import flat
+from pfl_lightning.strict import imported
 
+SUBMITIT = imported("submitit")  # within capsys, its import would close the stderr that absl has, which is pytest's
 ROOT = Path(__file__).parents[2]
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}
@@ -261,8 +263,8 @@ def test_jobs_need_a_library(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(SUBMITIT is None, reason="needs the extra cluster")
 def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(capsys):
-    pytest.importorskip("submitit")
     Path("broken.py").write_text(
         "import pfl_lightning.methods\n\n\nclass Broken(pfl_lightning.methods.Local):\n    keeps = 1\n"
     )
