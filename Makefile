@@ -17,7 +17,7 @@ quickstart: install  ## set up and run the main job
 	$(BIN)/pfl fit --config configs/quickstart.yaml
 
 check: .venv/$(EXTRA)  ## after each edit: the rooms below the methods, and the contract of two methods
-	$(PYTEST) -m "not slow" -k "not test_contract or FedRep or DPSGD" \
+	$(PYTEST) -m "not slow" -k "not test_real and (not test_contract or FedRep or DPSGD)" \
 	    $(addprefix tests/, $(BELOW_METHODS)) tests/methods/test_contract.py
 
 test: lint  ## set up and run all checks; slow ones, and those of wrong input, tools and all extras, only if CI is set
