@@ -224,8 +224,7 @@ def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     Returns:
         Nested settings with every null, which need not be the default.
     """
-    text = parser.dump(config, skip_unset=False, skip_validation=True)
-    settings: dict[str, Any] = yaml.safe_load(text)
+    settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=True))
     return settings
 
 
