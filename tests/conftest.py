@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lightning.pytorch as pl
 import numpy as np
@@ -37,10 +38,11 @@ if not torch.cuda.is_available():
 
 
 @pytest.fixture(autouse=True)
-def users_modules_end_with_their_test(monkeypatch, tmp_path_factory):
+def environment_and_users_modules_end_with_their_test(monkeypatch, tmp_path_factory):
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = {*sys.modules}
-    yield
+    with mock.patch.dict(os.environ):  # libraries leave words there, MLflow where its store is
+        yield
     for name in sys.modules.keys() - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path_factory.getbasetemp())):
             del sys.modules[name]

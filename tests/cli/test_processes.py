@@ -24,7 +24,7 @@ FIT = [
 TWO = "--trainer.devices=2"
 NO_FIGURES = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"]  # which take most of a small run's time
 SLURM = {
-    "SLURM_JOB_ID": "4711",
+    "SLURM_JOB_ID": str(os.getpid()),  # whose last digits are the port; another worker has another
     "SLURM_JOB_NAME": "train",
     "SLURM_NTASKS": "2",
     "SLURM_NTASKS_PER_NODE": "2",
