@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def printed(capsys, *args: str) -> dict:

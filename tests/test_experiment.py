@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -40,7 +39,6 @@ TABLES = ("metrics.csv", "clients.csv")
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def experiment(rounds: int, folder: str = "python", **options) -> Experiment:

@@ -1,7 +1,6 @@
 """What TensorBoard's own code reads of the runs of ``pfl fit``."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ def board(tmp_path_factory):
     """What is there after a run of one round that is then continued for a second one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("board"))
-        patch.setattr(sys, "argv", ["pfl"])
         words = ["fit", "--model=FedRep", "--model.lr=0.25", *TINY, *PLAIN]
         main([*words, "--trainer.max_steps=1"])
         main([*words, "--trainer.max_steps=2", "--ckpt_path=last"])

@@ -10,7 +10,6 @@ WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "-
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["pfl"])
 
 
 def refuse(line):

@@ -100,9 +100,7 @@ def test_every_command_can_be_loaded(name):
 def known():
     """Every setting of a run with a callback that has options."""
     words = ["--trainer.callbacks+=StageDoubling", "--data.participation.class_path=Participation"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["pfl"])
-        return {f"--{key}": value for key, value in flat(settings_of(words))}
+    return {f"--{key}": value for key, value in flat(settings_of(words))}
 
 
 @pytest.mark.parametrize("command", ["fit", "validate", "test"])

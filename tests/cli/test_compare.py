@@ -1,7 +1,6 @@
 import csv
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,9 @@ def runs(tmp_path_factory):
     """FedRep-SRPFL with two seeds, and FedAvg, of three rounds each."""
     folder = tmp_path_factory.mktemp("runs")
     short = [*SMALL, "--trainer.max_steps=3", "--trainer.val_check_interval=2", f"--trainer.default_root_dir={folder}"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["pfl"])
-        for seed in ("1", "2"):
-            main(["fit", "--model=FedRep", *short, "--seed_everything", seed, "--trainer.callbacks+=StageDoubling"])
-        main(["fit", "--model=FedAvg", *short])
+    for seed in ("1", "2"):
+        main(["fit", "--model=FedRep", *short, "--seed_everything", seed, "--trainer.callbacks+=StageDoubling"])
+    main(["fit", "--model=FedAvg", *short])
     return [str(path) for path in sorted(folder.glob("*/version_*"))]
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import inspect
-import sys
 from pathlib import Path
 
 import fakes
@@ -78,7 +77,6 @@ ROWS = list(rows())
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def test_every_file_is_run_or_built_by_a_test():

@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import fakes
@@ -13,7 +12,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def words(line: str) -> list[str]:

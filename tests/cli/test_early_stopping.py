@@ -1,7 +1,6 @@
 """Lightning's ``EarlyStopping`` counts evaluations, and ends a run as its last round would."""
 
 import csv
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ NEVER_BETTER = ["--trainer.callbacks.mode=max", "--trainer.callbacks.min_delta=2
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def fit(patience: int, *options: str) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import shutil
-import sys
 from errno import EISDIR
 from os import strerror
 from pathlib import Path
@@ -29,7 +28,6 @@ def finished(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def in_a_folder_with_the_run(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     shutil.copytree(finished, "runs")
 
 

@@ -29,7 +29,6 @@ WITHOUT_ROUNDS = "fit --data.participation Asynchronous"
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def refused(capsys, *args: str) -> tuple[int, str]:

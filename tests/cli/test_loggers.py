@@ -1,7 +1,6 @@
 """The run folder is where the run says, whatever loggers the settings name."""
 
 import csv
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -79,7 +78,6 @@ class Broken(Remote):
 @pytest.fixture(autouse=True)
 def in_a_folder_with_files_of_the_user(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     monkeypatch.syspath_prepend(tmp_path)
     Path("mine.py").write_text(MINE)
     for name in ("config.yaml", "clients.csv", "metrics.csv"):

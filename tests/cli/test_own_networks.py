@@ -1,6 +1,5 @@
 """Networks that are none of ours, from the command line to the loaded method."""
 
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +23,6 @@ TINY = ["--data.num_clients=4", "--data.max_samples=5", "--model.eval_epochs=0",
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def trained(*words):

@@ -2,7 +2,6 @@
 
 import csv
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
 
 def fit(rounds: int, *options: str) -> None:

@@ -22,7 +22,6 @@ BEST = -1.5  # decimal logarithm of the best rate
 @pytest.fixture(autouse=True)
 def in_a_folder_with_a_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     Path("fedavg.yaml").write_text("model: {class_path: FedAvg}")
 
 

@@ -26,7 +26,6 @@ trainer: {max_steps: 1, val_check_interval: 1, logger: {class_path: CSVLogger, i
 @pytest.fixture(autouse=True)
 def in_a_folder_with_settings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     for name, text in {
         "data": DATA,
         "fedavg": "model: {class_path: FedAvg}",

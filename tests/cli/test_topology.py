@@ -1,5 +1,4 @@
 import csv
-import sys
 from errno import ENOENT
 from os import strerror
 from pathlib import Path
@@ -19,7 +18,6 @@ SMALL = ["--model.eval_epochs=0", "--data.num_clients=6", "--trainer.enable_prog
 @pytest.fixture(autouse=True)
 def in_a_folder_with_a_graph(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     nx.write_graphml(nx.path_graph(6), "path.graphml")
 
 

@@ -2,7 +2,6 @@
 
 import os
 import sqlite3
-import sys
 from pathlib import Path
 
 import pytest
@@ -84,7 +83,6 @@ def test_a_missing_library_gets_a_line_with_its_extra(logger, extra, tmp_path, m
     from pfl_lightning.cli import main
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     monkeypatch.setattr(wandb, "_WANDB_AVAILABLE", False)
     monkeypatch.setattr(mlflow, "_MLFLOW_AVAILABLE", False)
     with pytest.raises(SystemExit):

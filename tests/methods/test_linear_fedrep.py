@@ -1,7 +1,6 @@
 """Linear FedRep is for regressions alone, so its contract is tested here."""
 
 import csv
-import sys
 from functools import partial
 from itertools import product
 from math import cos, sin, sqrt
@@ -236,7 +235,6 @@ def test_what_is_not_linear_or_too_little_is_refused_in_one_line(network, data, 
 def command(tmp_path, monkeypatch):
     torch.set_default_dtype(torch.float32)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["pfl"])
 
     def run(name: str, *options: str) -> list[dict[str, str]]:
         main(["fit", f"--config={CONFIGS}/{name}.yaml", "--trainer.enable_progress_bar=false", *options])

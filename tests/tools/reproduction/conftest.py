@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +46,6 @@ def plan(monkeypatch, settings_of):
         assert [run.folder for run in planned] == [folder for n in names for folder in runs.seed_folders(place, n)]
         return {run.folder.parent.name: run.settings for run in planned}
 
-    monkeypatch.setattr(sys, "argv", ["pfl"])
     monkeypatch.setattr("pfl_lightning.cli.planning.settings_of", settings_of)
     monkeypatch.setattr("pfl_lightning.cli.sweep.Sweep.execute", lambda self, run: planned.append(run) or run.folder)
     monkeypatch.setattr(runs.subprocess, "run", sweep)
