@@ -84,7 +84,12 @@ def arguments(made: Any) -> dict[str, Any] | None:
             return None
         known = {name: getattr(made, name) for name in names}
     defaults = default_arguments(kind)
-    return {name: known[name] for name in names if name in known and known[name] is not defaults.get(name, made)}
+    return {name: known[name] for name in names if name in known and not _alike(known[name], defaults.get(name, made))}
+
+
+def _alike(value: Any, default: Any) -> bool:
+    """Whether a value is its default; a plain one may be another object that settings write in the same way."""
+    return value is default or (isinstance(value, bool | int | float | str) and repr(recipe(value)) == repr(default))
 
 
 def being_made(kind: type) -> dict[str, Any]:

@@ -47,8 +47,13 @@ def test_settings_say_a_class_and_what_it_was_made_with():
         },
     }
     assert recipe(HFMAML()) == {"class_path": "pfl_lightning.methods.HFMAML", "init_args": {}}, "not what it fixes"
-    partition = recipe(Digits(partition=Dirichlet(0.3)))["init_args"]["partition"]
-    assert partition == {"class_path": "pfl_lightning.data.Dirichlet", "init_args": {"alpha": 0.3}}
+    partition = recipe(Digits(partition=Dirichlet(0.4)))["init_args"]["partition"]
+    assert partition == {"class_path": "pfl_lightning.data.Dirichlet", "init_args": {"alpha": 0.4}}
+
+
+def test_a_plain_argument_that_equals_its_default_is_left_out_and_one_of_another_type_is_not():
+    lr, weighting = float("0.01"), "".join(["sam", "ples"])
+    assert recipe(FedRep(lr=lr, weighting=weighting, epochs=True))["init_args"] == {"epochs": True}
 
 
 def test_what_settings_cannot_say_is_a_line_at_its_place():
