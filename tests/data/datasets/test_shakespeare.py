@@ -79,10 +79,12 @@ def reconstruct(inputs, targets, alphabet):
 
 def test_roles_are_read_with_their_continuation_lines():
     # the name counts in any case; lines with other than four blanks in front are stage directions; ORSINO has two lines
-    assert read_roles(HEAD + PLAY) == {
+    roles = {
         "TWELFTH_NIGHT__OR__WHAT_YOU_WILL_VIOLA": "What country, friends, is this? [Exit] And what should I do? ",
         "TWELFTH_NIGHT__OR__WHAT_YOU_WILL_CAPTAIN": "This is Illyria, lady. Not a cue: the captain goes on. Stay. ",
     }
+    assert read_roles(HEAD + PLAY) == roles
+    assert read_roles(HEAD + PLAY.partition("  ORSINO")[0]) == roles, "a play of two"
 
 
 def test_comedy_of_errors_is_read_without_indentation():
