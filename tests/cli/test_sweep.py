@@ -14,7 +14,8 @@ from pfl_lightning.cli.planning import with_method
 from pfl_lightning.settings import flat
 from pfl_lightning.strict import imported
 
-SUBMITIT = imported("submitit")  # within capsys, its import would close the stderr that absl has, which is pytest's
+# imported here: within capsys, its import would close the stderr that absl has, which is pytest's
+needs_submitit = pytest.mark.skipif(imported("submitit") is None, reason="needs the extra cluster")
 ROOT = Path(__file__).parents[2]
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}
@@ -224,10 +225,6 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} -- --ckpt_path=last", "--ckpt_path=last is not possible, the sweep sets it"),
         # options of the sweep, and its files
         (f"{GIVEN} --jobs 0", "jobs: 0 is not possible"),
-        (f"{GIVEN} --submit slurm_partition gpu", "submit: slurm_partition is not possible; allowed: a parameter and"),
-        (f"{GIVEN} --submit timeout_min=[1", "submit: timeout_min=[1 is not possible; allowed: a parameter and its"),
-        (f"{GIVEN} --submit minutes=3", "submit: Parameter 'minutes' need to be prefixed"),
-        (f"{GIVEN} --submit timeout_min=long", 'submit: Parameter "timeout_min" expected type'),
         (f"{GIVEN} --rounds 2", "--rounds: no such option of a sweep"),
         (
             "--methods FedAvg --seeds 1",
@@ -241,6 +238,16 @@ BOTH = "--methods fedrep.yaml fedavg.yaml --seeds 1 --vary"
         (f"{GIVEN} --config none.yaml", "config: none.yaml is not possible; allowed: a file that exists, or a name"),
         (f"{GIVEN} --config list.yaml", "config: [seeds, methods] is not possible; allowed: settings by their"),
         (f"{GIVEN} --config=wrong.yaml", "rounds: no such option"),
+        # what the library of clusters knows
+        *[
+            pytest.param(f"{GIVEN} --submit {words}", f"submit: {line}", marks=needs_submitit)
+            for words, line in [
+                ("slurm_partition gpu", "slurm_partition is not possible; allowed: a parameter and its value"),
+                ("timeout_min=[1", "timeout_min=[1 is not possible; allowed: a parameter and its value"),
+                ("minutes=3", "Parameter 'minutes' need to be prefixed"),
+                ("timeout_min=long", 'Parameter "timeout_min" expected type'),
+            ]
+        ],
     ],
 )
 def test_what_cannot_be_planned_is_refused_before_anything_starts(words, line, planned, capsys):
@@ -262,7 +269,7 @@ def test_jobs_need_a_library(monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(SUBMITIT is None, reason="needs the extra cluster")
+@needs_submitit
 def test_jobs_of_a_cluster_are_told_and_skipped_like_other_runs(capsys):
     Path("broken.py").write_text(
         "import pfl_lightning.methods\n\n\nclass Broken(pfl_lightning.methods.Local):\n    keeps = 1\n"
