@@ -29,7 +29,7 @@ test-lowest: .venv-lowest/installed  ## what calls other libraries, with the low
 lint: .venv/$(EXTRA)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 
 docs: .venv/dev  ## build the site into site/
 	$(BIN)/mkdocs build --strict
