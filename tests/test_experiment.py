@@ -77,6 +77,7 @@ def test_a_run_from_python_is_that_of_the_command_line_bit_for_bit(capsys):
     assert (same.folder / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_command_line_tests_and_continues_a_run_from_python(capsys):
     run = experiment(rounds=2).fit().folder
     main(["fit", *WORDS, "--trainer.max_steps=3", f"--ckpt_path={run}", "--trainer.default_root_dir=python"])
@@ -117,6 +118,7 @@ def test_results_are_those_of_the_tables_with_what_varies_as_a_column():
     assert each.to_dict() == pytest.approx(means.to_dict())
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_again_and_gives_its_models():
     run = experiment(rounds=2).fit()
     told = run.test()
