@@ -32,7 +32,8 @@ from jsonargparse import ArgumentParser, auto_cli
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
-from peers.environments import PEERS
+from peers.environments import PEERS, PeerError
+from peers.pfllib import TRACK, measure_pfllib
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.console import silence_lightning
@@ -127,6 +128,8 @@ def main(
     figure: Path | None = None,
     peers: bool | list[str] = False,
     peers_root: Path | None = None,
+    pfllib: Path | None = None,
+    root: Path = Path("data"),
     tune: bool = False,
 ) -> None:
     """Time communication rounds of every backend against a plain loop over clients.
@@ -135,10 +138,10 @@ def main(
         workloads: One or more of fedavg-mlp, fedrep-mlp, srpfl-mlp, ragged-mlp, fedavg-dnn, fedavg-logistic,
             fedprox-mlp, ditto-mlp, heurfedamp-mlp, pfedme-mlp, fedmac-mlp, dpsgd-mlp, deprl-mlp, deltafl-mlp,
             adamw-mlp, apfl-mlp, fedproto-mlp, scaffold-mlp, moon-lenet, fedbuff-mlp (100 of 200 clients in flight),
-            fedavg-lenet, fedavg-lenet-100, fedprox-lenet, deltafl-lenet, fedrep-lenet, the same as a module that is
-            none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru, adapters in a ViT
-            (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation, population,
-            gossip-population, lora-population; all by default, and none for [].
+            fedavg-lenet, fedavg-lenet-100, fedavg-cnn (PFLlib's), fedprox-lenet, deltafl-lenet, fedrep-lenet, the same
+            as a module that is none of ours (fedrep-lenet-split, fedrep-lenet-opaque), fedavg-resnet18, fedavg-gru,
+            adapters in a ViT (lora-tiny-vit, lora-small-vit, lora-last-third, lora-fedrep), data-loading, evaluation,
+            population, gossip-population, lora-population; all by default, and none for [].
         backends: One or more of auto, sequential, batched; all by default. Populations always run with auto, and
             data loading is the same for all.
         repeats: Measured rounds of each; for populations fresh processes, for peers runs of their programs.
@@ -152,6 +155,9 @@ def main(
         peers: Whether other libraries are measured too, or the names of some: plain_torch, jax_scan, fedjax, flower,
             pfl_research, blazefl, fedlab.
         peers_root: Folder of their environments; those that are missing are built, which takes minutes.
+        pfllib: A checkout of PFLlib, whose own command is then measured beside pfl fit, also in an environment of its
+            own.
+        root: Folder with a folder of files for each data set, of which pfllib needs fashion_mnist.
         tune: Whether to find the fastest backend and chunk size for a run instead; all other options are then those of
             pfl fit, besides repeats and threads.
     """
@@ -161,10 +167,7 @@ def main(
     engines = choose("backends", backends, get_args(BackendName))
     check_files(json, figure)
     libraries = choose("peers", None if peers is True else peers or [], list(PEERS))
-    if libraries and peers_root is None:
-        refuse("peers_root: None is not possible with peers; allowed: a folder for their environments")
-    if libraries and accelerator != "cpu":
-        refuse(f"peers: not possible with accelerator {accelerator}; allowed: accelerator cpu")
+    check_peers(bool(libraries), pfllib, peers_root, accelerator)
     tried = choose("variants", None if variants is True else variants or [], list(VARIANTS))
     try:
         device = device_of(accelerator)
@@ -178,7 +181,24 @@ def main(
     if libraries and peers_root is not None:
         print(f"peers: {repeats} repeats, {threads} threads", file=sys.stderr)
         records += rounds.measure_peers(peers_root, libraries, OURS, repeats, threads)
+    if pfllib and peers_root is not None:
+        print(f"{TRACK}: {repeats} repeats, {threads} threads", file=sys.stderr)
+        try:
+            records += measure_pfllib(pfllib, root, peers_root, repeats, threads)
+        except PeerError as error:
+            records.append(rounds.missing("PFLlib", str(error), TRACK))
     show(records, repeats, threads, json, figure)
+
+
+def check_peers(libraries: bool, pfllib: Path | None, peers_root: Path | None, accelerator: Accelerator) -> None:
+    """Refuse what other libraries cannot be measured with."""
+    for key, wanted in (("peers", libraries), ("pfllib", pfllib is not None)):
+        if wanted and peers_root is None:
+            refuse(f"peers_root: None is not possible with {key}; allowed: a folder for their environments")
+        if wanted and accelerator != "cpu":
+            refuse(f"{key}: not possible with accelerator {accelerator}; allowed: accelerator cpu")
+    if pfllib and not (pfllib / "system" / "main.py").is_file():
+        refuse(f"pfllib: {pfllib} is not possible; allowed: a checkout of PFLlib, with system/main.py")
 
 
 def show(records: Sequence[Record], repeats: int, threads: int, json: Path | None, figure: Path | None) -> None:

@@ -11,7 +11,7 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from pfl_lightning.client.layers import layout, part
-from pfl_lightning.client.linear import LinearSteps
+from pfl_lightning.client.linear import LinearGradients, LinearSteps
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.client.steps import AutogradSteps, FeatureSteps, Steps
@@ -142,8 +142,7 @@ class LinearStack(Batched):
     """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
     Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``) with
-    no frozen or tied parameters, and the phase has no ``gradient_transform``, ``grad_tolerance`` or ``clip_norm``, and
-    there is no mixed precision.
+    no frozen or tied parameters, and there is no mixed precision.
     """
 
     @staticmethod
@@ -159,12 +158,15 @@ class LinearStack(Batched):
     def steps(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int, body: int = 0
     ) -> Steps:
-        """The steps of a phase; by autograd if they need each client's full gradient or mixed precision."""
+        """The steps of a phase; by autograd in mixed precision."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         rules = phase.gradient_transform, phase.grad_tolerance, phase.clip_norm
+        whole = any(rule is not None for rule in rules)
         before_features = sum(isinstance(layer, nn.Linear) for layer in part(network, 0, body))
         no_gradient = phase.feature_loss is not None and not before_features
-        if mixed_precision or no_gradient or any(rule is not None for rule in rules):
+        if mixed_precision or no_gradient or (whole and phase.feature_loss is not None):
             return super().steps(network, start, rows, phase, loss, samples, body)
+        if whole:
+            return LinearGradients(self.forward, network, start, rows, phase, loss)
         return LinearSteps(network, start, rows, phase, loss, samples, before_features)

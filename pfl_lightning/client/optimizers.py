@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.tree import Tree, wide
@@ -19,7 +20,7 @@ class Moving(NamedTuple):
         tensors: The parameters; updated in place.
         velocities: Momentum buffers of SGD, empty without momentum; Adam's means of the gradients.
         squares: Adam's means of the squared gradients; empty for SGD.
-        taken: Adam's number of steps of each client, ``[clients]``, under the name ``steps``; empty for SGD.
+        taken: Adam's number of steps of each client, ``[clients]``; empty for SGD.
     """
 
     tensors: Tree
@@ -30,27 +31,23 @@ class Moving(NamedTuple):
     @classmethod
     def start(cls, tensors: Tree, phase: Phase) -> "Moving":
         """Start a phase, with an optimizer that has seen nothing."""
-        first, second = ({name: torch.zeros_like(stack) for name, stack in tensors.items()} for _ in range(2))
+
+        def zeros() -> Tree:
+            return {name: torch.zeros_like(stack) for name, stack in tensors.items()}
+
         if phase.optimizer == "SGD":
-            return cls(tensors, first if phase.momentum else {}, {}, {})
-        like = next(iter(tensors.values()))
-        steps = like.new_zeros(len(like), dtype=torch.promote_types(like.dtype, torch.float32))  # bfloat16 ends at 256
-        return cls(tensors, first, second, {"steps": steps})
+            return cls(tensors, zeros() if phase.momentum else {}, {}, {})
+        taken = {name: torch.zeros(len(stack), device=stack.device) for name, stack in tensors.items()}
+        return cls(tensors, zeros(), zeros(), taken)
 
     def rows(self, clients: int) -> "Moving":
         """Views of the first clients."""
         return Moving(*({name: stack[:clients] for name, stack in tree.items()} for tree in self))
 
-    def count_step(self) -> None:
-        """Count a step of these clients, before it is taken."""
-        for steps in self.taken.values():
-            steps += 1
-
 
 @torch.no_grad()
 def take_step(moving: Moving, grads: Mapping[str, Tensor], phase: Phase) -> None:
     """One in-place step of the phase's optimizer."""
-    moving.count_step()
     for name in moving.tensors:
         (sgd_step if phase.optimizer == "SGD" else adam_step)(moving, name, grads[name], phase)
 
@@ -66,17 +63,27 @@ def sgd_step(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
 
 
 def adam_step(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
-    """Move a parameter as in ``torch.optim.Adam`` or ``torch.optim.AdamW``, with their rates."""
-    tensor, mean, square, steps = moving.tensors[name], moving.velocities[name], moving.squares[name], moving.taken
-    decay = phase.decay_of(tensor.ndim - 1)
-    if decay and phase.optimizer == "AdamW":
-        tensor.mul_(1 - phase.lr * decay)
-    elif decay:
-        grad = grad.add(tensor, alpha=decay)
-    mean.lerp_(grad, 1 - FIRST)
-    square.mul_(SECOND).addcmul_(grad, grad, value=1 - SECOND)
-    seen, seen_squared = (wide(1 - rate ** steps["steps"], tensor) for rate in (FIRST, SECOND))
-    tensor.sub_((mean / seen).div_((square / seen_squared).sqrt_().add_(EPSILON)).mul_(phase.lr))
+    """Move a parameter by torch's own fused Adam or AdamW, each client's alone: ends of its vectors round otherwise."""
+    stacks = moving.tensors[name], grad.contiguous(), moving.velocities[name], moving.squares[name]
+    parameters, grads, means, squares = (list(stack.unbind()) for stack in stacks)
+    adam(
+        parameters,
+        grads,
+        means,
+        squares,
+        max_exp_avg_sqs=[],
+        state_steps=list(moving.taken[name].unbind()),
+        foreach=False,
+        fused=True,
+        amsgrad=False,
+        beta1=FIRST,
+        beta2=SECOND,
+        lr=phase.lr,
+        weight_decay=phase.decay_of(grad.ndim - 1),
+        eps=EPSILON,
+        maximize=False,
+        decoupled_weight_decay=phase.optimizer == "AdamW",
+    )
 
 
 def clipped(grads: Tree, largest: float) -> Tree:

@@ -144,12 +144,16 @@ class AutogradSteps(Steps):
         seen = (slice(clients), batch)
         data = epoch.inputs[seen], epoch.targets[seen]
         features = {name: rows[seen] for name, rows in epoch.beside.items()}
-        losses, grads = loss_gradient(
-            lambda leaves: self._losses(leaves, *data, features), tensors, epoch.weights[seen]
-        )
+        losses, grads = self._loss_gradient(tensors, *data, features, epoch.weights[seen])
         for name, slope in self.penalty(tensors).items():
             grads[name] = slope.added_to(grads[name], tensors[name])
         return losses, grads
+
+    def _loss_gradient(
+        self, tensors: Tree, inputs: Tensor, targets: Tensor, features: Tree, weights: Tensor
+    ) -> tuple[Tensor, Tree]:
+        """Loss of each sample, and the gradient of each client's weighted sum of losses; see ``loss_gradient``."""
+        return loss_gradient(lambda leaves: self._losses(leaves, inputs, targets, features), tensors, weights)
 
     def _losses(self, leaves: Tree, inputs: Tensor, targets: Tensor, features: Tree) -> Tensor:
         """Loss of each sample, ``[clients, batch]``, where the trained parameters are ``leaves``."""

@@ -73,10 +73,10 @@ class APFL(Method):
         mixes = mixed(tensors, beside)
         for name, slope in gradient(mixes).items():
             own = beside[f"personal.{name}"]
-            slope = slope + self.local_sgd.decay_of(own.dim() - 1) * mixes[name]
+            slope = slope.add(mixes[name], alpha=self.local_sgd.decay_of(own.dim() - 1))
             if self.adaptive:
-                beside[WEIGHT].sub_(lr * ((own - tensors[name]) * slope).reshape(len(own), -1).sum(1))
-            own.sub_(lr * wide(weights, own) * slope)
+                beside[WEIGHT].sub_(lr * (own - tensors[name]).mul_(slope).reshape(len(own), -1).sum(1))
+            own.addcmul_(wide(-lr * weights, own), slope)
         beside[WEIGHT].clamp_(0, 1)
         return grads
 

@@ -345,6 +345,13 @@ def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, cho
     assert list(engine.choices.values()) == [choice]
 
 
+def test_a_rule_for_whole_gradients_leaves_the_backward_pass_by_hand():
+    network, examples = MLP((1, 16, 16), 3, hidden=(6, 5)), examples_of(counts=(4, 2))
+    engine = Engine(network)
+    engine.train(examples, params_of(network, ()), Phase(names(network, "all"), 1, 2, lr=0.1, clip_norm=1.0), KEY)
+    assert list(engine.choices.values()) == [f"batched by hand, with whole gradients ({FREE})"]
+
+
 def test_evaluation_passes_everybodys_samples_through_the_shared_layers_at_once():
     network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(6, 5)), examples_of()
     params, batches = params_of(network, names(network, "head")), []

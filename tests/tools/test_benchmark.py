@@ -87,6 +87,7 @@ def test_the_help_names_everything_that_can_be_measured():
         "--tune nope",
         "--accelerator gpu --peers true --peers_root .",
         "--peers true",
+        "--pfllib . --peers_root .",
         "--tune true --nope 1",
         "--tune=true --repeats nope",
         "--tune true --data.num_clients 2 --data.partition ClassShards --data.partition.classes_per_client 1",

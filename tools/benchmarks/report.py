@@ -10,7 +10,8 @@ from benchmarks.timing import PEAK_SIZE, Record
 COLUMNS = ("workload", "backend", "seconds", "ratio", "spread", "share of peak", "peak MiB")
 WAITS = "waits"  # one more column, on a GPU
 MEANING = (
-    "Ratio: to the plain loop's seconds (of a population: to those of the smallest), the median over the turns. "
+    "Ratio: to the plain loop's seconds (of a population: to those of the smallest; beside PFLlib: to its), the median "
+    "over the turns. "
     "Share of peak: the plain loop's floating-point operations a second, were they done in this time; work that is "
     "saved, and convolutions, which are no matrix products, can make it more than 100 %."
 )
@@ -69,6 +70,8 @@ def note(row: Record) -> str | None:
     """What there is to say about one record."""
     if "reason" in row:
         return f"{row['backend']}: not measured: {row['reason']}"
+    if "accuracy" in row:
+        return f"{row['workload']}, {row['backend']}: test accuracy {row['accuracy']:.1%} after all rounds"
     if "versions" in row:
         versions = ", ".join(f"{package} {version}" for package, version in row["versions"].items())
         return f"{row['backend']}: {versions}; weights within {row['deviation']:.1g} of the update"

@@ -18,7 +18,18 @@ from pfl_lightning.data import FederatedDataModule, Round
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import ImageTransform, Tokens
-from pfl_lightning.models import MLP, CharGRU, LeNet5, LogisticRegression, LoRA, Network, NetworkFactory, ResNet18, ViT
+from pfl_lightning.models import (
+    MLP,
+    CharGRU,
+    ConvNet,
+    LeNet5,
+    LogisticRegression,
+    LoRA,
+    Network,
+    NetworkFactory,
+    ResNet18,
+    ViT,
+)
 from pfl_lightning.system import Asynchronous, Participation
 
 
@@ -131,6 +142,7 @@ def ragged_counts(clients: int, seed: int = 0) -> tuple[int, ...]:
 
 MNIST_LIKE, CIFAR_LIKE, TEXT_LIKE = (1, 28, 28), (3, 32, 32), (20, 80)
 DNN = partial(MLP, hidden=(100,))
+PFLLIB_CNN = partial(ConvNet, hidden=(512,))
 SMALL_IMAGES = (1, 16, 16)
 SMALL_VIT = partial(ViT, depth=6, width=192, heads=3)
 ADAPTED = Workload(SMALL_VIT, SMALL_IMAGES, cohort=20, samples=50, adapter=LoRA(rank=4), lr=1e-3, loop="AdamW")
@@ -157,6 +169,7 @@ WORKLOADS = {
     "fedbuff-mlp": Workload(MLP, MNIST_LIKE, cohort=100, samples=150, clients=200, in_flight=100),
     "fedavg-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30),
     "fedavg-lenet-100": Workload(LeNet5, CIFAR_LIKE, cohort=100, samples=30),
+    "fedavg-cnn": Workload(PFLLIB_CNN, MNIST_LIKE, cohort=20, samples=100, momentum=0.0, lr=0.005),
     "fedprox-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, proximity=0.1),
     "moon-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, loop="MOON", momentum=0.0),
     "deltafl-lenet": Workload(LeNet5, CIFAR_LIKE, cohort=8, samples=30, conformity=0.5),

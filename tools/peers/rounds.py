@@ -153,7 +153,7 @@ def typical(outcome: Outcome) -> float:
     return statistics.median(outcome.seconds[1:])
 
 
-def missing(name: str, reason: str) -> Record:
+def missing(name: str, reason: str, workload: str = WORKLOAD) -> Record:
     """The record of a peer that could not be measured."""
     empty = dict.fromkeys(("seconds", "ratio_to_plain", "spread"))
-    return {"workload": WORKLOAD, "backend": name, **empty, "reason": reason}
+    return {"workload": workload, "backend": name, **empty, "reason": reason}

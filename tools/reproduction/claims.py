@@ -137,14 +137,14 @@ def show(claims: Sequence[Claim]) -> None:
     print(counted(claim.word for claim in claims))
 
 
-def spread(values: Floats, digits: int = 2) -> str:
-    """Mean over the seeds, with their sample standard deviation if there are several; nan is a seed's "never"."""
+def spread(values: Floats, digits: int = 2, nan: str = "never") -> str:
+    """Mean over the seeds, with their sample standard deviation if there are several; a word for seeds that are nan."""
     known = values[~np.isnan(values)]
-    never = len(values) - len(known)
-    text = f"{known.mean():.{digits}f}" if len(known) else "never"
+    missing = len(values) - len(known)
+    text = f"{known.mean():.{digits}f}" if len(known) else nan
     if len(known) > 1:
         text += f" ± {known.std(ddof=1):.{digits}f}"
-    return f"{text} (never for {never} of {len(values)} seeds)" if never and len(known) else text
+    return f"{text} ({nan} for {missing} of {len(values)} seeds)" if missing and len(known) else text
 
 
 def deviation(values: Floats) -> float:

@@ -5,6 +5,6 @@ SGD is a linear recursion (``recursion``), so the weight is a linear combination
 inputs, with few coefficients. ``steps`` puts the layers together.
 """
 
-from pfl_lightning.client.linear.steps import LinearSteps
+from pfl_lightning.client.linear.steps import LinearGradients, LinearSteps
 
-__all__ = ["LinearSteps"]
+__all__ = ["LinearGradients", "LinearSteps"]

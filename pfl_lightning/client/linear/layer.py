@@ -9,7 +9,7 @@ from pfl_lightning.client.epochs import Epoch, in_order
 from pfl_lightning.client.optimizers import Moving, adam_step
 from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.tree import Params
+from pfl_lightning.tree import Params, Tree
 
 NO_SLOPE = Slope()
 
@@ -86,6 +86,11 @@ class LinearLayer:
     def before_relu(self, grad: Tensor) -> Tensor:
         """Propagate a gradient of the outputs back through the ReLU, if there is one."""
         return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.relu else grad
+
+    def gradients(self, grad: Tensor) -> Tree:
+        """Gradients of weight and bias by name, given that of the outputs before the ReLU."""
+        of_weight = {self.weight_name: grad.mT @ self.inputs}
+        return of_weight if self.bias is None else {**of_weight, self.bias_name: grad.sum(1)}
 
     def move(self, grad: Tensor, penalty: Mapping[str, Slope]) -> None:
         """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before the ReLU."""

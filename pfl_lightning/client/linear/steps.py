@@ -1,5 +1,7 @@
 """The steps of a phase through a stack of linear layers."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
@@ -12,7 +14,7 @@ from pfl_lightning.client.linear.recursion import Tie
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.penalties import Correlation, Proximity, Total
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.client.steps import Steps
+from pfl_lightning.client.steps import AutogradSteps, Steps
 from pfl_lightning.tree import Params, Tree
 
 
@@ -69,7 +71,6 @@ class LinearSteps(Steps):
         else:
             losses, grad, at_features = self._with_gradients(hidden[-1], hidden[self.body - 1], seen)
         penalty = self.penalty(self.moving.tensors)
-        self.moving.count_step()
         for number, layer in reversed([*enumerate(others, start=1)]):
             grad = layer.backward(grad, penalty)
             if number == self.body:
@@ -106,6 +107,39 @@ class LinearSteps(Steps):
             super().attach(clients)
             for layer in self.layers:
                 layer.attach(self.params, self.moving)
+
+
+class LinearGradients(AutogradSteps):
+    """The steps of a stack of linear layers whose rules see each client's whole gradient, which is computed by hand.
+
+    Autograd would give it transposed, so that every operation on it took several times as long.
+
+    Args:
+        arguments: See ``AutogradSteps``.
+    """
+
+    kind = "by hand, with whole gradients"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.layers = [LinearLayer(name, self.phase, relu) for name, relu in _linear_layers(self.network).items()]
+
+    def _loss_gradient(
+        self, tensors: Tree, inputs: Tensor, targets: Tensor, features: Tree, weights: Tensor
+    ) -> tuple[Tensor, Tree]:
+        params, outputs = self.params.with_own(tensors), inputs.flatten(2)
+        grads: Tree = {}
+        for layer in self.layers:
+            layer.attach(params, self.moving)
+            outputs = layer.forward(outputs)
+        losses, grad = self.loss.with_gradients(outputs, targets)
+        grad *= weights[..., None]
+        for layer in reversed(self.layers):
+            grad = layer.before_relu(grad)
+            grads |= layer.gradients(grad)
+            if layer is not self.layers[0]:
+                grad = grad @ layer.weight
+        return losses, {name: grads[name] for name in tensors}
 
 
 def tie_of(weight: str, start: Params, phase: Phase) -> tuple[Tie, Tensor | None] | None:

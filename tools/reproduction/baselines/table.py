@@ -8,7 +8,7 @@ import numpy as np
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, paired, spread, within
-from reproduction.runs import Place, Sweep, over_all_samples, publish, trained
+from reproduction.runs import Place, Sweep, found_runs, is_finished, over_all_samples, publish, start
 
 FEWEST_SEEDS = 3  # for a claim
 TOLERANCE = 1.0  # points
@@ -61,30 +61,41 @@ Found = Mapping[str, Scores]
 
 
 def table_claims(place: Place, rows: Sequence[Row], published: Mapping[str, Published]) -> list[Claim]:
-    """Run the rows of a table, show and write it; with three seeds, check that it agrees with what was published."""
-    sweeps = {row.sweep.names[0]: row.sweep for row in rows}
-    runs = trained(place, list(sweeps.values()))
+    """Run the rows of a table, show and write it; with three seeds, check that it agrees with what was published.
+
+    Raises:
+        SystemExit: If a run fails before its first evaluation.
+    """
+    runs: dict[str, list[RunRecord | None]] = {}
+    for sweep in {row.sweep.names[0]: row.sweep for row in rows}.values():
+        code = start(place, sweep)  # a run that diverges is an answer, too
+        runs[sweep.names[0]] = found_runs(place, sweep.names[0])
+        if None in runs[sweep.names[0]]:
+            raise SystemExit(code)
     found = {row.name: scores(runs[row.sweep.names[0]], row.model) for row in rows}
     publish(place, "table", shown(place, found, published))
     return list(claims(found, published)) if len(place.seeds) >= FEWEST_SEEDS else []
 
 
-def scores(runs: Sequence[RunRecord], model: str) -> Scores:
-    """The accuracies of a model in the runs of a row, one per seed."""
-    micro = [over_all_samples(run, "test", model) for run in runs]
-    clients = [run.client_scores(model, int(run.rounds[-1])) for run in runs]
-    columns = [
-        [max(each) for each in micro],
-        [each[-1] for each in micro],
-        [each.mean() for each in clients],
-        [each.min() for each in clients],
-    ]
-    return Scores(*(100 * np.array(column) for column in columns))
+def scores(runs: Sequence[RunRecord | None], model: str) -> Scores:
+    """The accuracies of a model in the runs of a row, one per seed; nan for a run that ended early."""
+    each = [run_scores(run, model) if run and is_finished(run) else [np.nan] * 4 for run in runs]
+    return Scores(*(100 * np.array(each).T))
+
+
+def run_scores(run: RunRecord, model: str) -> list[float]:
+    """The same shares of a run."""
+    micro = over_all_samples(run, "test", model)
+    clients = run.client_scores(model, int(run.rounds[-1]))
+    return [max(micro), micro[-1], float(clients.mean()), float(clients.min())]
 
 
 def shown(place: Place, found: Found, published: Mapping[str, Published]) -> str:
     """The table; published numbers stand where there are some."""
-    rows = [[name, published_text(published.get(name)), *map(spread, each)] for name, each in found.items()]
+    rows = [
+        [name, published_text(published.get(name)), *(spread(one, nan="ended early") for one in each)]
+        for name, each in found.items()
+    ]
     seeds = len(place.seeds)
     noted = f"{seeds} seeds" if seeds >= FEWEST_SEEDS else f"{seeds} seed{'s' * (seeds > 1)}, no claim"
     title = (

@@ -15,11 +15,12 @@ ROWS = (
 )
 
 
-def run(**models):
+def run(rounds=3, **models):
     """A run of two clients with 30 and 10 samples: of each model, how many are correct at each evaluation."""
     correct = {(model, at): np.array(each) for model, found in models.items() for at, each in enumerate(found)}
     return SimpleNamespace(
-        rounds=range(3),
+        rounds=range(rounds),
+        settings={"trainer.max_steps": 2},
         clients={("test", *key): SimpleNamespace(correct=each, samples=SAMPLES) for key, each in correct.items()},
         client_scores=lambda model, at: correct[model, at] / SAMPLES,
     )
@@ -28,6 +29,11 @@ def run(**models):
 def test_scores_are_those_of_the_best_and_the_last_round_of_the_mean_and_of_the_worst_client():
     found = table.scores([run(m=[(0, 0), (30, 5), (15, 6)]), run(m=[(0, 10), (9, 9), (30, 10)])], "m")
     np.testing.assert_allclose(found, [[87.5, 100], [52.5, 100], [55, 100], [50, 100]])
+
+
+def test_a_run_that_ended_early_has_no_scores():
+    found = table.scores([run(rounds=2, m=[(0, 0), (30, 5)]), run(m=[(0, 10), (9, 9), (30, 10)])], "m")
+    np.testing.assert_allclose(found, [[np.nan, 100]] * 4)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +61,8 @@ def trained(monkeypatch):
         "fedavg": run(**{"global": [(0, 0), (15, 5), (12, 4)], "finetuned": [(0, 0), (27, 9), (24, 9)]}),
     }
 
-    def train(place, sweeps):
-        asked.extend(sweeps)
-        return {name: [made[name]] * len(place.seeds) for sweep in sweeps for name in sweep.names}
-
-    monkeypatch.setattr(table, "trained", train)
+    monkeypatch.setattr(table, "start", lambda place, sweep: asked.append(sweep))
+    monkeypatch.setattr(table, "found_runs", lambda place, name: [made[name]] * len(place.seeds))
     return asked
 
 
@@ -78,3 +81,15 @@ def test_rows_of_the_same_runs_train_once_and_stand_beside_what_was_published(tr
 def test_fewer_than_three_seeds_make_no_claim(seeds, noted, trained, place):
     assert table.table_claims(place("toy", seeds=seeds), ROWS, {"FedAvg": Published(51.0)}) == []
     assert noted in (place("toy").folder / "table.md").read_text()
+
+
+def test_a_method_that_diverges_is_a_row_and_one_that_cannot_begin_ends_the_table(monkeypatch, place):
+    runs = [run(stored=[(0, 0), (30, 5), (30, 5)]), run(rounds=2, stored=[(0, 0), (30, 5)])]
+    monkeypatch.setattr(table, "start", lambda place, sweep: 1)
+    monkeypatch.setattr(table, "found_runs", lambda place, name: runs)
+    table.table_claims(place("toy", seeds=(1, 2)), ROWS[:1], {})
+    text = " ".join((place("toy").folder / "table.md").read_text().split())
+    assert "| Local | - | 87.50 (ended early for 1 of 2 seeds) |" in text
+    runs[1] = None
+    with pytest.raises(SystemExit):
+        table.table_claims(place("toy", seeds=(1, 2)), ROWS[:1], {})
