@@ -33,10 +33,9 @@ TRACK = "pfllib-cnn"
 DATA = "fashion_mnist"
 RATE = 0.005  # PFLlib's
 ROUNDS = 4  # the first is not counted
-PEER = Peer(
-    "pfllib.py", ("torch==2.15.0", "torchvision", "numpy", "scikit-learn", "h5py", "cvxpy", "calmsize"), (3, 11)
-)
-SECONDS, ACCURACY = re.compile(r"time cost \S* *([\d.]+)"), re.compile(r"Averaged Test Accuracy: ([\d.]+)")
+REQUIREMENTS = ("torch==2.15.0", "torchvision==0.29.2", "numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib")
+PEER = Peer("pfllib.py", REQUIREMENTS, (3, 11))
+SECONDS, ACCURACY = re.compile(r"time cost [- ]*([\d.]+)"), re.compile(r"Averaged Test Accuracy: ([\d.]+)")
 
 
 class Outcome(NamedTuple):
