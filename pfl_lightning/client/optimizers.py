@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.tree import Tree, wide
@@ -66,7 +67,7 @@ def adam_step(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
     """Move a parameter by torch's own fused Adam or AdamW, each client's alone: ends of its vectors round otherwise."""
     stacks = moving.tensors[name], grad.contiguous(), moving.velocities[name], moving.squares[name]
     parameters, grads, means, squares = (list(stack.unbind()) for stack in stacks)
-    adam(
+    (adamw if phase.optimizer == "AdamW" else adam)(
         parameters,
         grads,
         means,
@@ -82,7 +83,6 @@ def adam_step(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
         weight_decay=phase.decay_of(grad.ndim - 1),
         eps=EPSILON,
         maximize=False,
-        decoupled_weight_decay=phase.optimizer == "AdamW",
     )
 
 
