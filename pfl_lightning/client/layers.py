@@ -74,8 +74,11 @@ def set_mode(network: nn.Module, trainable: Collection[str]) -> None:
 
 def layout(inputs: Tensor) -> Tensor:
     """Put images ``[batch, channels, height, width]`` in the memory layout that is fastest for CPU convolutions."""
-    is_image = inputs.ndim == 4 and inputs.device.type == "cpu"
-    return inputs.contiguous(memory_format=torch.channels_last) if is_image else inputs
+    if inputs.ndim != 4 or inputs.device.type != "cpu":
+        return inputs
+    if inputs.shape[1] == 1:  # torch holds one channel for channels-last already, but then computes as if it were not
+        return inputs.contiguous().squeeze(1).unsqueeze(-1).movedim(-1, 1)
+    return inputs.contiguous(memory_format=torch.channels_last)
 
 
 def holds(path: str, module: nn.Module, names: Collection[str]) -> bool:

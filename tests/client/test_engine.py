@@ -11,7 +11,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.client import Engine, Phase, Proximity, Samples, joined
-from pfl_lightning.client.layers import frozen_layers
+from pfl_lightning.client.layers import frozen_layers, layout
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
@@ -343,6 +343,14 @@ def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, cho
     engine = Engine(network, backend)
     engine.train(examples, params, Phase(names(network, part), 1, 2, lr=0.1), KEY)
     assert list(engine.choices.values()) == [choice]
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_convolutions_on_a_cpu_get_and_give_images_with_channels_last(channels):
+    images, kernels = torch.rand(2, channels, 8, 8, dtype=torch.float64), torch.rand(4, channels, 3, 3).double()
+    outputs = F.conv2d(layout(images), kernels)
+    assert outputs.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(outputs, F.conv2d(images, kernels))
 
 
 def test_a_rule_for_whole_gradients_leaves_the_backward_pass_by_hand():
