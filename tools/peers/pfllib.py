@@ -33,8 +33,8 @@ TRACK = "pfllib-cnn"
 DATA = "fashion_mnist"
 RATE = 0.005  # PFLlib's
 ROUNDS = 4  # the first is not counted
-REQUIREMENTS = ("torch==2.15.0", "torchvision==0.29.2", "numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib")
-PEER = Peer("pfllib.py", REQUIREMENTS, (3, 11))
+TORCH = ("torch==2.15.0", "torchvision==0.29.2")
+PEER = Peer("pfllib.py", (*TORCH, "numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib"), (3, 11))
 SECONDS, ACCURACY = re.compile(r"time cost [- ]*([\d.]+)"), re.compile(r"Averaged Test Accuracy: ([\d.]+)")
 
 
