@@ -117,6 +117,6 @@ def claims(found: Found, published: Mapping[str, Published]) -> Iterator[Claim]:
     for name, number in published.items():
         best, allowed = found[name].best, max(TOLERANCE, number.spread)
         text, expected = f"{name}: best round (%)", f"{number.accuracy:.2f} ± {allowed:.2f}"
-        yield paired(text, spread(best), expected, *within(best - number.accuracy, allowed))._replace(
-            printed=published_text(number)
-        )
+        yield paired(
+            text, spread(best, nan="ended early"), expected, *within(best - number.accuracy, allowed)
+        )._replace(printed=published_text(number))
