@@ -4,7 +4,7 @@ import pytest
 import torch
 from benchmarks import population, timing, training
 from benchmarks.population import Measurement, measure_population, population_record
-from benchmarks.workloads import WORKLOADS, RandomClients, ragged_counts
+from benchmarks.workloads import PFLLIB_CNN, WORKLOADS, RandomClients, ragged_counts
 from fakes.forked import SERVER
 
 from pfl_lightning.methods import DeltaFL, FedRep, Method
@@ -23,6 +23,8 @@ def small(workload):
     stages = (1, 2, 3) if len(workload.stages) > 1 else (None,)
     if workload.network is ResNet18:
         sizes |= {"input_shape": (3, 9, 9), "cohort": 2}
+    if workload.network is PFLLIB_CNN:
+        sizes |= {"input_shape": (1, 16, 16)}
     classes = shape[1] if len(shape) == 2 else 10
     return replace(
         workload, **sizes, samples=(3, 6, 4) if unequal else 6, follows=follows, stages=stages, classes=classes
