@@ -24,7 +24,7 @@ def small(workload):
     if workload.network is ResNet18:
         sizes |= {"input_shape": (3, 9, 9), "cohort": 2}
     if workload.network is PFLLIB_CNN:
-        sizes |= {"input_shape": (1, 16, 16)}
+        sizes |= {"input_shape": (1, 16, 16), "lr": 0.05}
     classes = shape[1] if len(shape) == 2 else 10
     return replace(
         workload, **sizes, samples=(3, 6, 4) if unequal else 6, follows=follows, stages=stages, classes=classes
