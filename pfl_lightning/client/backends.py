@@ -158,7 +158,7 @@ class LinearStack(Batched):
     def steps(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int, body: int = 0
     ) -> Steps:
-        """The steps of a phase; by autograd in mixed precision."""
+        """The steps of a phase; by autograd in mixed precision, or if a loss of features meets rules for gradients."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
         rules = phase.gradient_transform, phase.grad_tolerance, phase.clip_norm

@@ -88,9 +88,13 @@ class LinearLayer:
         return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.relu else grad
 
     def gradients(self, grad: Tensor) -> Tree:
-        """Gradients of weight and bias by name, given that of the outputs before the ReLU."""
-        of_weight = {self.weight_name: grad.mT @ self.inputs}
-        return of_weight if self.bias is None else {**of_weight, self.bias_name: grad.sum(1)}
+        """Gradients of weight and bias, if trained, by name, given that of the outputs before the ReLU."""
+        found = {}
+        if self.weight_name in self.phase.trainable:
+            found[self.weight_name] = grad.mT @ self.inputs
+        if self.bias_name in self.phase.trainable:
+            found[self.bias_name] = grad.sum(1)
+        return found
 
     def move(self, grad: Tensor, penalty: Mapping[str, Slope]) -> None:
         """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before the ReLU."""
