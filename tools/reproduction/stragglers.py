@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
-from pfl_lightning.report import Curve, curves_of, read_run, save_figure
+from pfl_lightning.report import Curve, curves_of, save_figure
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, spread
-from reproduction.runs import Item, Paper, Place, data_options, is_finished, newest
+from reproduction.runs import Item, Paper, Place, data_options, finished_runs, publish, seed_folders
 
 METHODS = {
     "FedRep": ("methods/fedrep", "--model.head_epochs=3", "--model.eval_epochs=3"),
@@ -102,14 +102,13 @@ def words_of(place: Place, method: str, answer: Answer, communication: int, rate
 
 def trained(place: Place, method: str, name: str, answer: Answer, communication: int, rate: float) -> Curve:
     """The runs of an answer, one per seed, of which finished ones are not repeated."""
-    runs = []
-    for seed in place.seeds:
-        folder = place.folder / f"{method} {name}{'' if answer.waits else f' {communication}'}" / f"seed_{seed}"
-        if not list(folder.glob("*/version_*/clients.csv")) or not is_finished(read_run(newest(folder))):
+    label = f"{method} {name}{'' if answer.waits else f' {communication}'}"
+    words = words_of(place, method, answer, communication, rate)
+    for seed, folder in zip(place.seeds, seed_folders(place, label), strict=True):
+        if not finished_runs(place._replace(seeds=[seed]), label):
             options = [f"--seed_everything={seed}", f"--trainer.default_root_dir={folder}"]
-            Experiment.from_settings(*words_of(place, method, answer, communication, rate), *options).fit()
-        runs.append(read_run(newest(folder)))
-    return curves_of(runs)[0]
+            Experiment.from_settings(*words, *options).fit()
+    return curves_of(finished_runs(place, label))[0]
 
 
 def tuned(place: Place, method: str, name: str, communication: int) -> float:
@@ -118,7 +117,8 @@ def tuned(place: Place, method: str, name: str, communication: int) -> float:
     answer = answers("fixed", ROUNDS[place.scale])[name]
     accuracy = {}
     for rate in RATES:
-        folder, options = place.folder.with_name(f"{data}-rates") / f"{rate}", ["--data.val_fraction=0.2"]
+        folder = place.folder.with_name(f"stragglers-{data}-rates-{place.scale}") / f"{rate}"
+        options = ["--data.val_fraction=0.2"]
         search = Place(f"{data}-fixed", place.scale, place.root, folder, place.seeds[:1], options=options)
         try:
             curve = trained(search, method, name, answer, communication, rate)
@@ -139,13 +139,11 @@ def compared(place: Place) -> list[Claim]:
         (method, time, name): trained(place, method, name, every[name], time, rate)
         for (method, time, name), rate in rates.items()
     }
-    save_figure(figure(found), place.folder.with_suffix(".png"), dpi=110)
+    save_figure(figure(found), place.folder / "answers.png", dpi=110)
     columns = ["rate", *(f"to {share:.0%}" for share in SHARES)]
     title = f"{place.pair}: simulated seconds to shares of the best final accuracy, {len(place.seeds)} seeds"
     head = ["method", "communication", "answer", *columns, "final (%)", "worst client (%)", "gigabits"]
-    text = markdown(title, head, list(rows(found, rates)))
-    place.folder.with_suffix(".md").write_text(text)
-    print(text)
+    publish(place, "answers", markdown(title, head, list(rows(found, rates))))
     return []
 
 

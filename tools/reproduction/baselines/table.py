@@ -10,7 +10,6 @@ from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, paired, spread, within
 from reproduction.runs import Place, Sweep, found_runs, is_finished, over_all_samples, publish, start
 
-FEWEST_SEEDS = 3  # for a claim
 TOLERANCE = 1.0  # points
 COLUMNS = ("method", "published", "best round", "last round", "mean client", "worst client")
 
@@ -20,13 +19,15 @@ class Row(NamedTuple):
 
     Attributes:
         name: Its name in the table.
-        sweep: The runs.
+        method: The method of its runs; rows of one method are of the same runs.
         model: The model that their clients are evaluated by.
+        options: What these runs alone are told.
     """
 
     name: str
-    sweep: Sweep
+    method: str
     model: str
+    options: Sequence[str] = ()
 
 
 class Published(NamedTuple):
@@ -60,21 +61,22 @@ class Scores(NamedTuple):
 Found = Mapping[str, Scores]
 
 
-def table_claims(place: Place, rows: Sequence[Row], published: Mapping[str, Published]) -> list[Claim]:
-    """Run the rows of a table, show and write it; with three seeds, check that it agrees with what was published.
+def table_claims(place: Place, rows: Sequence[Row], published: Mapping[str, Mapping[str, Published]]) -> list[Claim]:
+    """Run the rows of a table, show and write it; at full scale, check that it agrees with what was published.
 
     Raises:
         SystemExit: If a run fails before its first evaluation.
     """
     runs: dict[str, list[RunRecord | None]] = {}
-    for sweep in {row.sweep.names[0]: row.sweep for row in rows}.values():
-        code = start(place, sweep)  # a run that diverges is an answer, too
-        runs[sweep.names[0]] = found_runs(place, sweep.names[0])
-        if None in runs[sweep.names[0]]:
-            raise SystemExit(code)
-    found = {row.name: scores(runs[row.sweep.names[0]], row.model) for row in rows}
-    publish(place, "table", shown(place, found, published))
-    return list(claims(found, published)) if len(place.seeds) >= FEWEST_SEEDS else []
+    for row in rows:
+        if row.method not in runs:
+            code = start(place, Sweep((row.method,), options=row.options))  # a run that diverges is an answer, too
+            runs[row.method] = found_runs(place, row.method)
+            if None in runs[row.method]:
+                raise SystemExit(code)
+    found = {row.name: scores(runs[row.method], row.model) for row in rows}
+    publish(place, "table", shown(place, found, published[place.pair]))
+    return list(claims(found, published[place.pair])) if place.scale == "full" else []
 
 
 def scores(runs: Sequence[RunRecord | None], model: str) -> Scores:
@@ -96,10 +98,9 @@ def shown(place: Place, found: Found, published: Mapping[str, Published]) -> str
         [name, published_text(published.get(name)), *(spread(one, nan="ended early") for one in each)]
         for name, each in found.items()
     ]
-    seeds = len(place.seeds)
-    noted = f"{seeds} seeds" if seeds >= FEWEST_SEEDS else f"{seeds} seed{'s' * (seeds > 1)}, no claim"
+    seeds = f"{len(place.seeds)} seed{'s' * (len(place.seeds) > 1)}"
     title = (
-        f"{place.pair}, {place.scale} scale, {noted}: test accuracy (%). The best round is chosen on test samples, as "
+        f"{place.pair}, {place.scale} scale, {seeds}: test accuracy (%). The best round is chosen on test samples, as "
         "the published ones are; it and the last round are over all samples."
     )
     return markdown(title, list(COLUMNS), rows)

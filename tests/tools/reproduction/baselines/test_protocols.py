@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from reproduction.baselines import niid_bench, pfllib
+from reproduction.runs import Sweep
 
 from pfl_lightning.settings import class_name
 
@@ -10,7 +11,7 @@ from pfl_lightning.settings import class_name
 def planned(paper, rows, pair, scale, plan, place):
     """The settings of all runs of a table by method."""
     here = place(pair, paper.options, scale)
-    return plan(here, *{row.sweep.names[0]: row.sweep for row in rows}.values())
+    return plan(here, *{row.method: Sweep((row.method,), options=row.options) for row in rows}.values())
 
 
 def arguments(settings, part):
@@ -20,7 +21,7 @@ def arguments(settings, part):
 @pytest.mark.parametrize(("pair", "scale"), [*zip(pfllib.PARTITIONS, ["small", "full"], strict=True)])
 def test_every_method_has_the_protocol_of_pfllib(pair, scale, plan, place):
     found = planned(pfllib.PAPER, pfllib.ROWS, pair, scale, plan, place)
-    assert set(found) == {row.sweep.methods[0] for row in pfllib.ROWS}
+    assert set(found) == {row.method for row in pfllib.ROWS}
     for name, settings in found.items():
         data, model = arguments(settings, "data"), arguments(settings, "model")
         assert class_name(data["partition"]["class_path"]) == {"dirichlet": "Dirichlet"}.get(pair, "GroupedShards")
