@@ -20,6 +20,7 @@ from pfl_lightning.config_files import check_seed, with_config_files
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.explain import explain
+from pfl_lightning.federation.checkpoints import read_checkpoint
 from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.runs import Resume, find_resume, load_method, plain, runs_folder, settings_along
@@ -271,12 +272,7 @@ class Run:
         Raises:
             PflError: If there is no such checkpoint, or it cannot make the method again.
         """
-        found = self._find(checkpoint)
-        if self._method is None:
-            return load_method(found.checkpoint)
-        method = anew(self._method)
-        method.on_load_checkpoint(found.content)
-        return method
+        return self._trained(self._find(checkpoint))
 
     def client(self, client: int, model: str | None = None, checkpoint: Checkpoint = "last", **data: Any) -> nn.Module:
         """One client's model; see ``Method.client``. If it needs the client's samples, the data set is loaded.
@@ -290,7 +286,8 @@ class Run:
         Raises:
             PflError: If there is no such client, model or checkpoint, or the data are others.
         """
-        found, method = self._find(checkpoint), self.method(checkpoint)
+        found = self._find(checkpoint)
+        method = self._trained(found)
         try:
             return method.client(client, model)
         except NeedsSamplesError:
@@ -302,6 +299,13 @@ class Run:
     def _find(self, checkpoint: Checkpoint) -> Resume:
         best = self.folder / CHECKPOINTS / BEST
         return find_resume(str(best if checkpoint == "best" else self.folder), Path())
+
+    def _trained(self, found: Resume) -> Method:
+        if self._method is None:
+            return load_method(found.checkpoint)
+        method = anew(self._method)
+        method.on_load_checkpoint(read_checkpoint(found.checkpoint))
+        return method
 
     def _experiment(self, found: Resume, data: Mapping[str, Any]) -> Experiment:
         """The experiment of this run, with some options of the data set that are others."""

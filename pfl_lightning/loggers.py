@@ -107,7 +107,8 @@ def _usual_options(kind: type, folder: Path, given: Mapping[str, Any]) -> dict[s
     if issubclass(kind, WandbLogger):
         options["name"] = name
     if issubclass(kind, MLFlowLogger):
-        store = Path(folder if given.get("save_dir") == "./mlruns" else given["save_dir"], "mlflow").resolve()
+        place = given.get("save_dir")
+        store = Path(folder if place in (None, "./mlruns") else place, "mlflow").resolve()
         options = {"tracking_uri": f"sqlite:///{store}/mlflow.db", "run_name": name}
         if not given.get("tracking_uri"):  # an experiment of a store of the user's is not only of this run
             store.mkdir(parents=True, exist_ok=True)

@@ -8,22 +8,26 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import lightning.pytorch as pl
 import yaml
 from jsonargparse import ArgumentParser, Namespace
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
 from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusal, refusing
+from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
 from pfl_lightning.recipes import unsaid
-from pfl_lightning.settings import Settings, flat, named_callbacks
+from pfl_lightning.settings import Settings, flat, named_callbacks, outermost
 from pfl_lightning.strict import CheckpointParser, imported
 
 HONOURED = ("lr", "root", "new_clients", "new_head_epochs")  # settings whose keys end so may change when a run resumes
 
 LEFT = ("devices", "num_nodes", "strategy")  # of the trainer, which an evaluation does not take over from training
+SAID = (FILE, "config", "global_step", "fingerprint", "callbacks", "monitor")  # what a checkpoint says of its run
 
 
 class Resume(NamedTuple):
@@ -31,7 +35,7 @@ class Resume(NamedTuple):
 
     Attributes:
         checkpoint: The file.
-        content: Its content.
+        content: What it says of its run; the tensors of all clients would stay in memory as long as the run.
         folder: The folder of the run, if this is its newest checkpoint.
     """
 
@@ -99,7 +103,7 @@ def find_resume(ckpt_path: str, parent: Path) -> Resume:
         raise PflError(f"ckpt_path: '{path}' has no readable checkpoint; allowed: a run folder, a checkpoint, or last")
     if not path.is_file():
         raise PflError(f"ckpt_path: no such file: '{ckpt_path}'; allowed: a run folder, a checkpoint, or last")
-    found = Resume(path, read_checkpoint(path), None)
+    found = Resume(path, _said(path), None)
     return found._replace(folder=found.run if _place(path).name == LAST else None)
 
 
@@ -183,35 +187,32 @@ def refuse_changes(old: Settings, new: Settings) -> list[str]:
     before, after = (dict(_comparable(settings)) for settings in (old, new))
     keys = sorted(before.keys() | after.keys())
     changes = {key: (was, now) for key in keys if (was := before.get(key)) != (now := after.get(key))}
-    if refused := _outermost(key for key in changes if not key.endswith(HONOURED)):
+    if refused := outermost([key for key in changes if not key.endswith(HONOURED)]):
         told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changes[key]) for key in refused)
         raise PflError(f"{told}; keep the old value{'s' if len(refused) > 1 else ''}, or start a new run")
     return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
 
 
-def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings) -> None:
-    """Refuse to continue a run that ``EarlyStopping`` has ended, unless its options are others now.
+def refuse_stopped(checkpoint: Mapping[str, Any], callbacks: Iterable[pl.Callback]) -> None:
+    """Refuse to continue a run whose ``EarlyStopping`` was out of patience, unless it has more now.
 
     Raises:
         PflError: If training would go on as if nothing had been.
     """
-    then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
-    if has_stopped(checkpoint) and then == now:
-        raise PflError(
-            f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a larger "
-            "trainer.callbacks.patience, or trainer.callbacks without it"
-        )
+    for callback in callbacks:
+        state = checkpoint["callbacks"].get(callback.state_key, {})
+        impatient = state.get("stopping_reason") == EarlyStoppingReason.PATIENCE_EXHAUSTED.value
+        if isinstance(callback, EarlyStopping) and impatient and callback.patience <= state["patience"]:
+            raise PflError(
+                f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a larger "
+                "trainer.callbacks.patience, or trainer.callbacks without it"
+            )
 
 
 def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
     """Whether ``EarlyStopping`` has ended a run with this checkpoint."""
     states = checkpoint["callbacks"]
     return any(states[key].get("stopping_reason") for key in states if key.startswith("EarlyStopping"))
-
-
-def _early_stopping(settings: Settings) -> list[Any]:
-    callbacks = named_callbacks(settings["trainer"].get("callbacks"))
-    return [callback.get("init_args") for name, callback in callbacks if name == "EarlyStopping"]
 
 
 def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
@@ -228,24 +229,19 @@ def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     return settings
 
 
-def _outermost(keys: Iterable[str]) -> list[str]:
-    """Sorted keys without the options of a class that is one of them: another class has others."""
-    kept: list[str] = []
-    for key in keys:
-        if not any(key.startswith(f"{outer}.") for outer in kept):
-            kept.append(key)
-    return kept
-
-
 def _newest(folder: Path) -> Resume | None:
     for name in (LAST, PREVIOUS):
         path = folder / CHECKPOINTS / name
         if path.is_file():
             try:
-                return Resume(path, read_checkpoint(path), folder)
+                return Resume(path, _said(path), folder)
             except DamagedError:
                 warnings.warn(f"'{path}' is damaged; falling back to the checkpoint before it", stacklevel=2)
     return None
+
+
+def _said(path: Path) -> dict[str, Any]:
+    return {name: entry for name, entry in read_checkpoint(path).items() if name in SAID}
 
 
 def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:

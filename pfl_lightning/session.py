@@ -25,7 +25,7 @@ from pfl_lightning.callbacks.run_folder import LOCK, RunFolder, continues, new_f
 from pfl_lightning.checks import check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
-from pfl_lightning.errors import NOISE, PflError, one_line
+from pfl_lightning.errors import NOISE, PflError, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
@@ -87,7 +87,7 @@ class Session(pl.Callback):
         check_callbacks(callbacks, self.shows)
         if resume:
             with refusing(resume.content):
-                self._check_resume(resume)
+                self._check_resume(resume, callbacks)
         self.table, self.metrics = EvaluationTable(resume and resume.run), MetricsTable()
         own: list[pl.Callback] = [self, CheckMonitors()] if self.trains else [self, self.table]
         if self.keeps and self.logger is not False:
@@ -144,7 +144,7 @@ class Session(pl.Callback):
         if self.speaks:
             _say(f"pfl: note: {line}")
 
-    def _check_resume(self, resume: Resume) -> None:
+    def _check_resume(self, resume: Resume, callbacks: Sequence[pl.Callback]) -> None:
         """Refuse to continue from a checkpoint with other settings, or with nothing left to do."""
         done, rounds = resume.content["global_step"], self.settings["trainer"]["max_steps"]
         if self.trains and rounds <= done:
@@ -152,7 +152,7 @@ class Session(pl.Callback):
         for line in refuse_changes(resume.content["config"], self.settings):
             self.note(line)
         if self.trains:
-            refuse_stopped(resume.content, self.settings)
+            refuse_stopped(resume.content, callbacks)
 
     # As a callback
 
@@ -258,7 +258,7 @@ def results_of(data: FederatedDataModule) -> list[str]:
 
 @rank_zero_only
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{printable(line)}\n")
 
 
 @contextmanager

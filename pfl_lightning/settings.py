@@ -3,7 +3,7 @@
 A class is given by ``class_path`` and ``init_args``. Callbacks are identified by the names of their classes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 Settings = Mapping[str, Any]
@@ -29,6 +29,11 @@ def named_callbacks(callbacks: Any) -> list[tuple[str, Any]]:
     """
     several = [callbacks] if callbacks and "class_path" in callbacks else callbacks or ()
     return [(class_name(callback["class_path"]), callback) for callback in several]
+
+
+def outermost(keys: Collection[str]) -> list[str]:
+    """Keys without the options of a class that is one of them: another class has others."""
+    return [key for key in keys if not any(key.startswith(f"{outer}.") for outer in keys)]
 
 
 def flat(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:

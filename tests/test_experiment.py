@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from lightning.pytorch.callbacks import EarlyStopping
 from sklearn.datasets import load_digits
 from torch.nn import CrossEntropyLoss
 from torch.optim.lr_scheduler import StepLR
@@ -49,8 +50,8 @@ def experiment(rounds: int, folder: str = "python", **options) -> Experiment:
     return Experiment(method, data, rounds, **{**usual, **options})
 
 
-def small(**options) -> Experiment:
-    return Experiment(FedAvg(network=partial(MLP, hidden=[4])), Digits(num_clients=4), rounds=1, **options)
+def small(rounds: int = 1, **options) -> Experiment:
+    return Experiment(FedAvg(network=partial(MLP, hidden=[4])), Digits(num_clients=4), rounds, **options)
 
 
 def state(folder: Path) -> dict[str, torch.Tensor]:
@@ -101,6 +102,17 @@ def test_the_same_cell_again_is_a_new_run_with_the_same_numbers():
     first, second = cell.fit(), cell.fit()
     assert [run.folder.name for run in (first, second)] == ["version_0", "version_1"]
     pd.testing.assert_frame_equal(first.results().drop(columns="run"), second.results().drop(columns="run"))
+
+
+def test_a_run_that_early_stopping_has_ended_is_made_again_alike_and_goes_on_with_more_patience():
+    impatient = EarlyStopping("val/global/accuracy/mean", mode="max", min_delta=2, patience=1)  # never that much better
+    cell = partial(small, callbacks=[impatient], rounds=9, val_check_interval=1)
+    first, second = cell().fit(), cell().fit()
+    assert [len(run.clients()["round"].unique()) for run in (first, second)] == [2, 2]
+    with pytest.raises(PflError, match="EarlyStopping has ended this run after round 1"):
+        cell().fit(resume=True)
+    impatient.patience = 2
+    assert max(cell().fit(resume=True).clients()["round"]) == 2
 
 
 def test_results_are_those_of_the_tables_with_what_varies_as_a_column():

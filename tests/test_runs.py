@@ -93,6 +93,13 @@ def test_last_is_the_newest_run_with_a_readable_checkpoint(tmp_path):
     assert resume.content["global_step"] == 10
 
 
+def test_the_tensors_of_a_checkpoint_do_not_stay_in_memory(tmp_path):
+    said = {"format": FORMAT, "global_step": 2, "config": SETTINGS}
+    torch.save({**said, "state_dict": {"clients.fc1.weight": torch.ones(3)}}, tmp_path / "last.ckpt")
+    content = find_resume(str(tmp_path / "last.ckpt"), tmp_path).content
+    assert content == {"global_step": 2, "config": SETTINGS, "file": str(tmp_path / "last.ckpt")}
+
+
 def test_a_truncated_checkpoint_falls_back_with_a_warning(tmp_path):
     folder = tmp_path / "version_0" / "checkpoints"
     last = save(folder, 1).rename(folder / "previous.ckpt")

@@ -27,8 +27,13 @@ class CheckMonitors(pl.Callback):
         self.checked = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Apply this run's patience; what has stopped the run before has not stopped it now."""
+        """Apply this run's patience; what has stopped the run before has not stopped it now.
+
+        A new run begins with nothing, even if another one has used the same object.
+        """
         for callback, patience in self.patience.items():
+            if trainer.ckpt_path is None:
+                callback.load_state_dict(EarlyStopping(callback.monitor, mode=callback.mode).state_dict())
             callback.patience, callback.stopping_reason = patience, EarlyStoppingReason.NOT_STOPPED
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from pfl_lightning.config_files import configs
-from pfl_lightning.errors import PflError
+from pfl_lightning.errors import PflError, printable
 from pfl_lightning.registry import KINDS, Found, ours, theirs
 
 USAGE = """usage: pfl list KIND
@@ -35,7 +35,7 @@ def list_command(args: list[str]) -> None:
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         for line in table(_found(args[0]), width):
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{printable(line)}\n")
 
 
 def _found(kind: str) -> list[Found]:

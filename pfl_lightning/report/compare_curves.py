@@ -14,7 +14,7 @@ from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.run_files import Clients, Floats
-from pfl_lightning.settings import shown_class
+from pfl_lightning.settings import outermost, shown_class
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,8 +220,7 @@ def _suffixes(curves: Sequence[Curve]) -> list[str]:
     settings = [curve.runs[0].settings for curve in curves]
     keys = dict.fromkeys(key for setting in settings for key in setting)
     differing = [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
-    outer = [key for key in differing if not any(key.startswith(f"{other}.") for other in differing)]
-    short = [_suffix(setting, outer) for setting in settings]
+    short = [_suffix(setting, outermost(differing)) for setting in settings]
     return short if len(set(short)) == len(short) else [_suffix(setting, differing) for setting in settings]
 
 

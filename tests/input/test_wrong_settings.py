@@ -106,6 +106,7 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
         ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number"),
         ("model: FedAvg\ndata: Digits\nmodel: FedRep", "Problems parsing config: model is there twice"),
         ("data: Digits\nmodel:\n  class_path: FedAvg\n  init_args: {lr: 1, lr: 2}", "Problems parsing config: lr is "),
+        ("", "config: an empty file is not possible; allowed: settings by their names"),
         ("- 1", "config: - 1 is not possible; allowed: settings by their names"),
         (f"model: {{class_path: FedAvg, init_args: {{lr: {'9' * 400}}}}}", "Problems parsing config: "),
         ("\x00", "Problems parsing config: "),
