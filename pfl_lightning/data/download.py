@@ -97,9 +97,12 @@ def find_or_fetch(places: Sequence[Path], remote: Remote, member: str = "", key:
 
 def _unpacked(archive: Path, member: str, path: Path) -> Path:
     part = path.with_name(f"{path.name}.part")  # so that a file is complete if it is there
-    with ZipFile(archive) as files, files.open(member) as source, part.open("wb") as target:
-        shutil.copyfileobj(source, target)
-    return part.replace(path)
+    with one_at_a_time(path.with_name(f"{path.name}.lock")):
+        if path.is_file():  # another process was first
+            return path
+        with ZipFile(archive) as files, files.open(member) as source, part.open("wb") as target:
+            shutil.copyfileobj(source, target)
+        return part.replace(path)
 
 
 @contextmanager

@@ -59,7 +59,9 @@ class Wrapped(Network):
             return
         if _same(rest, [front, back], inputs[:1]):
             given = {self.own_name(each) for each in self.given}
-            self._paths[f"{name}_front"] = self._paths[name]
+            path = self._paths[f"{name}_front"] = self._paths[name]
+            if path:
+                self._shell[0].set_submodule(path, rest)  # whole again; the two have its tensors
             super().__init__({f"{name}_front": front, name: back, **dict(others)})
             self.given = frozenset(each for each in self.state_dict() if self.own_name(each) in given)
 
@@ -96,7 +98,7 @@ class Wrapped(Network):
         copy = deepcopy(self)
         (module,) = copy._shell
         for layer, path in self._paths.items():
-            if path:
+            if path and type(module.get_submodule(path)) is nn.Identity:  # it was taken out
                 module.set_submodule(path, copy.get_submodule(layer))
         module.load_state_dict({self.own_name(name): tensor for name, tensor in tensors.items()}, strict=False)
         return module.to(next(copy.parameters()).device)

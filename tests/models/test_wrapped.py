@@ -211,6 +211,14 @@ class Stack(nn.Module):
         return self.fc2(hidden)
 
 
+class Body(Stack):
+    """The same without a head."""
+
+    def __init__(self, frozen):
+        super().__init__(frozen)
+        self.fc2 = nn.Identity()
+
+
 @pytest.mark.parametrize("frozen", [1, 2])
 def test_frozen_blocks_are_a_layer_in_front_of_those_that_train(frozen):
     network, inputs = start(partial(Stack, frozen)), torch.randn(7, 4)
@@ -224,6 +232,16 @@ def test_frozen_blocks_are_a_layer_in_front_of_those_that_train(frozen):
     assert sum(parameter.numel() for parameter in back.parameters()) == 25 + (3 - frozen) * 105
     module = network.module_with({name: 2 * tensor for name, tensor in movable(network).items()})
     assert type(module) is Stack
+    for tensor in movable(network).values():
+        tensor *= 2
+    torch.testing.assert_close(network(inputs), module(inputs))
+
+
+def test_a_body_with_frozen_blocks_is_whole_again_in_the_users_module():
+    network, inputs = start(lambda: nn.Sequential(Body(1), nn.Linear(5, 3))), torch.randn(7, 4)
+    assert [name for name, _ in network.named_children()] == ["0_front", "0", "1"]
+    module = network.module_with({name: 2 * tensor for name, tensor in movable(network).items()})
+    assert {f"0.blocks.{number}.weight" for number in range(3)} <= module.state_dict().keys()
     for tensor in movable(network).values():
         tensor *= 2
     torch.testing.assert_close(network(inputs), module(inputs))
