@@ -84,8 +84,9 @@ class FedRoD(Method):
 
 def log_counts(cohort: Examples, bias: Tensor) -> Tensor:
     """What is added to the logits: log n_i, ``[cohort, outputs]``; to a single one, that of class 1, the difference."""
-    logs = cohort.class_counts(max(len(bias), 2)).to(bias.dtype).clamp(min=ABSENT).log()
-    return logs if len(bias) > 1 else logs.diff()
+    outputs = bias.shape[-1]  # one row, or in an asynchronous round one for each client
+    logs = cohort.class_counts(max(outputs, 2)).to(bias.dtype).clamp(min=ABSENT).log()
+    return logs if outputs > 1 else logs.diff()
 
 
 def personalized(params: Params) -> Params:

@@ -93,7 +93,7 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
                 alike.append(max(float((together[0].own[n][place] - alone[n][0]).abs().max()) for n in alone))
         return together
 
-    data = ragged_data(participation=Asynchronous(5, 3), speeds=FixedExponential(seed=3))
+    data = ragged_data(participation=Asynchronous(5, 4), speeds=FixedExponential(seed=3))  # of 3 classes
     method = METHODS[name](network=NETWORKS["mlp"], batch_size=4, backend="sequential", sparsity=Sparsity())
     usual = method.local_update
     monkeypatch.setattr(method, "local_update", compared)
