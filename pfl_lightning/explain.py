@@ -67,7 +67,8 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
     if wrong := re.match(r"argument (\S+): expected", message):
         return f"{wrong[1]}, or an option below it: a value is missing"
     if wrong := re.match(r"Unexpected config: (.*)", message):
-        return f"config: {wrong[1] or 'an empty file'} is not possible; allowed: settings by their names, such as model: FedAvg"
+        what = wrong[1] or "an empty file"
+        return f"config: {what} is not possible; allowed: settings by their names, such as model: FedAvg"
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
         return f"{wrong[1]}: no such option{nearest(wrong[1], options)}" if wrong[1][0] == "-" else _lost(wrong[1])
     if wrong := re.search(r"(?:Group '(\w+)' does not accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):

@@ -204,8 +204,8 @@ def refuse_stopped(checkpoint: Mapping[str, Any], callbacks: Iterable[pl.Callbac
         impatient = state.get("stopping_reason") == EarlyStoppingReason.PATIENCE_EXHAUSTED.value
         if isinstance(callback, EarlyStopping) and impatient and callback.patience <= state["patience"]:
             raise PflError(
-                f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a larger "
-                "trainer.callbacks.patience, or trainer.callbacks without it"
+                f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a "
+                "larger trainer.callbacks.patience, or trainer.callbacks without it"
             )
 
 

@@ -161,8 +161,7 @@ class LinearStack(Batched):
         """The steps of a phase; by autograd in mixed precision, or if a loss of features meets rules for gradients."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-        rules = phase.gradient_transform, phase.grad_tolerance, phase.clip_norm
-        whole = any(rule is not None for rule in rules)
+        whole = phase.gradient_transform is not None or phase.clip_norm is not None
         before_features = sum(isinstance(layer, nn.Linear) for layer in part(network, 0, body))
         no_gradient = phase.feature_loss is not None and not before_features
         if mixed_precision or no_gradient or (whole and phase.feature_loss is not None):

@@ -309,27 +309,24 @@ class Engine:
             raise PflError(f"model.network: this head ({head}) has no features; {allowed}")
         return first
 
-    @torch.no_grad()
     def features(self, examples: Examples, params: Params) -> Iterator[Predictions]:
         """The inputs of the head of each client's model for its examples; see ``predictions``."""
-        for there, some in examples.windows(SAMPLES_AT_ONCE):
-            every = some.positions
-            found = self._features(params.take(there), some.gather(every))
-            self.report(int(some.counts.sum()))
-            yield Predictions(there, found, some.targets(every), some.present)
+        return self.predictions(examples, params, self.body_layers())
 
     @torch.no_grad()
-    def predictions(self, examples: Examples, params: Params) -> Iterator[Predictions]:
+    def predictions(self, examples: Examples, params: Params, layers: int | None = None) -> Iterator[Predictions]:
         """Outputs of each client's model for its examples, some examples at a time.
 
         Args:
             examples: Examples of the cohort; a client may have none.
             params: All tensors of the network.
+            layers: Of how many layers of it, if not of all.
         """
         self.network.eval()
+        network = part(self.network, 0, layers)
         for there, some in examples.windows(SAMPLES_AT_ONCE):
             every = some.positions
-            outputs = self._outputs(self.network, params.take(there), some.gather(every))
+            outputs = self._outputs(network, params.take(there), some.gather(every))
             self.report(int(some.counts.sum()))
             yield Predictions(there, outputs, some.targets(every), some.present)
 

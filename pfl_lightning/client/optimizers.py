@@ -48,9 +48,9 @@ class Moving(NamedTuple):
 
 @torch.no_grad()
 def take_step(moving: Moving, grads: Mapping[str, Tensor], phase: Phase) -> None:
-    """One in-place step of the phase's optimizer."""
-    for name in moving.tensors:
-        (sgd_step if phase.optimizer == "SGD" else adam_step)(moving, name, grads[name], phase)
+    """One in-place step of the phase's optimizer along these gradients."""
+    for name, grad in grads.items():
+        (sgd_step if phase.optimizer == "SGD" else adam_step)(moving, name, grad, phase)
 
 
 def sgd_step(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
@@ -95,22 +95,6 @@ def clipped(grads: Tree, largest: float) -> Tree:
     """
     scales = (largest / (squared_norms(grads).sqrt() + 1e-6)).clamp(max=1)
     return {name: grad * wide(scales, grad) for name, grad in grads.items()}
-
-
-@torch.no_grad()
-def step_unless_small(moving: Moving, grads: Mapping[str, Tensor], phase: Phase, tolerance: float) -> None:
-    """One ``take_step``, skipping the clients whose gradient has a squared norm of at most ``tolerance``.
-
-    This is the gradient of the whole objective, including weight decay.
-    """
-    decays = {name: phase.decay_of(tensor.ndim - 1) for name, tensor in moving.tensors.items()}
-    whole = {name: torch.add(grads[name], tensor, alpha=decays[name]) for name, tensor in moving.tensors.items()}
-    resting = squared_norms(whole) <= tolerance
-    stacks = [stack for tree in moving for stack in tree.values()]
-    before = [stack[resting] for stack in stacks]
-    take_step(moving, grads, phase)
-    for stack, rows in zip(stacks, before, strict=True):
-        stack[resting] = rows
 
 
 def squared_norms(grads: Tree) -> Tensor:

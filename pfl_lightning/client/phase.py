@@ -24,11 +24,11 @@ class Phase:
     anew in every phase: momentum and Adam's means start at zero. BatchNorm layers whose running statistics are not in
     ``trainable`` use them as they are.
 
-    A step computes the gradient of the loss plus ``penalty``, then applies ``gradient_transform``, ``clip_norm``,
-    ``grad_tolerance``, and the optimizer with weight decay, momentum and ``lr``; ``after_step`` follows the last step
-    on a mini-batch. ``penalty`` and ``after_step`` are functions that handle several clients at once: they receive the
-    network's parameters in ``trainable``, ``[clients, ...]`` each, and all extra tensors that do not belong to the
-    network (such as ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
+    A step computes the gradient of the loss plus ``penalty``, then applies ``gradient_transform``, ``clip_norm``, and
+    the optimizer with weight decay, momentum and ``lr``; ``after_step`` follows the last step on a mini-batch.
+    ``penalty`` and ``after_step`` are functions that handle several clients at once: they receive the network's
+    parameters in ``trainable``, ``[clients, ...]`` each, and all extra tensors that do not belong to the network (such
+    as ``anchor.fc1.weight``), ``[clients, ...]`` or shared ``[...]``.
 
     Attributes:
         trainable: Names of the tensors (parameters, and buffers such as running statistics) that the phase changes.
@@ -40,15 +40,13 @@ class Phase:
         decay_biases: Apply ``weight_decay`` to biases too, as ``torch.optim`` does.
         steps: Maximum number of mini-batches per epoch; None for all. ``epochs=20, steps=1`` is 20 random batches.
         inner_steps: Steps on each mini-batch.
-        grad_tolerance: A client takes no step if the squared norm of its gradient, including weight decay, is at most
-            this; None to always step.
         clip_norm: Maximum norm of a client's gradient over all its parameters in ``trainable``; None for no clipping.
         penalty: Returns the gradient of a term added to each client's loss, by parameter name; see ``penalties``.
         after_step: Returns new values of some tensors after each mini-batch, by name; they must be in ``trainable``,
             even if they are extra tensors, and only they may be changed in place.
         gradient_transform: Replaces the gradient in a step: a function of the trained parameters, their gradient, a
             function that computes the gradient at other values of these parameters, and the extra tensors, of which it
-            may change those in ``trainable`` in place.
+            may change those in ``trainable`` in place. Parameters that it leaves out take no step.
         independent_batch: Whether that function uses another mini-batch of the same size, drawn independently.
         feature_loss: Loss in place of the method's: losses ``[batch]`` of one client, from outputs
             ``[batch, outputs]``, features (the inputs of the head) ``[batch, ...]``, targets ``[batch]``, and more
@@ -77,7 +75,6 @@ class Phase:
     decay_biases: bool = False
     steps: int | None = None
     inner_steps: int = 1
-    grad_tolerance: float | None = None
     clip_norm: float | None = None
     penalty: Rule | None = None
     after_step: Rule | None = None

@@ -24,20 +24,12 @@ class Predictions(NamedTuple):
 Watch = Callable[[Predictions], None]
 
 
-def joined(found: Iterable[tuple[Tensor | slice, Tensor]], clients: int) -> Tensor:
-    """Join what is known of each sample, such as its features; clients without a sample there have zeros.
-
-    Args:
-        found: Positions of some clients in the cohort, and their rows for the next samples, ``[some, samples, ...]``.
-        clients: Number of clients.
-
-    Returns:
-        All rows, ``[clients, longest, ...]``.
-    """
+def joined(found: Iterable[Predictions], clients: int) -> Tensor:
+    """Join the outputs for all samples of some clients, ``[clients, longest, ...]``; where there is none are zeros."""
     parts = []
-    for there, rows in found:
-        parts.append(rows.new_zeros(clients, *rows.shape[1:]))
-        parts[-1][there] = rows
+    for there, outputs, *_ in found:
+        parts.append(outputs.new_zeros(clients, *outputs.shape[1:]))
+        parts[-1][there] = outputs
     return torch.cat(parts, dim=1)
 
 

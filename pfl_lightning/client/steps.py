@@ -11,7 +11,7 @@ from torch.func import functional_call
 from pfl_lightning.client.epochs import Epoch
 from pfl_lightning.client.layers import part
 from pfl_lightning.client.losses import Loss
-from pfl_lightning.client.optimizers import Moving, clipped, step_unless_small, take_step
+from pfl_lightning.client.optimizers import Moving, clipped, take_step
 from pfl_lightning.client.penalties import Slope, slopes_of
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.errors import PflError
@@ -131,12 +131,9 @@ class AutogradSteps(Steps):
             grads = phase.gradient_transform(
                 moving.tensors, grads, lambda w: self._gradient(again, clients, batch, w)[1], self.beside
             )
-        if phase.clip_norm is not None:
+        if phase.clip_norm is not None and grads:
             grads = clipped(grads, phase.clip_norm)
-        if phase.grad_tolerance is None:
-            take_step(moving, grads, phase)
-        else:
-            step_unless_small(moving, grads, phase, phase.grad_tolerance)
+        take_step(moving, grads, phase)
         return (losses * self.epochs[0].present[:clients, batch]).sum(1)
 
     def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:

@@ -44,7 +44,7 @@ class APFL(Method):
     eval_models = ("personal", "global")
 
     def __init__(self, alpha: ClosedUnitInterval = 0.5, adaptive: bool = True, **kwargs: Any) -> None:
-        super().__init__(local_optimizer="SGD", momentum=0.0, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(local_optimizer="SGD", momentum=0.0, eval_epochs=0, **kwargs)
         self.alpha, self.adaptive = alpha, adaptive
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:

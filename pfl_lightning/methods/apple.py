@@ -73,7 +73,6 @@ class APPLE(Method):
             decay_biases=False,
             clip_norm=None,
             eval_epochs=0,
-            eval_momentum=0.0,
             batch_norm="local",
             weighting="uniform",
             server_optimizer=partial(SGD, lr=1.0),
@@ -129,7 +128,7 @@ class APPLE(Method):
                 slopes += itself * (flat * change.flatten(1)).sum(1, keepdim=True)
                 change.sub_(wide(share, slope) * slope, alpha=lr)
         relations.sub_(slopes, alpha=relation_lr)
-        return zeros_like(grads)
+        return {}
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Pass on the core models; the network becomes their mean."""

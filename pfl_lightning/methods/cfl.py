@@ -59,7 +59,6 @@ class CFL(Method):
         super().__init__(
             head=None,
             eval_epochs=0,
-            eval_momentum=0.0,
             batch_norm="average",
             weighting="uniform",
             server_optimizer=partial(SGD, lr=1.0),

@@ -36,7 +36,7 @@ class Ditto(Method):
     personal = True
 
     def __init__(self, proximity: NonNegativeFloat = 1.0, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, **kwargs)
         self.proximity, self.personal_epochs = proximity, personal_epochs
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

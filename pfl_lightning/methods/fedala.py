@@ -9,7 +9,7 @@ from pfl_lightning.bounds import NonNegativeFloat, PositiveInt, Share
 from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
 # prefixes: a client's own last head, the received one, and the weights between them
 LOCAL, GLOBAL, WEIGHT = "local", "global", "weight"
@@ -54,7 +54,7 @@ class FedALA(Method):
         share: Share = 0.8,
         **kwargs: Any,
     ) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
         self.weight_lr, self.weight_epochs, self.share = weight_lr, weight_epochs, share
 
     @property
@@ -84,8 +84,6 @@ class FedALA(Method):
             trainable=self.weighted | {f"{WEIGHT}.{name}" for name in self.weighted},
             steps=None,
             momentum=0.0,
-            weight_decay=0.0,
-            clip_norm=None,
             penalty=None,
             gradient_transform=self.move_weights,
             after_step=lambda tensors, beside: mixed(beside, tensors),
@@ -104,7 +102,7 @@ class FedALA(Method):
         for name, slope in grads.items():
             towards = beside[f"{GLOBAL}.{name}"] - beside[f"{LOCAL}.{name}"]
             beside[f"{WEIGHT}.{name}"].sub_(self.weight_lr * slope * towards).clamp_(0, 1)
-        return zeros_like(grads)
+        return {}
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The model that the client would start with, or the shared one."""

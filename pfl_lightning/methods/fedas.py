@@ -9,7 +9,7 @@ from pfl_lightning.data import Round
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
+from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide
 
 PREVIOUS, TRACE = "previous", "trace"  # prefix of a client's last body, and the trace of its Fisher information
 LEAST = 1e-10  # what traces have added, so that they may all be 0
@@ -49,7 +49,7 @@ class FedAS(Method):
     eval_models = ("personal", "stored")
 
     def __init__(self, align_epochs: NonNegativeInt = 1, align_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, weighting="uniform", **kwargs)
+        super().__init__(eval_epochs=0, weighting="uniform", **kwargs)
         self.align_epochs, self.align_lr = align_epochs, align_lr
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
@@ -76,8 +76,6 @@ class FedAS(Method):
             self.phase("all", 1),
             trainable=self.engine.trainable | {TRACE},
             momentum=0.0,
-            weight_decay=0.0,
-            clip_norm=None,
             penalty=None,
             gradient_transform=add_squares,
         )
@@ -103,4 +101,4 @@ def distances_to_last(outputs: Tensor, features: Tensor, targets: Tensor, beside
 def add_squares(tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
     """Add the squared norm of a gradient to the trace, and take no step; see ``Phase.gradient_transform``."""
     beside[TRACE].add_(squared_norms(grads))
-    return zeros_like(grads)
+    return {}

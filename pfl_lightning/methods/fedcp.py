@@ -50,7 +50,7 @@ class FedCP(Method):
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 5.0, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, **kwargs)
         self.strength = strength
 
     def extend_network(self, network: Network) -> None:

@@ -47,7 +47,7 @@ class FedDBE(Method):
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 50.0, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
         self.strength = strength
 
     def extend_network(self, network: Network) -> None:

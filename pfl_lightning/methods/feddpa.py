@@ -50,7 +50,7 @@ class FedDPA(Method):
     eval_models = ("personal", "global")
 
     def __init__(self, share: ClosedUnitInterval = 0.5, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
         self.share, self.personal_epochs = share, personal_epochs
         self.adapter = adapter = self.adapter or LoRA()
         self.strength = adapter.alpha / adapter.rank
@@ -84,7 +84,7 @@ class FedDPA(Method):
         if model == "global":
             return received
         own = with_own_adapters(received)
-        features = joined(((each.there, each.outputs) for each in self.engine.features(train, own)), len(train))
+        features = joined(self.engine.features(train, own), len(train))
         directions = F.normalize(features.flatten(2), dim=2) * train.present[..., None]
         likeness = directions.sum(1) / train.device_counts.clamp(min=1)[:, None]
         both = received.beside(f"{BLEND}.shared", received.select(self.parts["all"]))

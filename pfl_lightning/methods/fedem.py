@@ -63,7 +63,8 @@ class FedEM(SeveralModels):
     def losses(self, cohort: Examples, model: Params) -> Tensor:
         """The loss of each sample, ``[cohort, samples]``."""
         found = self.engine.predictions(cohort, model)
-        return joined(((each.there, self.engine.loss(each.outputs, each.targets)) for each in found), len(cohort))
+        losses = (each._replace(outputs=self.engine.loss(each.outputs, each.targets)) for each in found)
+        return joined(losses, len(cohort))
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Compute the shares and weights, and train every model on its share of the samples."""

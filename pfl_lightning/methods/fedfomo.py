@@ -50,7 +50,6 @@ class FedFomo(Method):
         super().__init__(
             head=None,
             eval_epochs=0,
-            eval_momentum=0.0,
             batch_norm="average",
             server_optimizer=partial(SGD, lr=1.0),
             aggregator=None,

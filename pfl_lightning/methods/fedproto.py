@@ -36,7 +36,7 @@ class FedProto(Prototypes):
     eval_models = ("stored",)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute the sums of the client's own."""

@@ -42,7 +42,7 @@ class FedRoD(Method):
     eval_models = ("personal", "global")
 
     def __init__(self, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
-        super().__init__(head=None, decay_biases=False, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, decay_biases=False, eval_epochs=0, **kwargs)
         self.personal_epochs = personal_epochs
 
     def build(self, *args: Any, **kwargs: Any) -> None:

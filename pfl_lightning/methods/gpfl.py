@@ -51,7 +51,7 @@ class GPFL(Method):
     eval_models = ("stored",)
 
     def __init__(self, strength: NonNegativeFloat = 0.01, decay: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
         self.strength, self.decay = strength, decay
 
     def extend_network(self, network: Network) -> None:

@@ -46,14 +46,14 @@ class KNNPer(Method):
     eval_models = ("neighbours", "global")
 
     def __init__(self, neighbours: PositiveInt = 10, vote_weight: ClosedUnitInterval = 0.5, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(eval_epochs=0, **kwargs)
         self.neighbours, self.vote_weight = neighbours, vote_weight
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The global model, for neighbours with the features and classes of the client's samples (``vote.*``)."""
         if model == "global":
             return received
-        found = joined(((each.there, each.outputs) for each in self.engine.features(train, received)), len(train))
+        found = joined(self.engine.features(train, received), len(train))
         classes = F.one_hot(train.targets(train.positions), self.num_classes) * train.present[..., None]
         samples = {f"{VOTE}.features": found.flatten(2), f"{VOTE}.classes": classes.to(found)}
         return received.beside(f"{VOTE}.head", received.select(self.parts["head"])).with_own(samples)
@@ -62,7 +62,7 @@ class KNNPer(Method):
         """The network, for neighbours with the vote in the place of the head."""
         if model == "global":
             return self.network
-        first, of_one = self.engine.body_layers(), params.under(VOTE).rows(0, 1).client(0)
+        first, of_one = self.engine.body_layers(), params.under(VOTE).client(0)
         body, head = part(self.network, 0, first), part(self.network, first)
         vote = Vote(head, of_one["features"], of_one["classes"], self.neighbours, self.vote_weight)
         return Network({**dict(body.named_children()), VOTE: vote})

@@ -60,7 +60,6 @@ class LinearFedRep(Method):
             weight_decay=0.0,
             decay_biases=False,
             clip_norm=None,
-            eval_momentum=0.0,
             sparsity=Sparsity(),
             **kwargs,
         )

@@ -25,7 +25,6 @@ class Local(Method):
         super().__init__(
             head=None,
             eval_epochs=0,
-            eval_momentum=0.0,
             batch_norm="local",
             server_optimizer=SGD,
             aggregator=None,

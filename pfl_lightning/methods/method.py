@@ -66,6 +66,7 @@ from pfl_lightning.server import Aggregator, Weighting, client_weights, restored
 from pfl_lightning.strict import import_path
 from pfl_lightning.tree import Params, Tree, movable, prefixed, repeated, select
 
+FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
 HOOKS = (
     *("extend_network", "initial_state", "server_state", "broadcast", "select_clients", "local_update"),
     *("sample_losses", "server_update", "count_traffic"),
@@ -128,7 +129,7 @@ class Method(pl.LightningModule):
         clip_norm: Maximum norm of a client's gradient in a local step. Default: no clipping.
         weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
         eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
-        eval_momentum: Momentum of SGD when fine-tuning.
+            They are of SGD with momentum 0.5.
         batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
         server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
@@ -212,7 +213,6 @@ class Method(pl.LightningModule):
         clip_norm: PositiveFloat | None = None,
         weighting: Weighting = "samples",
         eval_epochs: NonNegativeInt = 10,
-        eval_momentum: ClosedUnitInterval = 0.5,
         batch_norm: Literal["average", "local"] = "average",
         server_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: SGD(params, lr=1.0),
         backend: BackendName = "auto",
@@ -225,7 +225,7 @@ class Method(pl.LightningModule):
         self.init_args = being_made(Method)
         self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
         self.make_optimizer, self.weighting, self.batch_norm = server_optimizer, weighting, batch_norm
-        self.epochs, self.eval_epochs, self.eval_momentum = epochs, eval_epochs, eval_momentum
+        self.epochs, self.eval_epochs = epochs, eval_epochs
         self.backend, self.chunk_size, self.sparsity = backend, chunk_size, sparsity
         self.aggregator = aggregator or Aggregator()
         self.own_loss, self.adapter = loss_of_samples(loss), adapter
@@ -655,7 +655,7 @@ class Method(pl.LightningModule):
     def finetuning(self) -> Phase:
         """The phase that fine-tunes a part before a client is evaluated."""
         phase = self.phase(self.finetunes, self.eval_epochs)
-        return replace(phase, lr=self.local_sgd.lr, momentum=self.eval_momentum, steps=None)
+        return replace(phase, lr=self.local_sgd.lr, momentum=FINETUNING_MOMENTUM, steps=None)
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode.

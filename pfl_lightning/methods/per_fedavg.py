@@ -40,7 +40,7 @@ class PerFedAvg(Method):
     independent_batch: ClassVar[bool] = True  # for the gradient behind the adaptation step
 
     def __init__(self, inner_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
-        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
+        super().__init__(head=None, eval_epochs=0, **kwargs)
         self.inner_lr = inner_lr
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:

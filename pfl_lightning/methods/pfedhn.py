@@ -66,9 +66,7 @@ class PFedHN(Method):
         **kwargs: Any,
     ) -> None:
         server = partial(SGD, lr=float(hyper_lr))
-        super().__init__(
-            head=None, eval_epochs=0, eval_momentum=0.0, server_optimizer=server, aggregator=None, **kwargs
-        )
+        super().__init__(head=None, eval_epochs=0, server_optimizer=server, aggregator=None, **kwargs)
         self.hyper_lr, self.embedding, self.width, self.layers = hyper_lr, embedding, width, layers
 
     def build(

@@ -162,7 +162,7 @@ def test_rows_of_samples_are_joined_over_windows(monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 4)
     network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(2, 5, 0))
     params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
-    found = joined(((each.there, each.outputs) for each in Engine(network).predictions(examples, params)), 3)
+    found = joined(Engine(network).predictions(examples, params), 3)
     outputs = functional_call(network, params.shared, examples.gather(examples.positions).flatten(0, 1)).view(3, 5, 3)
     torch.testing.assert_close(found[examples.present], outputs[examples.present])
     assert found.shape == (3, 5, 3)

@@ -175,14 +175,6 @@ def test_proximity_has_its_closed_form(backend, start, after):
         assert found["anchor"] == [1.0], "what does not move stays"
 
 
-@every_backend
-def test_adam_rests_at_the_tolerance(backend):
-    """Its first step would be as long as lr, however small the gradient."""
-    near, far = 1.0005, 2.0
-    phase = number_phase(1, 0.1, optimizer="Adam", grad_tolerance=1e-6)
-    assert numbers(backend, [near, far], 1.0, {}, phase)[""] == pytest.approx([1.0, 1.1], abs=1e-8)
-
-
 def follow(rate):
     """The anchor moves towards the model behind each step, by a rule that is none of ours."""
     return lambda tensors, beside: {

@@ -96,7 +96,7 @@ METHODS = {
     "SCAFFOLD": methods.SCAFFOLD,
     "SCAFFOLD over secure sums": partial(over_secure_sums, methods.SCAFFOLD),
     "MOON": methods.MOON,
-    "PFedMe": partial(methods.PFedMe, inner_steps=3, inner_tolerance=1e-3),
+    "PFedMe": partial(methods.PFedMe, inner_steps=3),
     "PFedHN": partial(methods.PFedHN, width=7, layers=2),
     "PerFedAvg": methods.PerFedAvg,
     "FedDPA": partial(methods.FedDPA, adapter=LoRA(2, targets=["fc1", "features.0"])),

@@ -15,12 +15,12 @@ def test_fine_tuning_is_a_plain_loop_from_what_a_client_keeps_in_an_order_of_the
     make, part, float64, ragged_data, fit
 ):
     data = ragged_data(val_fraction=0.0)
-    options = {"momentum": 0.2, "weight_decay": 0.05, "lr_decay": 0.5, "eval_epochs": 3, "eval_momentum": 0.8}
+    options = {"momentum": 0.2, "weight_decay": 0.05, "lr_decay": 0.5, "eval_epochs": 3}
     method = built(make, data, **options)
     method.evaluator.measures["finetuned/models"] = evaluated = Models()
     fit(method, data, 2)
     assert evaluated.found.keys() == set(range(6))
-    rule = {"lr": 0.1, "epochs": 3, "momentum": 0.8, "decay": 0.05}
+    rule = {"lr": 0.1, "epochs": 3, "momentum": 0.5, "decay": 0.05}
     for client, found in evaluated.found.items():
         kept = {name: stack[client] for name, stack in rows(method).items()}
         before, own = {**method.network.state_dict(), **kept}, data.tables["train"].examples(torch.tensor([client]))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.client.epochs import Epoch, in_order
-from pfl_lightning.client.optimizers import Moving, adam_step
+from pfl_lightning.client.optimizers import Moving, adam_step, take_step
 from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.tree import Params, Tree
@@ -25,15 +25,13 @@ class LinearLayer:
     Attributes:
         weight: ``[outputs, inputs]`` or ``[clients, outputs, inputs]``, for the clients of the current step.
         bias: ``[outputs]`` or ``[clients, outputs]``; None if the layer has none.
-        velocities: Momentum buffers of weight and bias; None where there is none.
-        moving: The trained parameters and what Adam keeps of them.
+        moving: The trained parameters and what their optimizer keeps of them.
         inputs: Inputs of the layer in this step, ``[clients, batch, inputs]``.
         outputs: Outputs in this step, after the ReLU, ``[clients, batch, outputs]``.
     """
 
     weight: Tensor
     bias: Tensor | None
-    velocities: tuple[Tensor | None, Tensor | None]
     moving: Moving
     inputs: Tensor
     outputs: Tensor
@@ -44,9 +42,8 @@ class LinearLayer:
 
     def attach(self, params: Params, moving: Moving) -> None:
         """Use these tensors in the following steps."""
-        tensors, velocities, self.moving = params.tree, moving.velocities, moving
+        tensors, self.moving = params.tree, moving
         self.weight, self.bias = tensors[self.weight_name], tensors.get(self.bias_name)
-        self.velocities = (velocities.get(self.weight_name), velocities.get(self.bias_name))
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch; only called for the first layer of a stack."""
@@ -101,11 +98,12 @@ class LinearLayer:
         if self.weight_name in self.phase.trainable:
             self.move_weight(grad, penalty.get(self.weight_name, NO_SLOPE))
         if self.bias is not None and self.bias_name in self.phase.trainable:
-            self._move_bias(self.bias, grad.sum(1), penalty.get(self.bias_name, NO_SLOPE))
+            slope = penalty.get(self.bias_name, NO_SLOPE).added_to(grad.sum(1), self.bias)
+            take_step(self.moving, {self.bias_name: slope}, self.phase)
 
     def move_weight(self, grad: Tensor, penalty: Slope) -> None:
         """Update the weight with the gradient ``grad^T inputs + penalty``; SGD does not store the product."""
-        phase, weight, velocity = self.phase, self.weight, self.velocities[0]
+        phase, weight, velocity = self.phase, self.weight, self.moving.velocities.get(self.weight_name)
         if phase.optimizer != "SGD":
             whole = penalty.added_to(grad.mT @ self.inputs, weight)
             adam_step(self.moving, self.weight_name, whole, phase)
@@ -122,20 +120,6 @@ class LinearLayer:
         for scale, tensor in penalty.others:
             velocity.add_(tensor, alpha=scale)
         weight.sub_(velocity, alpha=phase.lr)
-
-    def _move_bias(self, bias: Tensor, step: Tensor, penalty: Slope) -> None:
-        """Update the bias with its gradient, ``[clients, outputs]``."""
-        if self.phase.optimizer != "SGD":
-            adam_step(self.moving, self.bias_name, penalty.added_to(step, bias), self.phase)
-            return
-        velocity = self.velocities[1]
-        if decay := self.phase.decay_of(1) + penalty.of_parameter:
-            step.add_(bias, alpha=decay)
-        for scale, tensor in penalty.others:
-            step.add_(tensor, alpha=scale)
-        if velocity is not None:
-            step = torch.add(step, velocity, alpha=self.phase.momentum, out=velocity)
-        bias.sub_(step, alpha=self.phase.lr)
 
     def finish(self) -> None:
         """Write the weight into its rows; nothing to do here, where it is updated in place."""

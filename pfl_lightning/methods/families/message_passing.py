@@ -48,7 +48,6 @@ class MessagePassing(Method):
         super().__init__(
             head=None,
             eval_epochs=0,
-            eval_momentum=0.0,
             batch_norm="average",
             server_optimizer=partial(SGD, lr=1.0),
             aggregator=None,

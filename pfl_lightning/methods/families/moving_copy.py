@@ -3,7 +3,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pfl_lightning.bounds import PositiveFloat, PositiveInt
+from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples, Follow, Penalty
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
@@ -28,8 +28,6 @@ class MovingCopy(Method):
 
     Args:
         inner_steps: Steps of the personal model on each mini-batch, K.
-        inner_tolerance: The personal model stays as it is on a mini-batch once the squared norm of its gradient is at
-            most this. Default: it takes all steps.
         kwargs: See ``Method``.
 
     Attributes:
@@ -44,11 +42,9 @@ class MovingCopy(Method):
     strength: float
     copy_lr: float
 
-    def __init__(
-        self, inner_steps: PositiveInt = 1, inner_tolerance: PositiveFloat | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(head=None, eval_epochs=0, eval_momentum=0.0, **kwargs)
-        self.inner_steps, self.inner_tolerance = inner_steps, inner_tolerance
+    def __init__(self, inner_steps: PositiveInt = 1, **kwargs: Any) -> None:
+        super().__init__(head=None, eval_epochs=0, **kwargs)
+        self.inner_steps = inner_steps
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the personal models and move the copies; the copies are the upload, with the personal statistics."""
@@ -58,7 +54,6 @@ class MovingCopy(Method):
             phase,
             trainable=phase.trainable | {f"{COPY}.{name}" for name in copies.tree},
             inner_steps=self.inner_steps,
-            grad_tolerance=self.inner_tolerance,
             after_step=Follow(self.rate(self.copy_lr) * self.strength, COPY),
         )
         trained, losses = self.engine.train(cohort, received.beside(COPY, copies), phase, (*key, "all"))

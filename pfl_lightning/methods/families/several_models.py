@@ -34,7 +34,7 @@ class SeveralModels(Method):
     number: int
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, eval_momentum=0.0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
+        super().__init__(eval_epochs=0, server_optimizer=partial(SGD, lr=1.0), **kwargs)
 
     def build(
         self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any

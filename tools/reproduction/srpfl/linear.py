@@ -22,8 +22,8 @@ RATE = 0.5  # far above what the theorem allows
 # heads have the norm sqrt(2), so s^2 is at most 2, whoever takes part
 SAFE_RATE = 1 / 16
 SAFE_ROUNDS, SAFE_LAST = 300, 100
-SEEDS = (1, 2, 3)  # of contractions and floors
-RACES = 10  # for each size of the pool
+SEEDS = tuple(range(1, 11))  # of contractions and floors
+RACES = 40  # for each size of the pool
 MOST_ROUNDS = 300  # of a run that an oracle stops; they take about 20
 N0 = 8
 FLOOR = 0.133  # the distance at which one participant would end up with noise 0.3, from the floors: 0.44 * 0.3
