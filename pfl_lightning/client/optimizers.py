@@ -9,7 +9,7 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
 from pfl_lightning.client.phase import Phase
-from pfl_lightning.tree import Tree, wide
+from pfl_lightning.tree import Tree, wide, zeros_like
 
 FIRST, SECOND, EPSILON = 0.9, 0.999, 1e-8  # Adam's rates and the least root of a square, torch's own
 
@@ -32,14 +32,10 @@ class Moving(NamedTuple):
     @classmethod
     def start(cls, tensors: Tree, phase: Phase) -> "Moving":
         """Start a phase, with an optimizer that has seen nothing."""
-
-        def zeros() -> Tree:
-            return {name: torch.zeros_like(stack) for name, stack in tensors.items()}
-
         if phase.optimizer == "SGD":
-            return cls(tensors, zeros() if phase.momentum else {}, {}, {})
+            return cls(tensors, zeros_like(tensors) if phase.momentum else {}, {}, {})
         taken = {name: torch.zeros(len(stack), device=stack.device) for name, stack in tensors.items()}
-        return cls(tensors, zeros(), zeros(), taken)
+        return cls(tensors, zeros_like(tensors), zeros_like(tensors), taken)
 
     def rows(self, clients: int) -> "Moving":
         """Views of the first clients."""

@@ -289,8 +289,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         flights, dropped = [update.uploads[place] for place in order.tolist()], update.dropped
         began = torch.tensor([flight.began for flight in flights])
         shares = participation.shares((index - began).double())
-        changes = participation.uploads == "changes"
-        arrivals = Arrivals(began, shares, changes, update.held, update.heard, update.compute, update.total)
+        arrivals = Arrivals(update, began, shares, participation.uploads == "changes")
         weights = client_weights(examples.counts, "samples")
         return Round(
             *(index, self.seed, examples, weights, np.array([flight.seconds for flight in flights]), clock),

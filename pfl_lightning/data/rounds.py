@@ -8,6 +8,7 @@ from torch import Tensor
 from pfl_lightning.bounds import MOST
 from pfl_lightning.client import Examples
 from pfl_lightning.errors import PflError
+from pfl_lightning.system.asynchronous import ServerUpdate
 from pfl_lightning.system.speeds import Times
 
 
@@ -15,22 +16,16 @@ class Arrivals(NamedTuple):
     """What an asynchronous update of the server knows of its uploads.
 
     Attributes:
+        update: What has arrived, and when.
         began: Updates of the server before each client began, ``[cohort]``: the version of the model that it received.
         shares: How much each upload counts, float64 ``[cohort]``, in [0, 1]; both are on the CPU.
         changes: Whether it is the changes of the clients that count, or their models.
-        held: Versions with which clients in flight began whose uploads can still count, rising.
-        heard: Share of the clients of which an upload has counted so far.
-        compute: When the update happens, in simulated seconds without communication.
-        total: The same with communication.
     """
 
+    update: ServerUpdate
     began: Tensor
     shares: Tensor
     changes: bool
-    held: list[int]
-    heard: float
-    compute: float
-    total: float
 
 
 class Round(NamedTuple):

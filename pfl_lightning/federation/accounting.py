@@ -77,7 +77,7 @@ class Accounting:
         if batch.arrivals is None:
             self.clock.advance(batch.awaited[1], batch.communication_time)
         else:
-            self.clock.advance_to(batch.arrivals.compute, batch.arrivals.total)
+            self.clock.advance_to(batch.arrivals.update.compute, batch.arrivals.update.total)
 
     def budget(self, data: FederatedDataModule) -> dict[str, float]:
         """The privacy budget that the rounds have taken so far, by name; empty if the aggregator has none."""
@@ -93,9 +93,9 @@ class Accounting:
         """
         found = {**self.aggregator.scalars(), **self.ledger.scalars()}
         if self._arrivals is not None:
-            staleness = (self.clock.rounds - 1 - self._arrivals.began).double()
+            update, staleness = self._arrivals.update, (self.clock.rounds - 1 - self._arrivals.began).double()
             found |= {"staleness/mean": float(staleness.mean()), "staleness/largest": float(staleness.max())}
-            found |= {"system/heard": self._arrivals.heard, "system/versions": float(len(self._arrivals.held))}
+            found |= {"system/heard": update.heard, "system/versions": float(len(update.held))}
             found["system/updates_per_second"] = self.clock.rounds / self.clock.total
         return found
 

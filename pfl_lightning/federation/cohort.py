@@ -218,7 +218,7 @@ class Cohort:
             gradients = self.progress.gradients
         total.join(some_lack=len(batch.examples) < processes.count())
         if batch.arrivals is not None:
-            self.versions.keep(batch.arrivals.held, batch.round_index, method.broadcast())
+            self.versions.keep(batch.arrivals.update.held, batch.round_index, method.broadcast())
         bits, samples = map(sum, zip(*processes.gathered((paper, gradients)), strict=True))
         mean = {name: tensor.to(dtype) for name, tensor in total.result().items()}
         return RoundResult(mean, mean.pop(LOSS), bits / len(batch.participants), samples)

@@ -24,11 +24,9 @@ class Versions:
             newest: The version that the server sends now.
             sent: What it sends, ``[...]`` each.
         """
-        versions = {**self.kept, newest: sent}
-        self.kept = {
-            version: {name: tensor.clone() for name, tensor in sent.items()} if version == newest else versions[version]
-            for version in held
-        }
+        if newest in held:
+            self.kept[newest] = {name: tensor.clone() for name, tensor in sent.items()}
+        self.kept = {version: self.kept[version] for version in held}
 
     def rows(self, began: Tensor, newest: int, sent: Tree) -> Tree:
         """What clients received that began with these versions, ``[cohort]``: a row each, ``[cohort, ...]``."""

@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.optim import SGD
 
 from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt
 from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
 from pfl_lightning.federation.client_states import everyone
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.whole_models import WholeModels
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, mix, prefixed, repeated, select, wide, zeros_like
 
@@ -22,7 +21,7 @@ from pfl_lightning.tree import Params, Tree, mix, prefixed, repeated, select, wi
 RELATIONS, CHANGE, ITSELF = "relations", "change", "itself"
 
 
-class APPLE(Method):
+class APPLE(WholeModels):
     """Every client mixes core models of all clients, by weights that it learns, and trains its own core model within.
 
     Rule of round t; w_i is the core model of client i, p_ij the weight of client j's in its mix, and n is the number of
@@ -36,10 +35,9 @@ class APPLE(Method):
 
     All weights begin as 1 / n, and both moves are from the old w_i and p_ij. Clients are evaluated with theta_i
     (``personal``). With ``relation_lr`` 0 it is FedAvg with uniform weights, the local rate ``lr`` / n^2, and as the
-    server's rate the number of participants. The network is the mean of all w_i, with which clients begin that are new
-    to a finished run. Statistics of BatchNorm are a client's own. There are no options for fine-tuning, weight decay,
-    momentum, clipping, the server's optimizer and sums: clients receive each other's core models, which the server only
-    passes on. Models are not pruned.
+    server's rate the number of participants. Statistics of BatchNorm are a client's own. There are no options for
+    weight decay, momentum and clipping. The rest is as in ``WholeModels``, but that the server only passes core models
+    on, and clients see each other's.
 
     Paper: Luo, Wu, Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI 2022,
     arXiv:2110.08394.
@@ -54,8 +52,6 @@ class APPLE(Method):
         kwargs: See ``Method``.
     """
 
-    keeps = "all"
-    prunes = False
     eval_models = ("personal",)
 
     def __init__(
@@ -66,17 +62,13 @@ class APPLE(Method):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            head=None,
             local_optimizer="SGD",
             momentum=0.0,
             weight_decay=0.0,
             decay_biases=False,
             clip_norm=None,
-            eval_epochs=0,
             batch_norm="local",
             weighting="uniform",
-            server_optimizer=partial(SGD, lr=1.0),
-            aggregator=None,
             **kwargs,
         )
         self.relation_lr, self.mu, self.mu_rounds = relation_lr, mu, mu_rounds
@@ -134,7 +126,7 @@ class APPLE(Method):
         """Pass on the core models; the network becomes their mean."""
         for name, stack in self.server.tree.items():
             stack.copy_(everyone(self.clients.stack(name), self.num_clients))
-        super().server_update(self.clients.mean(self.parts["all"]), batch)
+        super().server_update(mean, batch)
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant receives the core models of all others, and sends its own unless that is dropped."""

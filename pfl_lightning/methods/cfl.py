@@ -1,15 +1,12 @@
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
-from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.whole_models import WholeModels
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import cosines
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
@@ -17,7 +14,7 @@ from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_l
 UPDATE, GROUPS = "update", "groups"  # prefix of each client's last update, and the number of its group
 
 
-class CFL(Method):
+class CFL(WholeModels):
     """FedAvg within groups of clients, which the server splits in two where the clients' updates point apart.
 
     Rule of a round; all clients begin in one group, w_g is the model of group g, and delta_i is the last update of
@@ -34,9 +31,7 @@ class CFL(Method):
     Norms and cosines are those of all parameters in a row.
 
     Clients are evaluated with the model of their group (``cluster``). With ``split_below`` 0 it is FedAvg with uniform
-    weights. The network is the mean of all clients' models, with which clients begin that are new to a finished run.
-    There are no options for fine-tuning, the server's optimizer and sums: the server has to see every update. Its step
-    takes time quadratic in the number of clients. Models are not pruned.
+    weights. The server's step takes time quadratic in the number of clients. The rest is as in ``WholeModels``.
 
     Paper: Sattler, Müller, Samek, Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization under
     Privacy Constraints, IEEE TNNLS 2021, arXiv:1910.01991.
@@ -51,20 +46,10 @@ class CFL(Method):
         kwargs: See ``Method``.
     """
 
-    keeps = "all"
-    prunes = False
     eval_models = ("cluster",)
 
     def __init__(self, split_below: NonNegativeFloat = 0.4, split_above: NonNegativeFloat = 1.6, **kwargs: Any) -> None:
-        super().__init__(
-            head=None,
-            eval_epochs=0,
-            batch_norm="average",
-            weighting="uniform",
-            server_optimizer=partial(SGD, lr=1.0),
-            aggregator=None,
-            **kwargs,
-        )
+        super().__init__(batch_norm="average", weighting="uniform", **kwargs)
         self.split_below, self.split_above = split_below, split_above
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
@@ -94,7 +79,7 @@ class CFL(Method):
         ids = shares.any(1).nonzero()[:, 0]
         matrix = (shares / shares.sum(1, keepdim=True))[ids][:, ids]
         self.clients.mix(matrix, self.parts["all"], ids=ids)
-        super().server_update(self.clients.mean(self.parts["all"]), batch)
+        super().server_update(mean, batch)
 
     def split(self, groups: Tensor, present: Tensor) -> Tensor:
         """The groups after a round, ``[clients]``.
@@ -112,12 +97,6 @@ class CFL(Method):
             if len(members) > 1 and norms.min() > 0 and norms.max() > self.split_above and mean < self.split_below:
                 found[members[other_half(cosines(among))]] = found.max() + 1
         return found
-
-    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Every participant receives the model of its group, and sends its own unless that is dropped."""
-        model = self.clients.first(self.parts["all"])  # all are of the same size
-        up.add(model, len(batch.examples))
-        down.add(model, len(batch.participants))
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The model of the client's group."""

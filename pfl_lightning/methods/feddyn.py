@@ -47,7 +47,7 @@ class FedDyn(Method):
 
     def broadcast(self) -> Tree:
         """The shared model alone: clients need no drift but their own."""
-        return {name: tensor for name, tensor in super().broadcast().items() if not name.startswith("server.")}
+        return select(super().broadcast(), self.shared)
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with the regularizer, and add the move to the client's own."""
@@ -61,8 +61,8 @@ class FedDyn(Method):
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Move the server's drift, and step to the mean beyond it."""
-        share, target = len(batch.examples) / self.built_for["num_clients"], dict(mean)
+        share, shared, target = len(batch.examples) / self.num_clients, self.shared_parameters, dict(mean)
         for name, drift in self.server.tree.items() if self.alpha else ():
-            drift.add_(mean[name] - self.shared_parameters[name], alpha=share)
+            drift.add_(mean[name] - shared[name], alpha=share)
             target[name] = mean[name] + drift
         super().server_update(target, batch)

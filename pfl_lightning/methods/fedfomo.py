@@ -3,20 +3,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import SGD
 
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.whole_models import WholeModels
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, select
+from pfl_lightning.tree import Params, Tree, prefixed, select
 
 START = "start"  # prefix of the model with which a client starts a round
 
 
-class FedFomo(Method):
+class FedFomo(WholeModels):
     """Every client mixes the models of a round by how much each of them improves on its own validation samples.
 
     Rule of a round; u_i is the model of client i, V_i the loss on its validation samples, and j are the participants,
@@ -27,10 +26,9 @@ class FedFomo(Method):
         u_i  = u_i + sum_j a_ij (w_j - u_i) / sum_j a_ij        # w_i, if no a_ij is above 0
 
     The norm is that of all parameters in a row. Clients are evaluated with u_i (``personal``); that is what validation
-    samples have chosen, so that scores on them look better than they are. The network is the mean of all w_i, with
-    which clients begin that are new to a finished run. There are no options for fine-tuning, the server's optimizer and
-    sums: participants see each other's models, which the server only passes on. A round takes a forward pass over
-    every participant's validation samples for each participant. Models are not pruned.
+    samples have chosen, so that scores on them look better than they are. A round takes a forward pass over every
+    participant's validation samples for each participant. The rest is as in ``WholeModels``, but that the server only
+    passes models on, and participants see each other's.
 
     Paper: Zhang, Sapra, Fidler, Yeung, Alvarez, Personalized Federated Learning with First Order Model Optimization,
     ICLR 2021, arXiv:2012.08565.
@@ -42,19 +40,10 @@ class FedFomo(Method):
         kwargs: See ``Method``.
     """
 
-    keeps = "all"
-    prunes = False
     eval_models = ("personal",)
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            head=None,
-            eval_epochs=0,
-            batch_norm="average",
-            server_optimizer=partial(SGD, lr=1.0),
-            aggregator=None,
-            **kwargs,
-        )
+        super().__init__(batch_norm="average", **kwargs)
 
     def setup(self, stage: str) -> None:
         """Build the method; see ``Method.setup``.
@@ -74,7 +63,7 @@ class FedFomo(Method):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A client's model after its last training, and that with which it starts a round (``start.*``)."""
         own = super().initial_state(tensors, num_clients, seed)
-        return Params({}, own).beside(START, Params({}, own)).own
+        return {**own, **prefixed(START, own)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train from where the client starts."""
@@ -87,7 +76,7 @@ class FedFomo(Method):
         ids = batch.examples.host_ids.sort().values
         held_out = federated(self.trainer).tables["val"].examples(ids).to(self.device)
         self.clients.mix(self.shares(held_out), self.parts["all"], into=START, ids=ids)
-        super().server_update(self.clients.mean(self.parts["all"]), batch)
+        super().server_update(mean, batch)
 
     def shares(self, held_out: Examples) -> Tensor:
         """The share of each participant's model in the mix of each, ``[receivers, senders]``.

@@ -42,7 +42,7 @@ class FedMac(MovingCopy):
 
     def __init__(self, correlation: NonNegativeFloat = 0.005, copy_lr: PositiveFloat = 15.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tie, self.strength, self.copy_lr = Correlation(correlation, COPY), correlation, copy_lr
+        self.tie, self.copy_lr = Correlation(correlation, COPY), copy_lr
 
     def on_fit_start(self) -> None:
         """Warn before a run in which the models may grow without bound."""
@@ -50,8 +50,8 @@ class FedMac(MovingCopy):
         batches = ceil(federated(self.trainer).training_counts.mean() / sgd.batch_size)  # of the mean client
         steps = self.inner_steps * self.epochs * min(sgd.steps or batches, batches)
         rates = sum(sgd.lr * self.schedule.factor(round_index) for round_index in range(self.trainer.max_steps))
-        growth = self.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
-        if growth > WARN_ABOVE and not (sgd.decay_biases and sgd.weight_decay > self.strength):
+        growth = self.tie.strength * rates * steps * max(1.0, self.configure_optimizers().defaults["lr"])
+        if growth > WARN_ABOVE and not (sgd.decay_biases and sgd.weight_decay > self.tie.strength):
             warn(f"FedMac may diverge: {PRODUCT} is {growth:.3g}, and best below {STABLE}", stacklevel=2)
 
     @property

@@ -8,13 +8,14 @@ from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
+from pfl_lightning.federation.client_states import everyone
 from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import least_on_simplex
 from pfl_lightning.tree import Params, Tree, repeated
 
-MEANS, NOISE = "means", "noise"  # of each client's features by the received body: h_i, and the root of v_i
+MEANS, VARIANCE = "means", "variance"  # of each client's features by the received body: h_i, and v_i
 
 
 class FedPAC(Prototypes):
@@ -58,7 +59,7 @@ class FedPAC(Prototypes):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Each client's head, and no statistics yet."""
         means = self.server_state(tensors)[PROTOTYPES]
-        statistics = repeated({MEANS: means, NOISE: means.new_zeros(())}, num_clients)
+        statistics = repeated({MEANS: means, VARIANCE: means.new_zeros(())}, num_clients)
         return {**super().initial_state(tensors, num_clients, seed), **statistics}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
@@ -72,12 +73,11 @@ class FedPAC(Prototypes):
         return self.with_prototypes(cohort, trained).with_own(statistics), losses
 
     def statistics(self, cohort: Examples, received: Params) -> Tree:
-        """h_i and the root of v_i, ``[cohort, classes, features]`` and ``[cohort]``."""
+        """h_i and v_i, ``[cohort, classes, features]`` and ``[cohort]``."""
         sums, samples = self.class_sums(cohort, received), cohort.device_counts
         means = sums.features / samples[:, None, None]
         variances = (sums.squares / samples - means.square().sum((1, 2))) / samples
-        variances = variances.where(samples > 1, 0)  # rounding would leave 1e-17, of which the root is no longer small
-        return {MEANS: means, NOISE: variances.clamp(min=0).sqrt()}
+        return {MEANS: means, VARIANCE: variances.clamp(min=0)}
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' heads, and update prototypes and body."""
@@ -87,8 +87,8 @@ class FedPAC(Prototypes):
 
     def head_weights(self, ids: Tensor) -> Tensor:
         """The a_ij among some clients, float64 ``[clients, clients]``."""
-        products, noise = (self.clients.inner_products([name]).cpu()[ids][:, ids] for name in (MEANS, NOISE))
-        variances = noise.diagonal().diag()
+        products = self.clients.inner_products([MEANS]).cpu()[ids][:, ids]
+        variances = everyone(self.clients.stack(VARIANCE), self.num_clients).cpu()[ids].double().diag()
         weights = []
         for row, square in zip(products, products.diagonal(), strict=True):
             weights.append(least_on_simplex(products + variances + square - row - row[:, None]))
@@ -98,5 +98,5 @@ class FedPAC(Prototypes):
         """Participants also send their heads and statistics, and receive the mix of heads."""
         super().count_traffic(batch, up, down)
         head = self.clients.first(self.parts["head"])
-        up.add({**head, **self.clients.first((MEANS, NOISE))}, len(batch.examples))
+        up.add({**head, **self.clients.first((MEANS, VARIANCE))}, len(batch.examples))
         down.add(head, len(batch.participants))

@@ -54,7 +54,7 @@ class IFCA(SeveralModels):
             raise PflError(f"model.groups: {self.number} is not possible with {most} clients; allowed: 1 to {most}")
         return super().server_state(tensors)
 
-    def joined(self, cohort: Examples, received: Params) -> tuple[Tensor, Params]:
+    def grouped(self, cohort: Examples, received: Params) -> tuple[Tensor, Params]:
         """The group of each client, ``[cohort]``, and its model."""
         models = self.models(received)
         chosen = torch.stack([self.engine.score(cohort, model)[1] for model in models]).argmin(0)
@@ -63,7 +63,7 @@ class IFCA(SeveralModels):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the model of the group, and upload it for this group alone."""
-        chosen, start = self.joined(cohort, received)
+        chosen, start = self.grouped(cohort, received)
         trained, losses = self.engine.train(cohort, start, self.phase("all", self.epochs), (*key, "all"))
         members = F.one_hot(chosen, self.number).to(losses)
         uploads = {WEIGHTS: members}
@@ -82,4 +82,4 @@ class IFCA(SeveralModels):
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The model of the group."""
-        return self.joined(train, received)[1]
+        return self.grouped(train, received)[1]

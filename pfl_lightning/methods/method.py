@@ -154,6 +154,7 @@ class Method(pl.LightningModule):
         progress: How far the current round or evaluation is.
         init_args: What it was made with, by name.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
+        num_clients: Number of clients that train; ``num_classes`` beside it. Both are there once the method is built.
         taken: A line that says which tensors a file of ``pretrained`` weights had.
     """
 
@@ -673,7 +674,7 @@ class Method(pl.LightningModule):
             raise PflError(f"client: {type(self).__name__} has no clients yet; allowed: after training, or load_method")
         if model not in (None, *self.eval_models):
             raise PflError(f"model: {model} is not possible; allowed: {', '.join(self.eval_models)}")
-        train = examples_of(client, data, self.built_for["num_clients"], self.device)
+        train = examples_of(client, data, self.num_clients, self.device)
         key: Key = () if data is None else (data.seed, "refit", self.accounting.clock.rounds)
         received = self.received(train.ids)
         for name in self.eval_models if model is None else (model,):
@@ -722,7 +723,7 @@ class Method(pl.LightningModule):
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
-        shape = self.built_for["input_shape"], self.built_for["num_classes"]
+        shape = self.built_for["input_shape"], self.num_classes
         new = start_network(self.make_network, *shape, seed, {}, self.network.takes)
         head, old = select(new.state_dict(), self.parts["head"]), self.network.state_dict()
         return {name: tensor.to(old[name]) for name, tensor in head.items()}

@@ -36,4 +36,4 @@ class PFedMe(MovingCopy):
 
     def __init__(self, proximity: NonNegativeFloat = 15.0, copy_lr: PositiveFloat = 0.005, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tie, self.strength, self.copy_lr = Proximity(proximity, COPY), proximity, copy_lr
+        self.tie, self.copy_lr = Proximity(proximity, COPY), copy_lr

@@ -38,7 +38,7 @@ class SCAFFOLD(Method):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A control variate of zeros for each client (``control.*``)."""
-        controls = prefixed(CONTROL, repeated(zeros_like(self.server_state(tensors)), num_clients))
+        controls = prefixed(CONTROL, repeated(self.server_state(tensors), num_clients))
         return {**super().initial_state(tensors, num_clients, seed), **controls}
 
     def server_state(self, tensors: Tree) -> Tree:
@@ -63,6 +63,6 @@ class SCAFFOLD(Method):
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Take the step of FedAvg, and move the server's control variate."""
         super().server_update(mean, batch)
-        share = len(batch.examples) / self.built_for["num_clients"]
+        share = len(batch.examples) / self.num_clients
         for name, control in self.server.tree.items():
             control.add_(mean[f"{CHANGE}.{name}"], alpha=share)

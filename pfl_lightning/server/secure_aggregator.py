@@ -9,7 +9,7 @@ from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.fixed_point import FixedPoint
 from pfl_lightning.server.masks import Masks
 from pfl_lightning.server.messages import nbytes
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, zeros_like
 
 WEIGHT = "sums/weight"  # entry of every sum, for the sum of the weights
 WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
@@ -116,7 +116,7 @@ class SecureWeightedSum(WeightedSum):
     def result(self) -> Tree:
         """End the sum and count it; see ``WeightedSum.result``."""
         assert not self.awaited, f"participants that neither add nor abstain nor are dropped: {self.awaited}"
-        zeros = {name: torch.zeros_like(words) for name, words in self.total.items()}
+        zeros = zeros_like(self.total)
         super().add(self.silent, self._hidden(self.silent, zeros))
         left = self._hidden(self.dropped, zeros).tree  # cancels their masks in the others' uploads
         super().add(self.dropped, Upload(left, 0))

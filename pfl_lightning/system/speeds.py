@@ -100,20 +100,19 @@ class TwoPopulation(FixedSpeeds):
         return random.permutation(np.concatenate(times))
 
 
-class UniformTime(FixedSpeeds):
+class UniformTime(Speeds):
     """Every client takes the same time; by default one second, so the clock counts rounds.
 
     Args:
         seconds: The time, in simulated seconds.
-        seed: Not used.
     """
 
-    def __init__(self, seconds: PositiveFloat = 1.0, seed: Seed = 0) -> None:
-        super().__init__(seed)
+    def __init__(self, seconds: PositiveFloat = 1.0) -> None:
+        super().__init__()
         self.seconds = seconds
 
-    def draw(self, random: RandomState, num_clients: int) -> Times:
-        """The same time for all."""
+    def times(self, round_index: int, num_clients: int) -> Times:
+        """The same time for all, ``[num_clients]``."""
         return np.full(num_clients, self.seconds)
 
 

@@ -64,7 +64,7 @@ def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
     fit(method, data, 9, bare=True)
     assert (point(method)[0], method.server.tree["1.fc.weight"].item()) == pytest.approx((0.1, 1.2), abs=1e-3)
     examples = data.tables["train"].examples(torch.arange(4))
-    chosen, _ = method.joined(examples, method.received(examples.ids))
+    chosen, _ = method.grouped(examples, method.received(examples.ids))
     assert chosen.tolist() == (examples.targets(examples.positions)[:, 0] > 0.5).tolist()
 
 

@@ -76,4 +76,4 @@ def kept(method: Method, part: Part) -> list[str]:
 
 def class_counts(trainer: pl.Trainer, method: Method) -> Tensor:
     """Training samples of each class at each client that can train, ``[clients, classes]``."""
-    return torch.from_numpy(federated(trainer).class_counts()["train"][: method.built_for["num_clients"]])
+    return torch.from_numpy(federated(trainer).class_counts()["train"][: method.num_clients])

@@ -68,7 +68,7 @@ class Gossip(Method):
         return self._mixing_matrix_of(batch, batch.examples.host_ids)
 
     def _mixing_matrix_of(self, batch: Round, ids: Tensor) -> MixingMatrix:
-        graph = self.topology.graph(self.built_for["num_clients"], batch.seed, batch.round_index)
+        graph = self.topology.graph(self.num_clients, batch.seed, batch.round_index)
         clients = ids.sort().values.tolist()
         if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
             self._latest = graph, MixingMatrix.between(graph, clients, self.mixing)
@@ -81,7 +81,7 @@ class Gossip(Method):
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
         mixing, ids = self.mixing_matrix(batch), batch.examples.host_ids.sort().values
-        some = ids if len(ids) < self.built_for["num_clients"] else None
+        some = ids if len(ids) < self.num_clients else None
         parameters = sorted(self.mixed & self.engine.trainable)
         before = self.clients.spread(parameters, some)
         self.mix_clients(torch.from_numpy(mixing.matrix), some)

@@ -1,20 +1,17 @@
 from abc import abstractmethod
-from functools import partial
 from typing import Any
 
 from torch import Tensor
-from torch.optim import SGD
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Examples, Proximity
 from pfl_lightning.data import Round
-from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.methods.method import Method
+from pfl_lightning.methods.families.whole_models import WholeModels
 from pfl_lightning.seeding import Key
-from pfl_lightning.tree import Params, Tree, movable, select
+from pfl_lightning.tree import Params, Tree, movable, prefixed, select
 
 
-class MessagePassing(Method):
+class MessagePassing(WholeModels):
     """The server mixes a model for each client from the models of all, with more weight on those that are similar.
 
     Rule of a round; u_i is kept at the server, and u_i and w_i begin with the same model:
@@ -23,10 +20,9 @@ class MessagePassing(Method):
         keep w_i
         u_i = sum_j attention_ij w_j, for all clients i
 
-    Clients are evaluated with w_i (``personal``). The network is the mean of all w_i, with which clients begin that are
-    new to a finished run. BatchNorm statistics are mixed by the same weights, which depend on the parameters alone.
-    ``weight_decay`` is 0 by default. There are no options for fine-tuning, for the server's optimizer and for sums: the
-    server has to see every model. Its step takes time quadratic in the number of clients. Models are not pruned.
+    Clients are evaluated with w_i (``personal``). BatchNorm statistics are mixed by the same weights, which depend on
+    the parameters alone. ``weight_decay`` is 0 by default. The server's step takes time quadratic in the number of
+    clients. The rest is as in ``WholeModels``.
 
     Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
 
@@ -39,20 +35,11 @@ class MessagePassing(Method):
         kwargs: See ``Method``.
     """
 
-    keeps = "all"
     usual_weight_decay = 0.0
-    prunes = False
     eval_models = ("personal",)
 
     def __init__(self, proximity: NonNegativeFloat = 1e-4, **kwargs: Any) -> None:
-        super().__init__(
-            head=None,
-            eval_epochs=0,
-            batch_norm="average",
-            server_optimizer=partial(SGD, lr=1.0),
-            aggregator=None,
-            **kwargs,
-        )
+        super().__init__(batch_norm="average", **kwargs)
         self.proximity = proximity
 
     @abstractmethod
@@ -66,7 +53,7 @@ class MessagePassing(Method):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A client's model, and its mix at the server (``cloud.*``): both are the server's tensors."""
         own = super().initial_state(tensors, num_clients, seed)
-        return Params({}, own).beside("cloud", Params({}, own)).own
+        return {**own, **prefixed("cloud", own)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the received mix, with a proximal term around it."""
@@ -79,13 +66,7 @@ class MessagePassing(Method):
         """Mix a model for every client; the network becomes the mean of the clients' models."""
         products = self.clients.inner_products(select(movable(self.network), self.engine.trainable))
         self.clients.mix(self.attention(products), self.parts["all"], into="cloud")
-        super().server_update(self.clients.mean(self.parts["all"]), batch)
-
-    def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Every participant receives its mix, and sends its model unless that is dropped."""
-        model = self.clients.first(self.parts["all"])  # a mix is of the same size
-        up.add(model, len(batch.examples))
-        down.add(model, len(batch.participants))
+        super().server_update(mean, batch)
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """Each client's own model."""

@@ -4,7 +4,7 @@ from typing import Any
 from torch import Tensor
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.client import Examples, Follow, Penalty
+from pfl_lightning.client import Correlation, Examples, Follow, Proximity
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
@@ -31,15 +31,13 @@ class MovingCopy(Method):
         kwargs: See ``Method``.
 
     Attributes:
-        tie: The penalty that ties the personal model to the copy.
-        strength: Its strength, s.
+        tie: The penalty that ties the personal model to the copy; its strength is s.
         copy_lr: Learning rate of the copy.
     """
 
     usual_weight_decay = 0.0
     eval_models = ("personal", "global")
-    tie: Penalty
-    strength: float
+    tie: Proximity | Correlation
     copy_lr: float
 
     def __init__(self, inner_steps: PositiveInt = 1, **kwargs: Any) -> None:
@@ -54,7 +52,7 @@ class MovingCopy(Method):
             phase,
             trainable=phase.trainable | {f"{COPY}.{name}" for name in copies.tree},
             inner_steps=self.inner_steps,
-            after_step=Follow(self.rate(self.copy_lr) * self.strength, COPY),
+            after_step=Follow(self.rate(self.copy_lr) * self.tie.strength, COPY),
         )
         trained, losses = self.engine.train(cohort, received.beside(COPY, copies), phase, (*key, "all"))
         personal = trained.select(received.tree)

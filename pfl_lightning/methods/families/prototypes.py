@@ -34,6 +34,8 @@ class Prototypes(Method):
         loss = cross-entropy + strength * mean((z - p_y)^2)    # the term once p_y is known
         p_y  = mean of the clients' features of class y, over all samples of the participants
 
+    (with ``weighting: uniform`` each client's samples count 1 / n_i).
+
     Args:
         strength: Weight of the term, the papers' lambda.
         kwargs: See ``Method``.
