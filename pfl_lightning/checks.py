@@ -9,7 +9,6 @@ from lightning.pytorch import callbacks as theirs
 
 from pfl_lightning import callbacks as ours
 from pfl_lightning import registry
-from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
 from pfl_lightning.settings import class_name
@@ -115,7 +114,6 @@ def check_callbacks(callbacks: Sequence[pl.Callback], bar: bool) -> None:
     names = [type(callback).__name__ for callback in callbacks if not isinstance(callback, ours.ClientMetrics)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise PflError(f"trainer.callbacks: {twice[0]} is listed twice; allowed: once (null clears the list)")
-    for kind, others in ((Doubling, []), (theirs.ProgressBar, [] if bar else ["trainer.enable_progress_bar: false"])):
-        found = [*(type(callback).__name__ for callback in callbacks if isinstance(callback, kind)), *others]
-        if len(found) > 1:
-            raise PflError(f"trainer.callbacks: {' with '.join(found)} is not possible; allowed: one of them")
+    bars = [type(callback).__name__ for callback in callbacks if isinstance(callback, theirs.ProgressBar)]
+    if len(found := [*bars, *([] if bar else ["trainer.enable_progress_bar: false"])]) > 1:
+        raise PflError(f"trainer.callbacks: {' with '.join(found)} is not possible; allowed: one of them")

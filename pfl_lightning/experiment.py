@@ -329,7 +329,6 @@ class Run:
         with without_chatter():
             session.run()
         rows = pd.DataFrame(session.table.rows)
-        rows.insert(0, "round", found.content["global_step"])
         return rows.assign(accuracy=rows["correct"] / rows["samples"])
 
 

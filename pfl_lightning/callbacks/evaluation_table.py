@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 
 from pfl_lightning import files
 from pfl_lightning.callbacks.percentile_errors import client_rows, gathered
-from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.round_csv import text_of
 from pfl_lightning.data import federated
 from pfl_lightning.methods import method_of
 
@@ -38,26 +38,25 @@ class EvaluationTable(pl.Callback):
         self.rows = []
         for name, metric in method.evaluator.scores.items():
             if name.startswith("val/") == validates:
-                self.rows += client_rows(method, name, gathered(metric))
+                rows = client_rows(method, name, gathered(metric))
+                self.rows += [{"round": method.accounting.clock.rounds, **row} for row in rows]
 
     on_validation_epoch_end = on_test_epoch_end
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the test results, or those of new clients."""
-        self._write(trainer, pl_module, NEW_CLIENTS if federated(trainer).new_clients else TEST)
+        self._write(trainer, NEW_CLIENTS if federated(trainer).new_clients else TEST)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write the validation results."""
-        self._write(trainer, pl_module, VALIDATE)
+        self._write(trainer, VALIDATE)
 
-    def _write(self, trainer: pl.Trainer, pl_module: pl.LightningModule, name: str) -> None:
+    def _write(self, trainer: pl.Trainer, name: str) -> None:
         if self.folder is None or not trainer.is_global_zero:
             return
-        path, temporary = self.folder / name, self.folder / f".{name}.tmp"
+        path = self.folder / name
         try:
-            temporary.unlink(missing_ok=True)
-            RoundCsv(temporary).write(method_of(pl_module).accounting.clock.rounds, self.rows)
-            files.replace(temporary, path)
+            files.write_text(text_of(self.rows), path)
             self.path = path
         except OSError as error:  # such as in the folder of a colleague; the results are printed all the same
             warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_table import RunTable
@@ -80,8 +81,7 @@ class MetricsTable(Logger, RunTable):
         """Continue the table, without an evaluation that a longer run does not have."""
         super().continue_table(trainer, table)
         self.row = table.numbers()  # callbacks may add to them, as LearningRateMonitor does
-        boards = [board for board in trainer.loggers if isinstance(board, TensorBoardLogger)]
-        for logger in (self, *(board for board in boards if Path(board.log_dir) == self.folder)):
+        for logger in (self, *(board for board in tensorboards(trainer) if Path(board.log_dir) == self.folder)):
             if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation
                 logger.log_metrics(self.trained, trainer.global_step)
 

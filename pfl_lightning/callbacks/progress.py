@@ -1,4 +1,5 @@
 import sys
+from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 from typing import Any
@@ -10,9 +11,10 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from pfl_lightning.data.progress import BRIEF, DRAWN, clock
 from pfl_lightning.methods import Method, method_of
 
+BRIEF = 1.0  # seconds of work before it is shown
+DRAWN = 2  # times a second
 SAID_EVERY = 300.0  # seconds between two lines where there is no terminal
 NARROWEST = 10  # columns of a bar
 VALUES = {"train/loss": "loss {:.4g}", "time/total": "simulated {:.4g} s", "system/cohort": "{:g} clients"}
@@ -198,3 +200,14 @@ def words_within(width: int, words: list[str]) -> str:
     while len(line := ", ".join(words)) > width and words:
         words = words[:-1]
     return line
+
+
+def clock(seconds: float) -> str:
+    """Seconds as a clock shows them.
+
+    Example:
+        >>> clock(75.3), clock(3675), clock(90_000)
+        ('01:15', '1:01:15', '1 day, 1:00:00')
+    """
+    words = str(timedelta(seconds=int(seconds)))
+    return words.removeprefix("0:")

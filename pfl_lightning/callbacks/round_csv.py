@@ -133,6 +133,12 @@ class RoundCsv:
         return PflError(f"'{self.path}': line {line} is damaged; allowed: the table of this run, or no file")
 
 
+def text_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A whole table of these rows, which name their round."""
+    columns = list(dict.fromkeys(["round", *chain.from_iterable(rows)]))
+    return (_text(columns) + _text(columns, rows)).decode()
+
+
 def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]] | None = None) -> bytes:
     """The lines of some rows; without rows, that of the columns."""
     text = io.StringIO(newline="")

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import cast
 
 import lightning.pytorch as pl
-from lightning.pytorch.loggers import TensorBoardLogger
 from rich.console import Console
 from rich.table import Table
 
 from pfl_lightning import processes
+from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
@@ -86,7 +86,7 @@ class RunSummary(pl.Callback):
             yield "Density", f"{share:.2%} of the shared parameters (those above {threshold:g})"
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             yield "Run folder", str(folder)
-        for board in (logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)):
+        for board in tensorboards(trainer):
             yield "Watch it", f"tensorboard --logdir {board.save_dir}"
 
     def _print(

@@ -93,7 +93,6 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     files_option: ClassVar[str] = "root"  # the option that says where the files are
     overlap: ClassVar[int] = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
-    usual_test_fraction: ClassVar[float] = 0.25  # if the data set has no test split of its own
 
     def __init__(
         self,
@@ -126,9 +125,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds = speeds or FixedExponential()
         self.time_per, self.communication_time = time_per, communication_time
-        self.held_out = HeldOut(
-            val_fraction, test_fraction, self.usual_test_fraction, val_clients, test_clients, choice_fraction
-        )
+        self.held_out = HeldOut(val_fraction, test_fraction, val_clients, test_clients, choice_fraction)
         self.max_samples, self.sample_fraction = max_samples, sample_fraction
         self.eval_train, self.seed = eval_train, seed
         self.new_clients, self.new_head_epochs, self.partition_seed = new_clients, new_head_epochs, partition_seed
@@ -190,16 +187,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
         self.evaluation_order = largest_first(self.tables["train"].counts)
 
+    @unless_refused()
     def load_checked(self) -> tuple[LabelledData, LabelledData | None]:
         """The result of ``load``, if a network can learn from it.
 
         Raises:
             PflError: If the files cannot be read, or a sample is not possible.
         """
-        with unless_refused():
-            return self._load_checked()
-
-    def _load_checked(self) -> tuple[LabelledData, LabelledData | None]:
         try:
             train, test = self.load()
         except OSError as error:

@@ -12,6 +12,7 @@ from pfl_lightning.data.partitions.base import Indices, Parts
 from pfl_lightning.errors import PflError
 
 Split = Literal["train", "val", "test", "choice"]
+USUAL_TEST_FRACTION = 0.25
 
 
 class Roles(NamedTuple):
@@ -34,8 +35,7 @@ class HeldOut:
 
     Attributes:
         val_fraction: See ``FederatedDataModule``, also for the other attributes.
-        test_fraction: None if it is not given.
-        usual_test_fraction: What it is then, if the data set has no test split of its own.
+        test_fraction: None if it is not given; it is then a quarter if the data set has no test split of its own.
         val_clients: Share of the clients that are not for testing.
         test_clients: Share of all clients.
         choice_fraction: Share of each test client's samples.
@@ -43,7 +43,6 @@ class HeldOut:
 
     val_fraction: float
     test_fraction: float | None
-    usual_test_fraction: float
     val_clients: float
     test_clients: float
     choice_fraction: float
@@ -72,7 +71,7 @@ class HeldOut:
         """Who trains, validates and tests, in this order of the ids.
 
         Examples:
-            >>> HeldOut(0.1, None, 0.25, val_clients=0.5, test_clients=0.5, choice_fraction=0.0).roles(40)
+            >>> HeldOut(0.1, None, val_clients=0.5, test_clients=0.5, choice_fraction=0.0).roles(40)
             Roles(training=range(0, 10), validation=range(10, 20), test=range(20, 40))
         """
         not_test = _rest(num_clients, self.test_clients)
@@ -115,7 +114,7 @@ class HeldOut:
         elif self.test_clients:
             train, test = hold_out_clients(train, roles.test)
         else:
-            train, test = hold_out(train, self.test_fraction or self.usual_test_fraction, rng, overlap)
+            train, test = hold_out(train, self.test_fraction or USUAL_TEST_FRACTION, rng, overlap)
         if not self.val_clients:
             train, val = hold_out(train, self.val_fraction, rng, overlap)
         if not self.choice_fraction:

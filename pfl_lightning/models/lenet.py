@@ -35,18 +35,10 @@ class LeNet5(Network):
         hidden: tuple[PositiveInt, PositiveInt] = (120, 64),
         dropout: ClosedUnitInterval = 0.0,
     ) -> None:
-        side = conv_side(type(self).__name__, input_shape)
-        layers: dict[str, nn.Module] = {
-            **conv_layers(input_shape[0], channels),
-            "flatten": nn.Flatten(),
-            "fc1": nn.Linear(channels[1] * side[0] * side[1], hidden[0]),
-            "relu3": nn.ReLU(),
-            "fc2": nn.Linear(hidden[0], hidden[1]),
-            "relu4": nn.ReLU(),
-        }
-        if dropout > 0:
-            layers["dropout"] = nn.Dropout(dropout)
-        super().__init__({**layers, "fc3": nn.Linear(hidden[1], num_classes)})
+        places = conv_places(type(self).__name__, input_shape)
+        layers = {**conv_layers(input_shape[0], channels), "flatten": nn.Flatten()}
+        linear = linear_layers([channels[1] * places, *hidden, num_classes], {3: dropout}, relus=2)
+        super().__init__({**layers, **linear})
 
 
 class ConvNet(Network):
@@ -74,8 +66,8 @@ class ConvNet(Network):
         channels: tuple[PositiveInt, PositiveInt] = (32, 64),
         hidden: Sequence[PositiveInt] = (),
     ) -> None:
-        side = conv_side(type(self).__name__, input_shape)
-        linear = linear_layers([channels[1] * side[0] * side[1], *hidden, num_classes], {}, relus=2)
+        places = conv_places(type(self).__name__, input_shape)  # linear layers are drawn first here
+        linear = linear_layers([channels[1] * places, *hidden, num_classes], {}, relus=2)
         super().__init__({**conv_layers(input_shape[0], channels), "flatten": nn.Flatten(), **linear})
 
 
@@ -91,8 +83,8 @@ def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
     }
 
 
-def conv_side(network: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Height and width after ``conv_layers``: each convolution takes 4 away, each pooling halves."""
+def conv_places(network: str, input_shape: tuple[int, ...]) -> int:
+    """Height times width after ``conv_layers``: each convolution takes 4 away, each pooling halves."""
     check_images(network, input_shape, 16)
     height, width = (((length - 4) // 2 - 4) // 2 for length in input_shape[1:])
-    return height, width
+    return height * width

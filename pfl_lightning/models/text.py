@@ -4,6 +4,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
+from pfl_lightning.models.mlp import linear_layers
 from pfl_lightning.models.network import Network, outputs
 from pfl_lightning.models.recurrent import GRU, LSTM, dropout_layer
 
@@ -40,15 +41,12 @@ class TweetLSTM(Network):
         bottleneck: PositiveInt = 5,
         dropout: ClosedUnitInterval = 0.5,
     ) -> None:
-        layers: dict[str, nn.Module] = {
+        layers = {
             "embedding": Embedding(step_size(type(self).__name__, input_shape), embedding_dim, dropout),
             "lstm": MaskedLSTM(embedding_dim, hidden, num_layers=2, dropout=dropout, bidirectional=True),
-            "fc1": nn.Linear(2 * hidden, bottleneck),
-            "relu": nn.ReLU(),
+            **linear_layers([2 * hidden, bottleneck, outputs(num_classes)], {2: dropout}),
         }
-        if dropout > 0:
-            layers["dropout"] = nn.Dropout(dropout)
-        super().__init__({**layers, "fc2": nn.Linear(bottleneck, outputs(num_classes))})
+        super().__init__(layers)
 
 
 class LSTMClassifier(Network):

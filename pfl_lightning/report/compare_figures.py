@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.compare_runs import COHORT
-from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS, TRAINING, Cost
+from pfl_lightning.report.costs import ROUNDS, Cost
 from pfl_lightning.report.drawing import Panel, Style, bands, curves_figure, draw_line, fill_band
 from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tails import count_sums, evaluate_training, over_rounds
@@ -43,29 +43,6 @@ def cost_figure(curves: Sequence[Curve], *costs: Cost) -> Figure:
         size, unit = cost.unit(max(float(cost.of(curve).mean(0).max()) for curve in curves))
         panels.append((lambda curve, of=cost.of, size=size: of(curve) / size, cost.axis.format(unit), cost.title))
     return _score_figure(curves, panels)
-
-
-def rounds_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean test score against communication rounds; see ``time_figure``."""
-    return cost_figure(curves, ROUNDS)
-
-
-def bits_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean test score against what was communicated; see ``time_figure``.
-
-    Args:
-        curves: Curves that count bits.
-
-    Returns:
-        Left, the bits of all clients as they are encoded; right, those of one client by the formula of FedMac's paper
-        (Liu et al., arXiv:2107.05330, Figure 6).
-    """
-    return cost_figure(curves, COMMUNICATION, LINK)
-
-
-def training_figure(curves: Sequence[Curve]) -> Figure:
-    """Mean test score against the samples that all clients took gradients of; see ``time_figure``."""
-    return cost_figure(curves, TRAINING)
 
 
 def _score_figure(curves: Sequence[Curve], panels: Sequence[tuple[Callable[[Curve], Floats], str, str]]) -> Figure:

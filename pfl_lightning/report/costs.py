@@ -53,6 +53,7 @@ ROUNDS = Cost("rounds", "communication rounds", "communication rounds", {1.0: "r
 COMMUNICATION = Cost(
     "bits", "communication of all clients", "communication ({})", BITS, "bits/total", "all clients, as encoded"
 )
+# by the formula of FedMac's paper (Liu et al., arXiv:2107.05330, Figure 6)
 LINK = Cost(
     "link_bits", "communication of a client", "communication ({})", BITS, LINK_BITS, "one client, 64 bits a value"
 )

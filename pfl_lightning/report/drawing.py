@@ -66,20 +66,17 @@ def bands(x: Callable[[Curve], Floats], values: Callable[[Curve], Floats]) -> Ca
 
 
 @contextmanager
-def grid(
-    width: float, height: float, rows: int, columns: int, style: dict[Any, Any] = PRINT, **shared: Any
-) -> Iterator[tuple[Figure, NDArray[Any]]]:
-    """A figure and its panels ``[rows, columns]``, in whose style is drawn until the block ends.
+def grid(width: float, height: float, rows: int, columns: int, **shared: Any) -> Iterator[tuple[Figure, NDArray[Any]]]:
+    """A figure in print size and its panels ``[rows, columns]``, in whose style is drawn until the block ends.
 
     Args:
         width: In inches.
         height: In inches.
         rows: Number of rows of panels.
         columns: Number of columns.
-        style: Settings of matplotlib.
         shared: Axes that panels share, as ``Figure.subplots`` takes them.
     """
-    with rc_context(style):
+    with rc_context(PRINT):
         figure = Figure(figsize=(width, height), layout="constrained")
         yield figure, figure.subplots(rows, columns, squeeze=False, **shared)
 

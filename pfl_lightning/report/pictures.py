@@ -10,15 +10,13 @@ from pfl_lightning.report.choice import Choice
 from pfl_lightning.report.client_figures import clients_figure, samples_figure
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.compare_figures import (
-    bits_figure,
     cohort_figure,
     cohorts_differ,
+    cost_figure,
     error_rounds_figure,
-    rounds_figure,
     time_figure,
-    training_figure,
 )
-from pfl_lightning.report.costs import COMMUNICATION, LINK, TRAINING
+from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS, TRAINING
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.tail_figures import choice_figure, tail_figure
 
@@ -38,9 +36,9 @@ def pictures_of(
     """
     figures: dict[str, Callable[[Sequence[Curve]], Figure]] = {
         "accuracy_time": lambda curves: time_figure(curves, communication_times),
-        "accuracy_rounds": rounds_figure,
-        "accuracy_bits": bits_figure,
-        "accuracy_samples": training_figure,
+        "accuracy_rounds": lambda curves: cost_figure(curves, ROUNDS),
+        "accuracy_bits": lambda curves: cost_figure(curves, COMMUNICATION, LINK),
+        "accuracy_samples": lambda curves: cost_figure(curves, TRAINING),
         "errors_rounds": error_rounds_figure,
         "tail": tail_figure,
         "clients": clients_figure,

@@ -1,7 +1,7 @@
 """The look of figures in print size: sizes, and one colour and marker for each method."""
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle, islice
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,4 +81,4 @@ def _left(taken: set[Look]) -> Iterator[Look]:
         (Look(color, SHAPES[color], filled) for filled in (True, False) for color in COLORS),
         key=lambda look: (look in taken, look.color in hues, not look.filled),
     )
-    return islice(cycle(order), None)
+    return cycle(order)

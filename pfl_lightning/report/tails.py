@@ -10,7 +10,6 @@ from pfl_lightning.report.compare_runs import CALLS
 from pfl_lightning.report.run_files import Clients, Floats
 
 TAIL = 0.1  # share of the clients in the superquantile
-_TOLERANCE = 1e-12  # of shares, as float sums of weights miss ties
 
 
 def superquantile(errors: Floats) -> float:
@@ -20,16 +19,11 @@ def superquantile(errors: Floats) -> float:
     return float(np.sort(errors)[::-1] @ inside / place)
 
 
-def weighted_mean(values: Floats, weights: NDArray[np.int64]) -> float:
-    """Mean of the values by their weights."""
-    return float(np.average(values, weights=weights))
-
-
 def weighted_p90(values: Floats, weights: NDArray[np.int64]) -> float:
     """The smallest value that, with all smaller ones, has 90 % of the weight (docs/derivations.md, Quantile)."""
     order = np.argsort(values)
     mass = np.cumsum(weights[order]) / weights.sum()
-    return float(values[order][np.searchsorted(mass, 0.9 - _TOLERANCE)])
+    return float(values[order][np.searchsorted(mass, 0.9)])
 
 
 TEST: dict[str, Callable[[Floats], float]] = {
@@ -43,7 +37,7 @@ TEST: dict[str, Callable[[Floats], float]] = {
 """Statistics of the test errors, or losses; each client counts the same."""
 
 TRAIN: dict[str, Callable[[Clients], float]] = {
-    "mean": lambda clients: weighted_mean(clients.loss, clients.samples),
+    "mean": lambda clients: float(np.average(clients.loss, weights=clients.samples)),
     "p90": lambda clients: weighted_p90(clients.loss, clients.samples),
 }
 """Statistics of the training losses; clients count by their samples, as in the objective of training."""

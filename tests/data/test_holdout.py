@@ -14,7 +14,6 @@ parts_of_clients = st.lists(st.integers(0, 9), min_size=1, max_size=6).map(
 OPTIONS = {
     "val_fraction": 0.25,
     "test_fraction": None,
-    "usual_test_fraction": 0.25,
     "val_clients": 0.0,
     "test_clients": 0.0,
     "choice_fraction": 0.0,

@@ -83,7 +83,7 @@ def test_parameter_counts_of_network_and_head(kind, shape, classes, options, cou
         (AlexNet((1, 32, 32), 10), {"flatten": 0.2, "relu6": 0.2}),
         (VGG((3, 4, 4), 10, [4, "M", 5, "M"]), {"flatten": 0.2, "relu4": 0.2}),
         (VGG((3, 4, 4), 10, [4, "M", 5, "M"], dropout=0.0), {}),
-        (TweetLSTM((7, 11), 3, 4, 3, 5, 0.2), {"embedding": 0.2, "lstm": 0.2, "relu": 0.2}),
+        (TweetLSTM((7, 11), 3, 4, 3, 5, 0.2), {"embedding": 0.2, "lstm": 0.2, "relu1": 0.2}),
         (TweetLSTM((7, 11), 3, 4, 3, 5, 0.0), {}),
     ],
 )

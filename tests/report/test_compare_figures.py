@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from pfl_lightning.report import curves_of, read_run, time_figure
-from pfl_lightning.report.compare_figures import bits_figure, cohort_figure, cohorts_differ, rounds_figure
+from pfl_lightning.report.compare_figures import cohort_figure, cohorts_differ, cost_figure
+from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS
 
 
 @pytest.fixture
@@ -46,9 +47,8 @@ def test_a_method_has_one_colour_in_all_panels_and_its_doubled_variant_another_l
 
 
 def test_losses_are_drawn_as_they_are(write_run):
-    (axes,) = rounds_figure(
-        curves_of([read_run(write_run("run", {"stored": [[3.0, 5.0], [1.0, 2.0]]}, quantity="loss"))])
-    ).axes
+    run = read_run(write_run("run", {"stored": [[3.0, 5.0], [1.0, 2.0]]}, quantity="loss"))
+    (axes,) = cost_figure(curves_of([run]), ROUNDS).axes
     assert axes.get_ylabel() == "test loss\nmean over clients"
     assert [axes.lines[0].get_xdata().tolist(), axes.lines[0].get_ydata().tolist()] == [[0, 10], [4, 1.5]]
 
@@ -59,7 +59,7 @@ def test_bits_are_means_over_the_seeds_in_readable_units(write_run, log):
         folder = write_run(str(seed), {"stored": [[0.2], [0.6]]}, seed=seed)
         log(folder, "bits/paper", {5: sent / 200, 10: sent / 100})
         runs.append(read_run(log(folder, "bits/total", {5: sent / 2, 10: sent})))
-    clients, link = bits_figure(curves_of(runs)).axes
+    clients, link = cost_figure(curves_of(runs), COMMUNICATION, LINK).axes
     assert [axes.get_xlabel() for axes in (clients, link)] == ["communication (Gbit)", "communication (Mbit)"]
     assert clients.lines[0].get_xdata().tolist() == [0, 3]
     assert link.lines[0].get_xdata().tolist() == [0, 30]

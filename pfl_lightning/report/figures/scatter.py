@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from pfl_lightning.quantity import Quantity
@@ -35,7 +35,7 @@ def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: 
 def _logarithmic(axes: Axes, decades_only: bool) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades_only else (1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda samples, _: f"{samples:,g}"))
+    axes.xaxis.set_major_formatter("{x:,g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
