@@ -9,8 +9,7 @@ import torch
 from rich.console import Console
 
 from pfl_lightning.callbacks import RoundProgressBar, progress
-from pfl_lightning.callbacks.progress import Bars, Lines, Status
-from pfl_lightning.data.progress import clock
+from pfl_lightning.callbacks.progress import Bars, Lines, Status, clock
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
