@@ -101,7 +101,6 @@ class Figure(NamedTuple):
     """A figure of the paper.
 
     Attributes:
-        overlay: Its settings.
         panels: Its panels at full scale.
         small: Its panels at small scale.
         two_cores: Its panels at the scale of two cores.
@@ -110,7 +109,6 @@ class Figure(NamedTuple):
         beside: The claims about its panels and those of another figure.
     """
 
-    overlay: str
     panels: Sequence[Panel]
     small: Sequence[Panel]
     check: Check
@@ -149,35 +147,24 @@ STRAGGLERS, SMALL_STRAGGLERS = (
 )
 SENT140 = Panel("sent140", check=together(PARTIAL, above("LG-SRPFL", "FedRep-SRPFL")))
 FIGURES: dict[str, Figure] = {
-    "fig3": Figure("fig3", IMAGES, (Panel("cifar10"), FEMNIST, FASHION, FEW_LETTERS), FULL_PICTURE, two_cores=EVERYONE),
-    "fig4": Figure(
-        "fig4", IMAGES, (HALF,), PARTIAL, beside=Beside("fig3", smaller_gain("in Fig. 3")), two_cores=SAMPLED
-    ),
-    "fig5": Figure(
-        "fig5", IMAGES, (Panel("femnist", PAIR, DIGITS, check=WITHOUT_OTHERS),), FULL_PICTURE, two_cores=EVERYONE
-    ),
-    "fig6": Figure(
-        "fig6", IMAGES, (HALF,), PARTIAL, beside=Beside("fig5", smaller_gain("in Fig. 5")), two_cores=SAMPLED
-    ),
+    "fig3": Figure(IMAGES, (Panel("cifar10"), FEMNIST, FASHION, FEW_LETTERS), FULL_PICTURE, two_cores=EVERYONE),
+    "fig4": Figure(IMAGES, (HALF,), PARTIAL, beside=Beside("fig3", smaller_gain("in Fig. 3")), two_cores=SAMPLED),
+    "fig5": Figure(IMAGES, (Panel("femnist", PAIR, DIGITS, check=WITHOUT_OTHERS),), FULL_PICTURE, two_cores=EVERYONE),
+    "fig6": Figure(IMAGES, (HALF,), PARTIAL, beside=Beside("fig5", smaller_gain("in Fig. 5")), two_cores=SAMPLED),
     "fig7": Figure(
-        "fig7",
         (Panel("cifar10"), Panel("emnist"), SENT140),
         (Panel("fashion_mnist", PAIR, "--data.partition.classes_per_client=10"),),
         PARTIAL,
     ),
-    "fig8_imbalanced": Figure(
-        "fig8_imbalanced", (Panel("femnist"),), (Panel("femnist", PAIR, UNEQUAL),), gain_persists
-    ),
+    "fig8_imbalanced": Figure((Panel("femnist"),), (Panel("femnist", PAIR, UNEQUAL),), gain_persists),
     "fig8_natural": Figure(
-        "fig8_natural",
         (Panel("sent140"),),
         (Panel("femnist", PAIR, WRITERS, "writers"),),
         earlier,
         beside=Beside("fig3", smaller_gain("on the images of Fig. 3", VISIBLE), "femnist"),
     ),
-    "fig8_stragglers": Figure("fig8_stragglers", STRAGGLERS, SMALL_STRAGGLERS, earlier, slower),
+    "fig8_stragglers": Figure(STRAGGLERS, SMALL_STRAGGLERS, earlier, slower),
     "fig8_correlated": Figure(
-        "fig8_correlated",
         (Panel("cifar10"),),
         (Panel("femnist", PAIR, GROUPED),),
         gain_persists,
@@ -186,11 +173,11 @@ FIGURES: dict[str, Figure] = {
 }
 
 
-def fit_options(figure: Figure, panel: Panel, scale: Scale, root: Path) -> list[str]:
+def fit_options(name: str, panel: Panel, scale: Scale, root: Path) -> list[str]:
     """Options of ``pfl fit`` for the runs of a panel, except the method's."""
     papers = CONFIGS / "papers/srpfl"
     own = papers / f"{panel.data}.yaml"
-    files = [own if own.is_file() else CONFIGS / f"data/{panel.data}.yaml", papers / f"{figure.overlay}.yaml"]
+    files = [own if own.is_file() else CONFIGS / f"data/{panel.data}.yaml", papers / f"{name}.yaml"]
     cuts = shlex.split(CUTS[scale].get(panel.data, ""))
     data = data_options(root, panel.data)
     return [*(f"--config={file}" for file in files), *data, *cuts, *shlex.split(panel.options)]
@@ -220,7 +207,7 @@ def panel_place(name: str, panel: Panel, place: Place) -> Place:
         place: Any figure's folder, scale and seeds.
     """
     folder = place.folder.parent / f"srpfl-{name}-{place.scale}" / panel.title.replace(" ", "_").replace("%", "")
-    return place._replace(folder=folder, options=fit_options(FIGURES[name], panel, place.scale, place.root))
+    return place._replace(folder=folder, options=fit_options(name, panel, place.scale, place.root))
 
 
 def compared(name: str, panel: Panel, place: Place) -> Panel | None:

@@ -11,7 +11,7 @@ import numpy as np
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats
 from reproduction.runs import Place, Sweep, found_runs, publish, start
-from reproduction.srpfl.figures import FIGURES, Panel, fit_options
+from reproduction.srpfl.figures import Panel, fit_options
 from reproduction.srpfl.rates import accuracy_text, last_accuracy
 
 ROUNDS = 12
@@ -76,7 +76,7 @@ def scores(place: Place, where: str, sweep: Sweep, split: str) -> dict[str, Floa
         The accuracies by evaluated model.
     """
     short = f"--data.val_fraction=0.2 --trainer.max_steps={ROUNDS} --trainer.val_check_interval={ROUNDS}"
-    options = [*fit_options(FIGURES["fig3"], Panel("cifar10"), "small", place.root), *shlex.split(short)]
+    options = [*fit_options("fig3", Panel("cifar10"), "small", place.root), *shlex.split(short)]
     trials = place._replace(folder=place.folder / where, options=options)
     start(trials, sweep)
     runs = found_runs(trials, sweep.names[0])

@@ -83,7 +83,7 @@ def sweeps(data: str) -> list[tuple[str, Sweep]]:
 def of_variant(place: Place, variant: str) -> Place:
     """The runs of a variant: those of Figure 3 at small scale, in a folder of their own."""
     panel = next(panel for panel in FIGURES["fig3"].small if panel.data == place.pair)
-    options = fit_options(FIGURES["fig3"], panel, "small", place.root)
+    options = fit_options("fig3", panel, "small", place.root)
     return place._replace(folder=place.folder / variant.replace(" ", "_"), options=options)
 
 
