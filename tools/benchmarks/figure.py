@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -10,7 +9,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.timing import Record
 from benchmarks.variants import VARIANTS
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.drawing import grid
+from pfl_lightning.report.style import COLORS
 
 BACKENDS = {"auto": COLORS[0], "sequential": COLORS[5], "batched": COLORS[4]}
 OURS, PEER = COLORS[0], "#999999"
@@ -30,11 +30,9 @@ def ratio_figure(records: Sequence[Record]) -> Figure:
     """
     groups = grouped(records)
     drawn = [row for rows in groups.values() for row in rows]
-    with rc_context(PRINT):
-        figure = Figure(layout="constrained")
-        axes = figure.subplots()
+    with grid(7, 0.9, 1, 1) as (figure, ((axes,),)):
         height = draw_groups(axes, groups)
-        figure.set_size_inches(7, 0.9 + INCHES * height)
+        figure.set_figheight(0.9 + INCHES * height)
         finish(axes, height, [row["ratio_to_plain"] for row in drawn])
         used = [name for name in BACKENDS if any(row["backend"] == name for row in drawn)]
         patches = [Patch(color=BACKENDS[name], label=name) for name in used]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
 from pfl_lightning.report import Curve, curves_of, save_figure
+from pfl_lightning.report.drawing import grid
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, spread
 from reproduction.runs import Item, Paper, Place, data_options, finished_runs, publish, seed_folders
@@ -164,15 +165,14 @@ def rows(found: Found, rates: Mapping[tuple[str, int, str], float]) -> Iterator[
 def figure(found: Found) -> Figure:
     """Mean test accuracy against simulated time: a row of panels for each method, a column for each communication."""
     methods = list(dict.fromkeys(method for method, _, _ in found))
-    drawn = Figure(figsize=(9, 3 * len(methods)), layout="constrained")
-    panels = drawn.subplots(len(methods), len(TIMES), sharey="row", squeeze=False)
-    for (method, time, name), curve in found.items():
-        axes = panels[methods.index(method), TIMES.index(time)]
-        axes.plot(curve.times(time).mean(0), 100 * curve.means.mean(0), label=name)
-        axes.set(title=f"{method}, communication {time} s", xlabel="simulated time (s)", ylabel="test accuracy (%)")
-    for axes in panels.flat:  # until the last but one has ended
-        axes.set_xlim(0, sorted(line.get_xdata()[-1] for line in axes.lines)[-2])
-    panels[0, 0].legend()
+    with grid(9, 3 * len(methods), len(methods), len(TIMES), sharey="row") as (drawn, panels):
+        for (method, time, name), curve in found.items():
+            axes = panels[methods.index(method), TIMES.index(time)]
+            axes.plot(curve.times(time).mean(0), 100 * curve.means.mean(0), label=name)
+            axes.set(title=f"{method}, communication {time} s", xlabel="simulated time (s)", ylabel="test accuracy (%)")
+        for axes in panels.flat:  # until the last but one has ended
+            axes.set_xlim(0, sorted(line.get_xdata()[-1] for line in axes.lines)[-2])
+        panels[0, 0].legend()
     return drawn
 
 

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from fakes.panels import FAST, SLOW
 from reproduction import stragglers
 from reproduction.runs import Place
 
@@ -29,3 +30,11 @@ def test_every_answer_has_as_many_uploads_and_an_evaluation_for_as_many(name):
     assert settings["trainer"]["val_check_interval"] * cohorts[-1] == 40
     assert settings["data"]["init_args"]["communication_time"] == (0 if answer.waits else 10)
     assert options.get("concurrency", 20) == (10 if name in ("FedBuff", "FedAsync") else 20)
+
+
+def test_the_picture_has_a_row_of_panels_for_each_method_which_end_with_the_last_answer_but_one():
+    found = {("FedRep", time, name): curve for time in stragglers.TIMES for name, curve in (("a", FAST), ("b", SLOW))}
+    panels = stragglers.figure(found | {("FedAvg", *key[1:]): curve for key, curve in found.items()}).axes
+    assert [axes.get_title() for axes in panels[::2]] == ["FedRep, communication 0 s", "FedAvg, communication 0 s"]
+    # 40 rounds of the faster, with 4 s of computation
+    assert [axes.get_xlim()[1] for axes in panels] == [4, 404] * 2

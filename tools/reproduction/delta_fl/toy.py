@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from matplotlib.tri import Triangulation
 from torch import Tensor
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.style import PRINT, looks_of
+from pfl_lightning.report.drawing import grid
+from pfl_lightning.report.style import looks_of
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory.superquantile import (
     circumcentre,
@@ -137,9 +136,7 @@ def shown(point: Tensor) -> str:
 
 def draw(found: dict[str, Model], path: Path) -> None:
     """Draw the plane of the models, the test devices, and their losses side by side."""
-    with rc_context(PRINT):
-        figure = Figure(figsize=(12.5, 3.4), layout="constrained")
-        plane, mixtures, histogram = figure.subplots(1, 3, width_ratios=(1.5, 1.1, 1))
+    with grid(12.5, 3.4, 1, 3, width_ratios=(1.5, 1.1, 1)) as (figure, ((plane, mixtures, histogram),)):
         draw_plane(plane, found)
         draw_mixtures(mixtures, found)
         draw_histogram(histogram, found)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.style import PRINT, looks_of
+from pfl_lightning.report.drawing import grid
+from pfl_lightning.report.style import looks_of
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, deviation, spread, trend
 from reproduction.deprl.orderings import NAMES, best_claim
@@ -74,9 +74,7 @@ def tell(place: Place, item: str, name: str, values: Sequence[int], found: Found
 
 def ablation_figure(name: str, values: Sequence[int], found: Found) -> Figure:
     """Accuracies against the values of a setting; bars are one standard deviation over the seeds."""
-    with rc_context(PRINT):
-        figure = Figure(figsize=(4, 2.6), layout="constrained")
-        axes = figure.subplots()
+    with grid(4, 2.6, 1, 1) as (figure, ((axes,),)):
         labels = [NAMES[method] for method in found]
         for each, label, look in zip(found.values(), labels, looks_of(labels), strict=True):
             deviations = [deviation(value) for value in each]

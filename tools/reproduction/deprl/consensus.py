@@ -4,13 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import RunRecord, save_figure
-from pfl_lightning.report.drawing import draw_band
-from pfl_lightning.report.style import COLORS, PRINT
+from pfl_lightning.report.drawing import draw_band, grid
+from pfl_lightning.report.style import COLORS
 from reproduction.claims import Claim, Floats, fact, trend
 from reproduction.deprl.runs import ALPHAS, GRAPHS, Graph, curves, folder, sweep
 from reproduction.runs import Place
@@ -90,9 +89,7 @@ def consensus_figure(found: Found) -> Figure:
     Returns:
         Solid lines are errors after mixing, dashed ones those before; bands are one standard deviation over the seeds.
     """
-    with rc_context(PRINT):
-        figure = Figure(figsize=(8.5, 2.6), layout="constrained")
-        panels = figure.subplots(1, len(ALPHAS), sharey=True)
+    with grid(8.5, 2.6, 1, len(ALPHAS), sharey=True) as (figure, (panels,)):
         for axes, alpha in zip(panels, ALPHAS, strict=True):
             for graph, color in zip(GRAPHS, COLORS, strict=False):
                 _draw(axes, found[graph, alpha], color, graph)

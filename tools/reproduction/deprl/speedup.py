@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from pfl_lightning.report import Curve, save_figure
-from pfl_lightning.report.style import PRINT, looks_of
+from pfl_lightning.report.drawing import grid
+from pfl_lightning.report.style import looks_of
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, paired, spread, trend
 from reproduction.deprl.orderings import NAMES
@@ -119,9 +119,7 @@ def speedup_table(place: Place, found: Found) -> str:
 
 def speedup_figure(found: Found) -> Figure:
     """Speed-up against the number of clients, by both times; dashed is the ideal."""
-    with rc_context(PRINT):
-        figure = Figure(figsize=(6.5, 2.6), layout="constrained")
-        panels = figure.subplots(1, 2, sharey=True)
+    with grid(6.5, 2.6, 1, 2, sharey=True) as (figure, (panels,)):
         for axes, name, title in zip(panels, Result._fields[1:], ("convergence time", "time to accuracy"), strict=True):
             for method, look in zip(METHODS, looks_of([NAMES[method] for method in METHODS]), strict=True):
                 axes.plot(CLIENTS, speedups(found, method, name), label=NAMES[method], **look)

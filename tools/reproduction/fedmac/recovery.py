@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Generator
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.style import PRINT, looks_of
+from pfl_lightning.report.drawing import grid
+from pfl_lightning.report.style import looks_of
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.theory.sparse_recovery import (
     Problems,
@@ -149,9 +148,7 @@ def closed_form_claims() -> list[Claim]:
 
 def draw(found: dict[str, Success], path: Path) -> None:
     """Draw success against rows, rows against the error of the prior, and the subgradient against lambda."""
-    with rc_context(PRINT):
-        figure = Figure(figsize=(11, 3.4), layout="constrained")
-        success, rows, subgradient = figure.subplots(1, 3)
+    with grid(11, 3.4, 1, 3) as (figure, ((success, rows, subgradient),)):
         draw_success(success, found)
         draw_rows(rows, found)
         draw_subgradient(subgradient)

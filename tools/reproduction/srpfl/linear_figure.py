@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from pfl_lightning.report import save_figure
-from pfl_lightning.report.style import PRINT
+from pfl_lightning.report.drawing import grid
 from pfl_lightning.theory.times import equal_stages_ratio
 from reproduction.claims import Floats, deviation
 from reproduction.srpfl.linear import LAST, N0, PARTICIPANTS, ROUNDS, Distances
@@ -20,38 +18,28 @@ def draw(
     distances: Distances, floors: Mapping[float, Mapping[int, Floats]], ratios: Mapping[int, Floats], path: Path
 ) -> None:
     """Draw contraction, noise floors and time ratios side by side: means over the seeds, with what they spread."""
-    with rc_context(PRINT):
-        figure = Figure(figsize=(13, 4), layout="constrained")
-        shrinking, floor, ratio = figure.subplots(1, 3)
+    with grid(13, 4, 1, 3) as (figure, (panels,)):
+        shrinking, floor, ratio = panels
         for n, runs in distances.items():
             (line,) = shrinking.semilogy(runs.mean(0), label=f"n = {n}")
             shrinking.fill_between(range(runs.shape[1]), runs.min(0), runs.max(0), color=line.get_color(), alpha=0.15)
-        describe(
-            shrinking, "contraction without noise; bands: all seeds", "communication rounds", "principal-angle distance"
-        )
+        shrinking.set(title="contraction without noise; bands: all seeds", xlabel="communication rounds")
+        shrinking.set_ylabel("principal-angle distance")
         for noise, by_size in floors.items():
             color = bars(floor, by_size, "o", f"noise {noise}")
             line = 0.44 * noise / np.sqrt(list(by_size))
             floor.plot(list(by_size), line, ":", color=color, label=f"{0.44 * noise:.2g} / √n")
-        floor.set_yscale("log")
         per_doubling(floor, PARTICIPANTS)
-        describe(
-            floor,
-            "noise floor; bars: std over seeds",
-            "participants n",
-            f"mean distance, rounds {ROUNDS - LAST + 1} to {ROUNDS}",
-        )
+        floor.set(title="noise floor; bars: std over seeds", xlabel="participants n", yscale="log")
+        floor.set_ylabel(f"mean distance, rounds {ROUNDS - LAST + 1} to {ROUNDS}")
         exact = [N0, *ratios]
         bars(ratio, ratios, "o-", "to the same distance, simulated")
         ratio.plot(exact, [equal_stages_ratio(N0, pool) for pool in exact], "s--", label="equal stages, closed form")
         per_doubling(ratio, exact)
-        ratio.set_ylim(bottom=0)
-        describe(
-            ratio,
-            "time of SRPFL / time of FedRep; bars: std over seeds",
-            "clients N",
-            "ratio of expected seconds",
-        )
+        ratio.set(title="time of SRPFL / time of FedRep; bars: std over seeds", xlabel="clients N", ylim=(0, None))
+        ratio.set_ylabel("ratio of expected seconds")
+        for axes in panels:
+            axes.legend()
     save_figure(figure, path, dpi=120)
 
 
@@ -66,9 +54,3 @@ def per_doubling(axes: Axes, values: Sequence[int]) -> None:
     """A logarithmic axis with these values on it."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(values, [str(value) for value in values])
-
-
-def describe(axes: Axes, title: str, x: str, y: str) -> None:
-    """Title, names of the axes and legend."""
-    axes.set(title=title, xlabel=x, ylabel=y)
-    axes.legend()
