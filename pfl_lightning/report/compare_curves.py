@@ -107,16 +107,16 @@ class Curve:
         rounds = sorted(set.intersection(*map(set, logged)))
         return np.array(rounds), np.array([[sizes[round_index] for round_index in rounds] for sizes in logged])
 
-    def seconds_to(self, score: float, communication_time: float) -> Floats:
-        """Simulated seconds until the mean score was first this good at an evaluation, nan for never, ``[seeds]``."""
+    def seconds_to(self, score: float | Floats, communication_time: float) -> Floats:
+        """Simulated seconds until the mean score was first this good, nan for never, ``[seeds]``; see ``reach``."""
         _, seconds = self.reach(score, self.times(communication_time))
         return seconds
 
-    def reach(self, score: float, costs: Floats) -> tuple[Floats, Floats]:
+    def reach(self, score: float | Floats, costs: Floats) -> tuple[Floats, Floats]:
         """Between which evaluations the mean score has become this good.
 
         Args:
-            score: The score.
+            score: The score, or one for each seed, ``[seeds, 1]``.
             costs: What each evaluation has cost, ``[seeds, evaluations]``.
 
         Returns:

@@ -64,6 +64,7 @@ def test_the_seconds_to_a_score_are_those_of_the_first_evaluation_that_has_it(wr
     assert curve.seconds_to(0.7, 0).tolist() == [2, 5]
     assert curve.seconds_to(0.7, 10).tolist() == [102, 305]
     assert np.isnan(curve.seconds_to(0.8, 0)).tolist() == [False, True]
+    assert curve.seconds_to(np.array([[0.8], [0.2]]), 0).tolist() == [4, 2]
 
 
 def test_a_loss_is_reached_from_above(write_run):

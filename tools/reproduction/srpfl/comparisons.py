@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.compare_runs import COHORT
 from pfl_lightning.system import TwoPopulation
 from reproduction.claims import Claim, Floats, paired, spread
 from reproduction.srpfl.measures import PAIRS, Curves, shown_ratio, targets, time_ratios
@@ -46,10 +45,7 @@ def slower_with_stragglers(panels: Mapping[float, Curves]) -> list[Claim]:
     few, many = sorted(panels)
     fast, slow = PAIRS[0]
     goal = targets(panels[few][slow])
-    seconds = {
-        name: [np.array(mean_seconds(panels[share][name], goal, share)) for share in (few, many)]
-        for name in (slow, fast)
-    }
+    seconds = {name: [mean_seconds(panels[share][name], goal, share) for share in (few, many)] for name in (slow, fast)}
     claims = []
     for name, (first, second) in seconds.items():
         text = f"{name} needs longer with {many:.0%} stragglers than with {few:.0%} (seconds, mean of {DRAWS} draws)"
@@ -71,21 +67,11 @@ def mean_seconds(curve: Curve, goal: Floats, stragglers: float) -> Floats:
     Returns:
         Nan for never, ``[seeds]``.
     """
-    rounds = [first_round(curve, seed, accuracy) for seed, accuracy in enumerate(goal)]
     clients = len(curve.final_scores[0])
     of_a_round = np.mean(
         [np.sort(TwoPopulation(stragglers, seed=seed).times(0, clients)) for seed in range(DRAWS)], axis=0
     )
-    sizes = [run.logged[COHORT] for run in curve.runs]
-    return np.array(
-        [
-            np.nan if last is None else sum(of_a_round[int(cohort[at]) - 1] for at in range(1, last + 1))
-            for cohort, last in zip(sizes, rounds, strict=True)
-        ]
-    )
-
-
-def first_round(curve: Curve, seed: int, accuracy: float) -> int | None:
-    """The first evaluation at which a seed's mean accuracy was this high."""
-    reached = np.flatnonzero(curve.means[seed] >= accuracy - 1e-6)
-    return int(curve.rounds[reached[0]]) if len(reached) else None
+    _, sizes = curve.cohorts
+    passed = of_a_round[sizes.astype(int) - 1].cumsum(1)  # after each round, [seeds, rounds]
+    _, seconds = curve.reach(goal[:, None], np.insert(passed, 0, 0, axis=1)[:, curve.rounds])
+    return seconds

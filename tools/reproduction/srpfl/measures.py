@@ -37,11 +37,8 @@ def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float
         The seconds over those of the method without doubling, nan for never, 1 if both are there before the first
         round, ``[seeds]``.
     """
-    goals = targets(curves[pair[1]])
-    fast, slow = (
-        np.array([curves[name].seconds_to(goal, communication_time)[seed] for seed, goal in enumerate(goals)])
-        for name in pair
-    )
+    goals = targets(curves[pair[1]])[:, None]
+    fast, slow = (curves[name].seconds_to(goals, communication_time) for name in pair)
     ratios: Floats = np.divide(fast, slow, out=np.ones_like(slow), where=slow != 0)
     return ratios
 
