@@ -1,12 +1,11 @@
 """Delta-FL's claims about its tables and figures, checked on the curves of runs."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal
 
 import numpy as np
 
 from pfl_lightning.report import Curve
-from pfl_lightning.report.tails import weighted_p90
+from pfl_lightning.report.tails import TEST, TRAIN
 from reproduction.claims import Claim, Floats, fact, listed, paired, spread, within
 
 Curves = Mapping[str, Curve]  # of one pair, by the names of their folders
@@ -23,10 +22,9 @@ HALF = f"{CONFORMITY}0.5"
 SUMS = f"{HALF},quantile=sums"
 
 
-def errors(curve: Curve, statistic: Literal["mean", "p90"]) -> Floats:
-    """Mean or 90th percentile of the test devices' final errors in %, ``[seeds]``."""
-    values = [errors.mean() if statistic == "mean" else np.percentile(errors, 90) for errors in curve.final_errors]
-    return 100 * np.array(values)
+def errors(curve: Curve, statistic: str) -> Floats:
+    """A statistic of the test devices' final errors in %, such as ``p90``, ``[seeds]``."""
+    return 100 * np.array(list(map(TEST[statistic], curve.final_errors)))
 
 
 def by_conformity(values: Mapping[str, Floats]) -> str:
@@ -57,10 +55,7 @@ def served_better(curves: Curves) -> list[Claim]:
 
 def trained_better(curves: Curves) -> list[Claim]:
     """Some conformity below 1 has a smaller 90th percentile of the training loss, weighted by samples, than FedAvg."""
-    tails = {
-        name: np.array([weighted_p90(clients.loss, clients.samples) for clients in curve.final("train")])
-        for name, curve in curves.items()
-    }
+    tails = {name: np.array(list(map(TRAIN["p90"], curve.final("train")))) for name, curve in curves.items()}
     difference = tails[FEDAVG] - tails[best_conformity(tails)]
     text = "90th percentile of the training loss, weighted by samples, by conformity"
     return [paired(text, by_conformity(tails), f"one below {FEDAVG}", difference)]
@@ -82,7 +77,7 @@ def kept(curves: Curves) -> list[Claim]:
     for name, curve in curves.items():
         settings = curve.runs[0].settings
         conformity, pool = settings["model.conformity"], settings["data.participation.pool_size"]
-        shares = np.array([list(run.logged["system/cohort"].values()) for run in curve.runs]) / pool
+        shares = curve.cohorts[1] / pool
         first, second = (half.mean(1) for half in np.array_split(shares, 2, axis=1))
         claims += [
             paired(

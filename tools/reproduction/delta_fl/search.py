@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pfl_lightning.report import Curve
+from pfl_lightning.report.tails import TEST
 from reproduction.claims import Claim
 from reproduction.delta_fl.runs import with_own_options
 from reproduction.runs import CONFIGS, Place, Sweep, finished_runs, start
@@ -56,5 +57,5 @@ def validation(place: Place, name: str) -> tuple[str, str]:
         return "-", "-"
     clients = Curve(runs, "global").final("val")
     loss = np.mean([each.loss.mean() for each in clients])
-    tail = np.mean([np.percentile(1 - each.correct / each.samples, 90) for each in clients])
+    tail = np.mean([TEST["p90"](1 - each.correct / each.samples) for each in clients])
     return f"{loss:.4f}", f"{100 * tail:.1f}"
