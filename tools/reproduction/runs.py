@@ -1,6 +1,5 @@
 """The runs behind a table or figure: made by ``pfl sweep``, which skips finished ones, and read again."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
-import yaml
-from jsonargparse import ArgumentParser
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -19,6 +16,7 @@ from pfl_lightning.cli import main
 from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
+from pfl_lightning.experiment import Experiment
 from pfl_lightning.report import RunRecord, read_run
 from reproduction.claims import Claim
 
@@ -205,13 +203,8 @@ def split_data(options: Sequence[str]) -> FederatedDataModule:
     """The data of runs, split among the clients.
 
     Args:
-        options: Options of ``pfl fit``, the first of which is the config with the data.
+        options: Options of ``pfl fit``, the first of which is the paper's settings.
     """
-    parser = ArgumentParser()
-    parser.add_subclass_arguments(FederatedDataModule, "data")
-    settings = yaml.safe_load(Path(options[0].removeprefix("--config=")).read_text())["data"]
-    own = [option for option in options if option.startswith("--data.")]
-    data = parser.instantiate_classes(parser.parse_args([f"--data={json.dumps(settings)}", *own])).data
-    assert isinstance(data, FederatedDataModule)
+    data = Experiment.from_settings(options[0], "--config=methods/fedavg", *options[1:]).data
     data.setup()
     return data

@@ -1,9 +1,11 @@
 import subprocess
 
+import numpy as np
 import pytest
 from reproduction import runs
 from reproduction.runs import CONFIGS, SCALES, Item, Sweep
 
+from pfl_lightning.data import Digits, Dirichlet
 from pfl_lightning.settings import class_name
 
 
@@ -41,3 +43,12 @@ def test_an_item_has_pairs_of_its_own_at_a_scale_if_it_names_some():
     same, fewer = Item(list, ("a", "b")), Item(list, ("a", "b"), (), ("b",))
     assert [same.pairs_at(scale) for scale in SCALES] == [("a", "b"), (), ("a", "b")]
     assert [fewer.pairs_at(scale) for scale in SCALES] == [(), ("b",), ("a", "b")]
+
+
+def test_data_are_split_as_the_options_of_the_runs_say():
+    options = digits("--data.num_clients=7", "--data.partition=Dirichlet", "--data.partition.alpha=0.3", "--model.lr=1")
+    wanted = Digits(num_clients=7, partition=Dirichlet(alpha=0.3))
+    wanted.setup()
+    found = runs.split_data(options(None)).class_counts()
+    assert found.keys() == wanted.class_counts().keys()
+    assert all(np.array_equal(found[split], counts) for split, counts in wanted.class_counts().items())
