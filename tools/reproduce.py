@@ -46,7 +46,6 @@ def reproduce(
     root: Path = Path("data"),
     out: Path = Path("reproduce"),
     pairs: list[str] | None = None,
-    data: list[str] | None = None,
     seeds: list[int] | None = None,
     jobs: int = 1,
     csv: Path | None = None,
@@ -66,30 +65,31 @@ def reproduce(
             rounds, with whatever else two cores can bear; ``full`` is the paper's setting as far as it is known.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
-        pairs: Pairs of data and network; by default all of the table or figure.
-        data: The same for DePRL, whose networks follow from the data sets.
+        pairs: Pairs of data and network, or of DePRL data sets; by default all of the table or figure.
         seeds: Seeds to run; by default the paper's at full scale.
-        jobs: Number of runs at the same time.
+        jobs: Number of runs at the same time; those of ``stragglers`` are made one after another.
         csv: File to which one row per claim is written, with the commit and the command that made it.
     """
     keep_quiet()
-    known = PAPERS[paper]
-    check_names("item", [item], tuple(known.items), paper)
-    asked = known.items[item]
-    check_names("scale", [scale], asked.scales, item)
-    chosen, possible = pairs or data, asked.pairs_at(scale)
-    check_names("data" if data else "pairs", chosen or (), possible, f"{item} at {scale} scale")
+    made = command(paper, item, scale, pairs=pairs, seeds=seeds)
+    origin = {"paper": paper, "item": item, "scale": scale, "commit": commit(), "command": made}
     claims: list[Claim] = []
     try:
-        for pair in chosen or possible or [""]:
+        known = PAPERS[paper]
+        check_names("item", [item], tuple(known.items), paper)
+        asked = known.items[item]
+        check_names("scale", [scale], asked.scales, item)
+        possible = asked.pairs_at(scale)
+        check_names("pairs", pairs or (), possible, f"{item} at {scale} scale")
+        for pair in pairs or possible or [""]:
             folder = out / f"{paper}-{pair or item}-{scale}"
             folder.mkdir(parents=True, exist_ok=True)
             place = Place(pair, scale, root, folder, seeds or asked.seeds or known.seeds[scale], jobs)
             claims += about(pair, asked.check(place._replace(options=known.options(place) if pair else ())))
     except PflError as error:
-        refuse(str(error))
-    made = command(paper, item, scale, pairs=pairs, data=data, seeds=seeds)
-    finish(claims, {"paper": paper, "item": item, "scale": scale, "commit": commit(), "command": made}, csv)
+        print(f"reproduce: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    finish(claims, origin, csv)
 
 
 def keep_quiet() -> None:
@@ -99,19 +99,13 @@ def keep_quiet() -> None:
 
 
 def check_names(key: str, names: Sequence[str], possible: Sequence[str], where: str) -> None:
-    """Answer names that a table or figure does not have with one line and exit code 2."""
-    if wrong := [name for name in names if name not in possible]:
-        refuse(f"{key}: {wrong[0]} is not possible for {where}; allowed: {', '.join(possible) or 'none'}")
-
-
-def refuse(message: str) -> None:
-    """Answer a wrong command line with one line.
+    """Refuse names that a table or figure does not have.
 
     Raises:
-        SystemExit: Always.
+        PflError: If there is one.
     """
-    print(f"reproduce: error: {message}", file=sys.stderr)
-    raise SystemExit(2)
+    if wrong := [name for name in names if name not in possible]:
+        raise PflError(f"{key}: {wrong[0]} is not possible for {where}; allowed: {', '.join(possible) or 'none'}")
 
 
 def command(*words: str, **options: Sequence[object] | None) -> str:
@@ -127,12 +121,12 @@ def commit() -> str:
     return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
 
 
-def finish(claims: Sequence[Claim], made: dict[str, str], csv: Path | None) -> None:
+def finish(claims: Sequence[Claim], origin: dict[str, str], csv: Path | None) -> None:
     """Print the claims, write them if asked to, and exit with code 1 if one fails."""
     if claims:
         show(claims)
     if csv is not None:
-        pd.DataFrame([claim._asdict() | made for claim in claims]).to_csv(csv, index=False)
+        pd.DataFrame([claim._asdict() | origin for claim in claims]).to_csv(csv, index=False)
     if any(claim.verdict == FAILS for claim in claims):
         raise SystemExit(1)
 

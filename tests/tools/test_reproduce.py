@@ -59,6 +59,12 @@ def test_one_row_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit
     assert first.commit
 
 
+def test_the_commit_is_the_one_with_which_the_runs_began(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(reproduce, "commit", lambda: f"after {len(asked)}")
+    reproduce.reproduce("srpfl", "table", out=tmp_path, csv=tmp_path / "claims.csv")
+    assert pd.read_csv(tmp_path / "claims.csv").commit.tolist() == ["after 0"]
+
+
 @pytest.mark.parametrize(
     ("words", "options", "line"),
     [
@@ -70,8 +76,8 @@ def test_one_row_per_claim_is_written_and_a_claim_that_fails_is_told_by_the_exit
             "pairs: shakespeare_rnn is not possible for fig17 at small scale; allowed: femnist_linear, sent140_linear",
         ),
         (("fedmac", "fig1"), {"pairs": ["mnist_mlr"]}, "allowed: none"),
-        (("deprl", "table1"), {"data": ["harbox"]}, "data: harbox is not possible for table1 at small scale"),
-        (("deprl", "table9"), {"data": ["cifar10"]}, "allowed: fashion_mnist"),
+        (("deprl", "table1"), {"pairs": ["harbox"]}, "pairs: harbox is not possible for table1 at small scale"),
+        (("deprl", "table9"), {"pairs": ["cifar10"]}, "allowed: fashion_mnist"),
     ],
 )
 def test_what_a_paper_does_not_have_gets_one_line_and_leaves_nothing(words, options, line, tmp_path, capsys):
