@@ -1,16 +1,14 @@
 """Learning rates of every method on images, evaluated on validation samples; test samples are not looked at."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import ROWS
 from reproduction.fedmac.runs import TIE
-from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, start
+from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, publish, start
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
@@ -26,25 +24,16 @@ GRIDS: Mapping[str, Sequence[Mapping[str, float]]] = {
 
 
 def search_claims(place: Place) -> list[Claim]:
-    """Train all methods with some rates, and print how they do on validation samples; makes no claims."""
-    place = place._replace(folder=place.folder / "search")
-    for trial in chain.from_iterable(trials().values()):
-        start(place, trial)  # a rate with which runs diverge is an answer, too
-    table = Table("method", "rates", "best validation accuracy (%)", "last", title=place.pair)
-    for method, sweeps in trials().items():
-        for rates, trial in zip(GRIDS[method], sweeps, strict=True):
-            shown = ", ".join(f"{key}={value:g}" for key, value in rates.items())
-            table.add_row(method, shown, *validation(place, method, trial.names[0]))
-    Console().print(table)
+    """Train all methods with some rates, and publish how they do on validation samples; makes no claims."""
+    trials, rows = place._replace(folder=place.folder / "search"), []
+    for method, rates in ((method, rates) for method, grid in GRIDS.items() for rates in grid):
+        sweep = Sweep((method,), {f"model.{key}": (f"{value:g}",) for key, value in rates.items()}, HELD)
+        start(trials, sweep)  # a rate with which runs diverge is an answer, too
+        settings = ", ".join(f"{key}={value:g}" for key, value in rates.items())
+        rows.append([method, settings, *validation(trials, method, sweep.names[0])])
+    title = f"{place.pair}: validation accuracy (%), means over the seeds; '-' is a run that did not finish"
+    publish(place, "search", markdown(title, ["method", "rates", "best", "last"], rows))
     return []
-
-
-def trials() -> dict[str, list[Sweep]]:
-    """The runs of each method, one sweep for each point of its grid."""
-    return {
-        method: [Sweep((method,), {f"model.{k}": (f"{v:g}",) for k, v in rates.items()}, HELD) for rates in grid]
-        for method, grid in GRIDS.items()
-    }
 
 
 def validation(place: Place, method: str, name: str) -> tuple[str, str]:
