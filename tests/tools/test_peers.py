@@ -41,11 +41,6 @@ def outcome(tmp_path, monkeypatch):
     return run
 
 
-def first_and_last(data):
-    _, start, after = reference.reference_weights(data, data.stat().st_mtime_ns)
-    return start, after
-
-
 def test_the_workload_is_what_was_asked_for(data):
     with np.load(data) as arrays:
         inputs, targets, orders = (arrays[name] for name in ("inputs", "targets", "orders"))
@@ -60,7 +55,7 @@ def test_the_workload_is_what_was_asked_for(data):
 def test_one_step_of_the_reference_is_the_gradient_of_a_softmax(tmp_path):
     data = tmp_path / "step.npz"
     rounds.write_workload(data, clients=1, samples=4, rounds=1, widths=(5, 3), batch_size=4, lr=0.1)
-    start, after = first_and_last(data)
+    _, start, after = reference.reference_of(data)
     with np.load(data) as stored:
         x, y = stored["inputs"][0].astype(np.float64), stored["targets"][0]
     scores = np.exp(x @ start["fc1.weight"].T + start["fc1.bias"])
@@ -75,7 +70,7 @@ def test_the_plain_loop_and_our_own_program_do_the_steps_of_the_reference(progra
     assert len(found.seconds) == ROUNDS
     assert min(found.seconds) > 0
     assert set(found.versions) == {"python", "torch", "numpy", library}
-    assert rounds.check(found, data) < 1e-4  # float32 against float64
+    assert rounds.check(found, reference.reference_of(data)) < 1e-4  # float32 against float64
 
 
 @pytest.mark.parametrize(
@@ -89,22 +84,24 @@ def test_the_plain_loop_and_our_own_program_do_the_steps_of_the_reference(progra
     ids=str,
 )
 def test_a_program_that_does_something_else_is_caught_in_the_first_small_run(program, changes, outcome, tmp_path):
-    rounds.write_workload(tmp_path / "small.npz", **rounds.SMALL)
+    data = tmp_path / "small.npz"
+    rounds.write_workload(data, **rounds.SMALL)
     with pytest.raises(PeerError, match="of the update away from the reference"):
-        rounds.check(outcome(program, tmp_path / "small.npz", **changes), tmp_path / "small.npz")
+        rounds.check(outcome(program, data, **changes), reference.reference_of(data))
 
 
 def test_weights_and_rounds_must_be_complete(data):
-    _, after = first_and_last(data)
+    wanted = reference.reference_of(data)
+    after = wanted[-1]
     seconds = [0.1] * ROUNDS
-    assert rounds.check(Outcome(seconds, after, {}), data) == 0
+    assert rounds.check(Outcome(seconds, after, {}), wanted) == 0
     for found, reason in (
         (Outcome([0.1], after, {}), "1 rounds instead of 2"),
         (Outcome(seconds, {"fc1.weight": after["fc1.weight"]}, {}), "other weights than fc1"),
         (Outcome(seconds, {**after, "fc1.bias": after["fc1.bias"] * np.nan}, {}), "nan"),
     ):
         with pytest.raises(PeerError, match=reason):
-            rounds.check(found, data)
+            rounds.check(found, wanted)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ class Peer:
         return Path(self.program).stem.removesuffix("_round")
 
 
-TORCH, JAX, NUMPY = "torch==2.15.0", "jax==0.10.2", "numpy==2.4.6"
+TORCH, TORCHVISION, JAX, NUMPY = "torch==2.15.0", "torchvision==0.29.2", "jax==0.10.2", "numpy==2.4.6"
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -46,7 +46,7 @@ PEERS: dict[str, Peer] = {
         Peer("flower.py", ("flwr[simulation]==1.41.0", TORCH, NUMPY), (3, 11)),
         Peer("pfl_research.py", ("pfl[pytorch]==0.6.0", TORCH, NUMPY), (3, 11)),
         Peer("blazefl_round.py", ("blazefl[contrib,reproducibility]==2.0.3", TORCH, NUMPY), (3, 12)),
-        Peer("fedlab_round.py", ("fedlab==1.3.0", TORCH, "torchvision==0.29.2", NUMPY), (3, 11)),
+        Peer("fedlab_round.py", ("fedlab==1.3.0", TORCH, TORCHVISION, NUMPY), (3, 11)),
     )
 }
 

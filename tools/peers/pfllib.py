@@ -25,7 +25,7 @@ from benchmarks.loops import held_by
 from benchmarks.timing import Record
 from reproduction.runs import CONFIGS, data_options, newest, over_all_samples, split_data
 
-from peers.environments import Peer, PeerError, environment, last_line
+from peers.environments import TORCH, TORCHVISION, Peer, PeerError, environment, last_line
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.report import read_run
 
@@ -33,8 +33,8 @@ TRACK = "pfllib-cnn"
 DATA = "fashion_mnist"
 RATE = 0.005  # PFLlib's
 ROUNDS = 4  # the first is not counted
-TORCH = ("torch==2.15.0", "torchvision==0.29.2")
-PEER = Peer("pfllib.py", (*TORCH, "numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib"), (3, 11))
+OTHERS = ("numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib")
+PEER = Peer("pfllib.py", (TORCH, TORCHVISION, *OTHERS), (3, 11))
 SECONDS, ACCURACY = re.compile(r"time cost [- ]*([\d.]+)"), re.compile(r"Averaged Test Accuracy: ([\d.]+)")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from peers.environments import PeerError
 
 TOLERANCE = 0.01  # of the update's norm; rounding errors alone come to a tenth of it
 Weights = dict[str, np.ndarray]
+Reference = tuple[int, Weights, Weights]  # rounds of a workload, its first weights and those after all rounds
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ def first_weights(widths: Sequence[int], source: np.random.Generator) -> Weights
     return weights
 
 
-def check(outcome: Outcome, data: Path) -> float:
+def check(outcome: Outcome, wanted: Reference) -> float:
     """How far the weights are from the reference, relative to the norm of the update.
 
     Raises:
         PeerError: Too far, or rounds or weights are missing.
     """
-    rounds, start, reference = reference_weights(data, data.stat().st_mtime_ns)
+    rounds, start, reference = wanted
     if len(outcome.seconds) != rounds:
         raise PeerError(f"timed {len(outcome.seconds)} rounds instead of {rounds}")
     if {name: array.shape for name, array in outcome.weights.items()} != {k: v.shape for k, v in reference.items()}:
@@ -92,10 +92,8 @@ def distance(left: Weights, right: Weights) -> float:
     return float(np.sqrt(sum(np.square(left[name] - right[name]).sum() for name in right)))
 
 
-@lru_cache(maxsize=4)
-def reference_weights(data: Path, modified: int) -> tuple[int, Weights, Weights]:
-    """Rounds of the workload, its first weights and those after all rounds, in float64 without module or optimizer."""
-    del modified  # tells a file from an older one of the same name
+def reference_of(data: Path) -> Reference:
+    """The reference of a workload, in float64 without module or optimizer."""
     with np.load(data) as stored:
         arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
     names = [name for name in arrays if name.startswith("fc")]

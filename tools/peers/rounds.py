@@ -20,7 +20,7 @@ from benchmarks import timing
 from benchmarks.timing import Record
 
 from peers.environments import PEERS, PeerError, environment, execute
-from peers.reference import Outcome, check, write_workload
+from peers.reference import Outcome, check, reference_of, write_workload
 
 HERE = Path(__file__).resolve().parent
 # a client less moves the mean of 100 by less than the tolerance, but that of 4 by far more: all begin with these
@@ -77,7 +77,7 @@ def pinned(threads: int) -> Iterator[None]:
 def measure_peers(
     root: Path,
     names: Sequence[str],
-    ours: Path | None,
+    ours: Path,
     repeats: int,
     threads: int,
     *,
@@ -98,19 +98,20 @@ def measure_peers(
         rounds: Rounds of a process; the first one warms up and is not counted.
     """
     programs, reasons = build(root, [PLAIN, *(name for name in names if name != PLAIN)])
-    if ours is not None:
-        programs[OURS] = (Path(sys.executable), ours)
+    programs[OURS] = (Path(sys.executable), ours)
     outcomes: dict[str, list[Outcome]] = {name: [] for name in programs}
     deviations: dict[str, list[float]] = {name: [] for name in programs}
     with tempfile.TemporaryDirectory() as folder:
         small, data = Path(folder) / "small.npz", Path(folder) / "data.npz"
         write_workload(small, **SMALL)
         write_workload(data, clients, samples, rounds)
+        references = {path: reference_of(path) for path in (small, data)}
         for turn in range(repeats + 1):
+            workload = data if turn else small
             for name in [name for name in programs if name not in reasons]:
                 try:
-                    outcome = run_program(*programs[name], data if turn else small, threads)
-                    deviation = check(outcome, data if turn else small)
+                    outcome = run_program(*programs[name], workload, threads)
+                    deviation = check(outcome, references[workload])
                 except PeerError as error:
                     reasons[name] = str(error)
                     continue
