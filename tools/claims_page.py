@@ -27,7 +27,8 @@ A claim about runs is decided by the differences between runs of the same seeds.
 the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on the
 other side, or if a run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds is that
 with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if one does.
-What is computed without seeds holds or fails.
+A claim that one of several is better holds if one is, by intervals that are wider for it (Bonferroni's), and fails if
+none can be. What is computed without seeds holds or fails.
 
 Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` the
 papers' numbers of both with whatever else two cores can bear, `full` all settings of the paper that are known.

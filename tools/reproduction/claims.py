@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -67,24 +68,42 @@ def paired(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
     return Claim(claim, measured, expected, f"{UNTOLD}; {seeds_needed(open_ones)}")
 
 
-def interval(differences: Floats) -> tuple[float, float]:
+def any_of(claim: str, measured: str, expected: str, *differences: Floats) -> Claim:
+    """A claim that one of some differences is above 0, where the same seeds say which one; else as ``paired``.
+
+    Returns:
+        It holds if the interval of one mean is above 0, and fails if none reaches above 0. The intervals are so wide
+        that all together leave as much to chance as one of ``paired`` (Bonferroni).
+    """
+    level = 1 - (1 - LEVEL) / len(differences)
+    intervals = [interval(each, level) for each in differences]
+    if any(low > 0 for low, _ in intervals):
+        return Claim(claim, measured, expected, HOLDS)
+    open_ones = [(low / high, each) for each, (low, high) in zip(differences, intervals, strict=True) if high > 0]
+    if not open_ones:
+        return Claim(claim, measured, expected, FAILS)
+    _, clearest = max(open_ones, key=itemgetter(0))  # low / high grows with the t statistic
+    return Claim(claim, measured, expected, f"{UNTOLD}; {seeds_needed([clearest], level)}")
+
+
+def interval(differences: Floats, level: float = LEVEL) -> tuple[float, float]:
     """The t-interval of a mean over the seeds; endless for a single seed."""
-    half = np.inf if len(differences) == 1 else half_width(differences, len(differences))
+    half = np.inf if len(differences) == 1 else half_width(differences, len(differences), level)
     return float(differences.mean() - half), float(differences.mean() + half)
 
 
-def half_width(differences: Floats, seeds: int | Floats) -> Floats:
+def half_width(differences: Floats, seeds: int | Floats, level: float = LEVEL) -> Floats:
     """Half of the t-interval that so many seeds of the same spread would have."""
-    width: Floats = stats.t.ppf((1 + LEVEL) / 2, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
+    width: Floats = stats.t.ppf((1 + level) / 2, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
     return width
 
 
-def seeds_needed(differences: Sequence[Floats]) -> str:
+def seeds_needed(differences: Sequence[Floats], level: float = LEVEL) -> str:
     """How many seeds of the same means and spreads would tell all of some differences from 0."""
     if len(differences[0]) == 1:
         return "one seed has no spread"
     seeds = np.arange(2.0, MOST + 1)
-    tells = [seeds[half_width(each, seeds) < abs(each.mean())] for each in differences]
+    tells = [seeds[half_width(each, seeds, level) < abs(each.mean())] for each in differences]
     return (
         f"{max(each[0] for each in tells):.0f} seeds would tell" if all(map(len, tells)) else "no few seeds would tell"
     )

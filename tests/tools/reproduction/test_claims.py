@@ -4,6 +4,7 @@ from reproduction.claims import (
     FAILS,
     HOLDS,
     UNTOLD,
+    any_of,
     better,
     counted,
     deviation,
@@ -44,6 +45,38 @@ def word(*differences):
 )
 def test_all_differences_have_to_be_told_from_0(differences, expected):
     assert word(*differences) == expected
+
+
+@pytest.mark.parametrize(
+    ("differences", "expected"),
+    [
+        ([CLEAR], HOLDS),
+        ([REVERSED, CLEAR, NEVER], HOLDS),
+        ([CLEAR, 0.3 * UNCLEAR - 0.1], HOLDS),
+        ([REVERSED, UNCLEAR], UNTOLD),
+        ([REVERSED, np.zeros(3), NEVER], FAILS),
+        ([np.ones(1), -np.ones(1)], UNTOLD),
+    ],
+    ids=str,
+)
+def test_one_of_several_differences_has_to_be_told_from_0(differences, expected):
+    assert any_of("one is above", "", "", *differences).word == expected
+
+
+def test_the_best_of_several_is_decided_by_t_tests_at_a_share_of_the_level():
+    generator = np.random.default_rng(0)
+    for _ in range(50):
+        each = generator.normal(0.5, 0.7, (3, 5))
+        tests = [stats.ttest_1samp(values, 0) for values in each]
+        told = [np.sign(found.statistic) * (found.pvalue < 0.05 / 3) for found in tests]
+        assert any_of("", "", "", *each).word == (HOLDS if 1 in told else FAILS if told == [-1] * 3 else UNTOLD)
+
+
+def test_as_many_seeds_are_asked_for_as_would_tell_the_clearest_of_several():
+    steady, wide = np.array([-0.5, 1.5, 1.0, 0.5]), np.array([-9.0, 9.0, 9.0, 0.0])  # t statistics of 1.46 and 0.52
+    seeds = int(any_of("", "", "", wide, steady).verdict.removeprefix(f"{UNTOLD}; ").removesuffix(" seeds would tell"))
+    widths = [half_width(steady, number, 0.975) for number in (seeds, seeds - 1)]
+    assert widths[0] < steady.mean() <= widths[1]
 
 
 def test_a_single_difference_is_decided_by_the_paired_t_test():

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.report import RunRecord, save_figure
 from pfl_lightning.report.drawing import draw_band, grid
 from pfl_lightning.report.style import COLORS
-from reproduction.claims import Claim, Floats, fact, trend
+from reproduction.claims import Claim, Floats, fact, paired, trend
 from reproduction.deprl.runs import ALPHAS, GRAPHS, Graph, curves, folder, sweep
 from reproduction.runs import Place
 
@@ -62,13 +62,15 @@ def rise_and_decay(found: Found) -> Iterator[Claim]:
     """On the other graphs the error after mixing grows first, and then falls with the learning rate."""
     for alpha in ALPHAS:
         for graph in ("Ring", "ErdosRenyi"):
-            after = found[graph, alpha].after.mean(0)
-            peak = int(after.argmax())
-            yield fact(
+            after = found[graph, alpha].after
+            means = after.mean(0)
+            peak = int(means.argmax())
+            yield paired(
                 f"alpha {alpha}, {graph}: error of consensus after the first round, at its peak, at the end",
-                f"{after[0]:.2g}, {after[peak]:.2g} (round {peak + 1} of {len(after)}), {after[-1]:.2g}",
+                f"{means[0]:.2g}, {means[peak]:.2g} (round {peak + 1} of {len(means)}), {means[-1]:.2g}",
                 "rises, then falls",
-                0 < peak < len(after) - 1,
+                after[:, peak] - after[:, 0],
+                after[:, peak] - after[:, -1],
             )
 
 

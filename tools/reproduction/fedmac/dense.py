@@ -1,7 +1,7 @@
 """FedMac's Figures 2 and 4 without sparsity, and how the models grow with the correlation."""
 
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def fig2_claims(place: Place) -> list[Claim]:
             f"best accuracy of personal models (%) for correlations {CORRELATIONS}",
             listed(quality),
             f"rises up to {CORRELATIONS[stable]}",
-            quality[stable] - quality[0],
+            *(after - before for before, after in pairwise(quality[: stable + 1])),
         ),
     ]
 

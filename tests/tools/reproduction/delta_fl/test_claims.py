@@ -47,6 +47,15 @@ def test_a_better_tail_is_claimed_if_the_mean_does_not_pay_for_it():
     assert passed(claims.served_better(swapped)) == [False, True]
 
 
+def test_the_best_of_several_conformities_needs_more_than_one_that_is_tried_alone():
+    # differences of 3, 4 and 5 points: mean 4, t-intervals of 4 ± 2.48 alone, and ± 4.42 for one of three
+    fedavg = curve([[0.23], [0.24], [0.25]])
+    family = {"fedavg": fedavg, claims.HALF: curve([[0.2]] * 3)}
+    assert claims.served_better(family)[0].verdict == HOLDS
+    others = {f"{claims.CONFORMITY}{conformity}": fedavg for conformity in (0.8, 0.1)}
+    assert claims.served_better(family | others)[0].word == UNTOLD
+
+
 def test_a_smaller_tail_of_the_training_loss_is_weighted_by_samples():
     # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
     losses, few, many = np.array([1.0, 2.0, 3.0, 4.0]), np.array([45, 45, 5, 5]), np.array([10, 10, 10, 70])
@@ -89,6 +98,6 @@ def test_tails_from_sums_are_the_same_and_cost_more_sums():
     summed = curve([EVEN], (5, 5, 4, 5), calls=(0.0, 400.0))
     found = claims.same_tails({claims.HALF: exact, claims.SUMS: summed})
     assert passed(found) == [True, True, True]
-    assert found[2].measured == "1.0, 20.0"
+    assert found[2].measured == "1.0 ± 0.0, 20.0 ± 0.0"
     other = curve([UNEVEN], (5, 3, 4, 5))
     assert passed(claims.same_tails({claims.HALF: exact, claims.SUMS: other})) == [False, False, False]

@@ -24,8 +24,10 @@ def errors(**changed):
         (consensus.mixed_at_once, {}, []),
         (consensus.mixed_at_once, {"Complete 0.5": 1e-5 * HUMP}, ["alpha 0.5, Complete"]),
         (consensus.rise_and_decay, {}, []),
-        (consensus.rise_and_decay, {"Ring 0.3": np.array([[5.0, 4.0, 2.0]])}, ["alpha 0.3, Ring"]),  # only falls
-        (consensus.rise_and_decay, {"Ring 0.3": np.array([[1.0, 2.0, 3.0]])}, ["alpha 0.3, Ring"]),  # only rises
+        (consensus.rise_and_decay, {"Ring 0.3": np.array([[5.0, 4.0, 2.0]] * 2)}, ["alpha 0.3, Ring"]),  # only falls
+        (consensus.rise_and_decay, {"Ring 0.3": np.array([[1.0, 2.0, 3.0]] * 2)}, ["alpha 0.3, Ring"]),  # only rises
+        # rises for one seed, falls for the other
+        (consensus.rise_and_decay, {"Ring 0.3": np.array([[1.0, 4.0, 1.0], [3.0, 2.0, 1.0]])}, ["alpha 0.3, Ring"]),
         (consensus.denser_agrees_better, {}, []),
         (consensus.denser_agrees_better, {"Ring 0.1": 0.4 * HUMP}, ["alpha 0.1"]),
     ],

@@ -137,11 +137,11 @@ def swept(name, key):
     return float(values[key]) if key in values else None
 
 
-def fig2_score(sign):
+def fig2_score(sign, dip=None):
     def score(name, model):
         rate, correlation = swept(name, "lr"), swept(name, "correlation")
         if rate is None:
-            return 90 + sign * 100 * (correlation or 0.0)
+            return 80 if correlation == dip else 90 + sign * 100 * (correlation or 0.0)
         return 80 + sign * rate if model == "global" else 95 - sign * rate
 
     return score
@@ -151,6 +151,11 @@ def fig2_score(sign):
 def test_the_trends_of_figure_2_can_be_reversed(sign, expected, made_up, place):
     made_up(fig2_score(sign))
     assert passed(dense.fig2_claims(place("mnist_dnn"))) == [expected] * 3
+
+
+def test_more_correlation_has_to_help_at_every_step(made_up, place):
+    made_up(fig2_score(1, dip=0.005))
+    assert passed(dense.fig2_claims(place("mnist_dnn"))) == [True, True, False]
 
 
 @pytest.mark.parametrize("lost", [100, 0])
