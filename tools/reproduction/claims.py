@@ -1,10 +1,10 @@
 """Claims of a paper, and whether our measurements support them, by paired tests over the seeds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from rich.table import Table
 from scipy import stats
 
 Floats = NDArray[np.float64]
+Key = TypeVar("Key")
 
 HOLDS, FAILS, UNTOLD = VERDICTS = ("holds", "fails", "cannot be told")
 LEVEL = 0.95  # of the t-interval of a mean over the seeds
@@ -132,6 +133,14 @@ def first(what: str, name: str, row: Mapping[str, Floats], least: bool = False) 
     differences = [(row[other] - row[name]) * (1 if least else -1) for other in others]
     text, measured = ", ".join((name, *others)), listed(row[each] for each in (name, *others))
     return paired(f"{what}: {text} (%)", measured, f"{name}'s is {'least' if least else 'best'}", *differences)
+
+
+def beside(
+    check: Callable[[Mapping[Key, Floats]], Iterable[Claim]], found: Mapping[Key, Floats], paper: Mapping[Key, float]
+) -> list[Claim]:
+    """Claims about ours, with the paper's numbers of the same cells."""
+    theirs = check({cell: np.array([paper[cell]]) for cell in found})
+    return [own._replace(printed=other.measured) for own, other in zip(check(found), theirs, strict=True)]
 
 
 def about(what: str, claims: Sequence[Claim]) -> list[Claim]:

@@ -1,13 +1,11 @@
 """DePRL's Tables 1, 2, 7 and 8: accuracies of the clients, and of new ones, beside the paper's."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-
-import numpy as np
 
 from pfl_lightning.report import Curve
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, Floats, counted, spread
+from reproduction.claims import Claim, Floats, beside, counted, spread
 from reproduction.deprl.newcomers import CLIENTS, new_accuracy
 from reproduction.deprl.orderings import (
     NAMES,
@@ -66,12 +64,6 @@ def table8_claims(place: Place) -> list[Claim]:
 def best(found: Found, paper: Paper) -> dict[str, list[Claim]]:
     """That DePRL is best in each row of a table."""
     return {"DePRL above all others": beside(deprl_is_best, found, paper)}
-
-
-def beside(check: Callable[[Found], Iterable[Claim]], found: Found, paper: Paper) -> list[Claim]:
-    """Claims about ours, with the paper's numbers of the same cells."""
-    theirs = check({cell: np.array([paper[cell]]) for cell in found})
-    return [own._replace(printed=other.measured) for own, other in zip(check(found), theirs, strict=True)]
 
 
 def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Floats]) -> Found:

@@ -18,7 +18,7 @@ def constant(value):
 
 def accuracies(**changed):
     """The good ones, some of them changed: ``fedmac_personal=90``."""
-    return {row: constant(changed.get("_".join(row), value)) for row, value in GOOD.items()}
+    return {row: np.full(2, changed.get("_".join(row), value)) for row, value in GOOD.items()}
 
 
 def run(*corrects, **logged):
@@ -64,8 +64,18 @@ def test_the_simulation_is_met_within_a_point(shared, own, expected):
 
 
 def test_a_table_has_the_papers_numbers_and_ours():
-    lines = accuracy.shown("mnist_mlr", accuracies()).splitlines()
+    found = {row: constant(value) for row, value in GOOD.items()}
+    lines = accuracy.shown("mnist_mlr", found).splitlines()
     assert any("fedmac" in line and "96.64" in line and "95.00 ± 0.00" in line for line in lines)
+
+
+def test_claims_about_a_table_stand_beside_the_same_numbers_of_the_paper(monkeypatch, place):
+    monkeypatch.setattr(accuracy, "trained", lambda place, sweeps: {method: method for method in METHODS})
+    monkeypatch.setattr(accuracy, "accuracy", lambda method, model: constant(GOOD[method, model]))
+    claims = accuracy.table_claims(place("mnist_dnn"))
+    assert passed(claims) == [True] * 5
+    assert claims[0].printed == "98.95, 98.44, 98.15, 98.92"  # FedMac, HeurFedAMP, Per-FedAvg, pFedMe
+    assert [claim.printed for claim in claims[1:3]] == ["98.92, 96.87", "98.95, 96.90"]
 
 
 def result(density=40.0, shared=90.0, own=95.0, bits=0.5):
