@@ -25,7 +25,7 @@ Found = Mapping[MethodName, Sequence[Floats]]  # accuracies in % for each value,
 def fig8_claims(place: Place) -> list[Claim]:
     """Figure 8: DePRL is best for any number of epochs (of its heads), and the better the more it has."""
     found = ablation(place, EPOCHS_KEY, EPOCHS, USUAL_EPOCHS)
-    tell(place, "fig8", "local epochs", EPOCHS, found)
+    show(place, "fig8", "local epochs", EPOCHS, found)
     rises = trend(f"DePRL: {', '.join(map(str, EPOCHS))} epochs on the head (%)", found["deprl"], "rises")
     return [*best_everywhere("epochs", EPOCHS, found), rises]
 
@@ -34,7 +34,7 @@ def fig9_claims(place: Place) -> list[Claim]:
     """Figure 9: DePRL is best for any number of clients."""
     values = CLIENTS[place.scale]
     found = ablation(place, dict.fromkeys(GOSSIP, "data.num_clients"), values, usual=clients(place))
-    tell(place, "fig9", "clients", values, found)
+    show(place, "fig9", "clients", values, found)
     return list(best_everywhere("clients", values, found))
 
 
@@ -64,7 +64,7 @@ def best_everywhere(name: str, values: Sequence[int], found: Found) -> Iterator[
         yield best_claim(f"{value} {name}", {method: each[position] for method, each in found.items()})
 
 
-def tell(place: Place, item: str, name: str, values: Sequence[int], found: Found) -> None:
+def show(place: Place, item: str, name: str, values: Sequence[int], found: Found) -> None:
     """Print, write and draw all accuracies."""
     rows = [[value, *map(spread, row)] for value, *row in zip(values, *found.values(), strict=True)]
     title = f"{place.pair}, {place.scale} scale, ring, alpha {ALPHA}: mean test accuracy after the last round (%)"

@@ -31,34 +31,34 @@ LAST = "mean over the clients of their test accuracy after the last round (%)"
 def table1_claims(place: Place) -> list[Claim]:
     """Table 1: D-PSGD, DisPFL and DePRL on three graphs, for three concentrations."""
     paper = numbers(place, TABLE1, GRAPH_CELLS)
-    found = measured(place, shown(place, GRAPH_CELLS), final)
+    found = measured(place, cells_at(place, GRAPH_CELLS), final)
     groups = {
         "DePRL above DisPFL, and this above D-PSGD": beside(best_first, found, paper),
         "complete graph above the random one, and this above the ring": beside(denser_is_better, found, paper),
         "falls with alpha, but rises for D-PSGD": beside(by_concentration, found, paper),
     }
-    return told(place, "table1", accuracy_table(place, LAST, found, paper), groups)
+    return publish_verdicts(place, "table1", accuracy_table(place, LAST, found, paper), groups)
 
 
 def table7_claims(place: Place) -> list[Claim]:
     """Table 7: the methods of Table 1 on the ring beside methods with a server, which sends as much in a round."""
     paper = beside_servers(place, TABLE1, TABLE7)
     found = measured(place, [*RING_CELLS, *SERVER_CELLS], final)
-    return told(place, "table7", accuracy_table(place, LAST, found, paper), best(found, paper))
+    return publish_verdicts(place, "table7", accuracy_table(place, LAST, found, paper), best(found, paper))
 
 
 def table2_claims(place: Place) -> list[Claim]:
     """Table 2: new clients with the bodies of Table 1."""
     paper = numbers(place, TABLE2, GRAPH_CELLS)
     found = measured(place, GRAPH_CELLS, newcomers(place))
-    return told(place, "table2", accuracy_table(place, new(place), found, paper), best(found, paper))
+    return publish_verdicts(place, "table2", accuracy_table(place, new(place), found, paper), best(found, paper))
 
 
 def table8_claims(place: Place) -> list[Claim]:
     """Table 8: new clients with the bodies of Table 7."""
     paper = beside_servers(place, TABLE2, TABLE8)
     found = measured(place, [*RING_CELLS, *SERVER_CELLS], newcomers(place))
-    return told(place, "table8", accuracy_table(place, new(place), found, paper), best(found, paper))
+    return publish_verdicts(place, "table8", accuracy_table(place, new(place), found, paper), best(found, paper))
 
 
 def best(found: Found, paper: Paper) -> dict[str, list[Claim]]:
@@ -73,7 +73,7 @@ def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Flo
     return {cell: measure(trained[folder(*cell)]) for cell in cells}
 
 
-def shown(place: Place, cells: Sequence[Cell]) -> Sequence[Cell]:
+def cells_at(place: Place, cells: Sequence[Cell]) -> Sequence[Cell]:
     """The cells of a table at a scale: on two cores those of ``TWO_CORES``, at the smallest alpha."""
     few = [cell for cell in cells if cell[0] in TWO_CORES and cell[2] == min(ALPHAS)]
     return few if place.scale == "two_cores" else cells
@@ -111,7 +111,7 @@ def accuracy_table(place: Place, what: str, found: Found, paper: Paper) -> str:
     return markdown(title, ["alpha", "graph", *(NAMES[method] for method in methods)], rows)
 
 
-def told(place: Place, name: str, table: str, groups: Mapping[str, Sequence[Claim]]) -> list[Claim]:
+def publish_verdicts(place: Place, name: str, table: str, groups: Mapping[str, Sequence[Claim]]) -> list[Claim]:
     """Publish a table with the verdicts on the claims of each kind; returns all of them."""
     lines = (f"- {text}: {counted(claim.word for claim in claims)}" for text, claims in groups.items() if claims)
     publish(place, name, "\n".join([table, *lines, ""]))

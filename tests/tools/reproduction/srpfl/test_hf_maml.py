@@ -33,7 +33,7 @@ def test_every_row_takes_its_options(plan, place, monkeypatch):
     found = []
     monkeypatch.setattr(hf_maml, "start", lambda place, sweep: found.extend(plan(place, sweep).values()))
     for name, told in hf_maml.OTHERS.items():
-        hf_maml.scores(place(""), hf_maml.folder(name), hf_maml.plain(told), "test")
+        hf_maml.scores(place(""), hf_maml.folder(name), hf_maml.fedavg_sweep(told), "test")
     hf_maml.scores(place(""), "hf-maml", list(hf_maml.points().values())[-1], "val")
     kinds = [class_name(settings["model"]["class_path"]) for settings in found]
     assert kinds == ["AdaptedFedAvg"] * 3 + ["AliasedHFMAML", "HFMAML"]
