@@ -11,6 +11,7 @@ from rich.console import Console
 from pfl_lightning.callbacks import RoundProgressBar, progress
 from pfl_lightning.callbacks.progress import Bars, Lines, Status, clock
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation import cohort
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
 
@@ -32,13 +33,21 @@ def drawn(status, width=80) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
+@pytest.fixture(autouse=True)
+def still(monkeypatch):
+    """No time passes but that of ``working``."""
+    now = time.monotonic()
+    for module in (progress, cohort):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+
+
 def working(doing="training", seconds=10.0, rounds=100, reached=1):
     """Where a method is that has been at work for so many seconds, and is done with some of three clients."""
     method = small()
     status = Status(method, rounds)
-    status.begun = status.trained = time.monotonic() - seconds
+    status.begun = status.trained = progress.monotonic() - seconds
     method.progress.begin(doing, COUNTS)
-    method.progress.since = time.monotonic() - seconds
+    method.progress.since = progress.monotonic() - seconds
     method.progress.reach(reached)
     return status
 
