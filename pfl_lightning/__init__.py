@@ -3,13 +3,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from pfl_lightning.errors import PflError
+
 if TYPE_CHECKING:
     from pfl_lightning.experiment import Experiment, Run
     from pfl_lightning.report import clients, results
     from pfl_lightning.runs import load_method
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "__version__", "clients", "load_method", "results"]
+__all__ = ["Experiment", "PflError", "Run", "__version__", "clients", "load_method", "results"]
 
 _PLACES = {
     **dict.fromkeys(("Experiment", "Run"), "experiment"),

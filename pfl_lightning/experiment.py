@@ -25,6 +25,7 @@ from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.runs import Resume, find_resume, load_method, plain, runs_folder, settings_along
 from pfl_lightning.session import Command, Session, check_data, without_chatter
+from pfl_lightning.settings import flat
 from pfl_lightning.strict import StrictParser, imported
 
 if TYPE_CHECKING:
@@ -157,17 +158,21 @@ class Experiment:
         """
         if self._settings is not None:
             return self._settings
-        said = [recipe(callback) for callback in self.callbacks if _is_ours(callback)]
-        return completed(
-            {
-                "seed_everything": self.seed,
-                "model": recipe(self.method),
-                "data": recipe(self.data),
-                "trainer": {**recipe(self.trainer), "callbacks": said or None},
-                "checkpoint": recipe(arguments(self.checkpoint)),
-                "percentile_errors": recipe(arguments(self.percentile_errors)),
-            }
-        )
+        callbacks = [recipe(callback) for callback in self.callbacks if _is_ours(callback)]
+        said = {
+            "seed_everything": self.seed,
+            "model": recipe(self.method),
+            "data": recipe(self.data),
+            "trainer": {**recipe(self.trainer), "callbacks": callbacks or None},
+            "checkpoint": recipe(arguments(self.checkpoint)),
+            "percentile_errors": recipe(arguments(self.percentile_errors)),
+        }
+        settings = completed(said)
+        parsed = dict(flat({name: settings[name] for name in ("model", "data")}))
+        for key, value in flat({name: said[name] for name in ("model", "data")}):
+            if isinstance(value, str) and parsed.get(key) != value:
+                raise PflError(f"{key}: the text '{value}' is not possible in a program; allowed: the number or object")
+        return settings
 
     def fit(self, resume: bool = False) -> "Run":
         """Train, in the next run folder.
@@ -362,7 +367,8 @@ def _check(method: object, data: object, callbacks: Sequence[object]) -> None:
         *(("trainer.callbacks", callback, pl.Callback) for callback in callbacks),
     ):
         if not isinstance(given, kind):
-            raise PflError(f"{key}: {given} is not possible; allowed: an object of a subclass of {kind.__name__}")
+            what = given if isinstance(given, type) else type(given).__name__
+            raise PflError(f"{key}: {what} is not possible; allowed: an object of a subclass of {kind.__name__}")
         if kind is not pl.Callback and "init_args" not in vars(given):
             raise PflError(f"{key}: {type(given).__name__}.__init__ lacks its super().__init__(**kwargs)")
 

@@ -9,12 +9,12 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 
-from jsonargparse import ArgumentParser
-
 from pfl_lightning import bounds
 from pfl_lightning.config_files import configs
+from pfl_lightning.recipes import options_of
 from pfl_lightning.registry import KINDS, choices, meant
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings import class_name, shown_class
+from pfl_lightning.strict import imported
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _OWNER = re.compile(r"class_path[ =]'([\w.]+)'")
@@ -112,10 +112,13 @@ def _problem(key: str, texts: list[str]) -> str:
     """What is wrong with an option, given the lines about it."""
     name = key.rpartition(".")[2]
     known = choices().get(name, {})
-    owner = class_name(next(_found(_OWNER, texts), ""))
-    see = f"see --{key}.help {owner}".rstrip()
+    path = next(_found(_OWNER, texts), "")
+    owner, kind = class_name(path), imported(path)
+    see = f"see --{key}.help {shown_class(path)}".rstrip()
     if option := next(_found(_NO_OPTION, texts), ""):
-        near = nearest(option, ArgumentParser().add_class_arguments(known[owner])) if owner in known else ""
+        if option == "class_path":
+            return f"{key}: options beside class_path are not possible; allowed: below init_args"
+        near = nearest(option, options_of(kind)) if isinstance(kind, type) else ""
         return f"{key}.{option}: {owner} has no such option{near}; {see}"
     if missing := next(_found(_MISSING, texts), ""):
         return f"{key}.{missing}: a value is missing; {see}"

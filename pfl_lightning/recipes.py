@@ -71,7 +71,7 @@ def arguments(made: Any) -> dict[str, Any] | None:
     kind: type = type(made)
     known = getattr(made, "init_args", None)
     if isinstance(known, dict):
-        names = _options(kind)
+        names = options_of(kind)
     else:
         try:
             parameters = signature(kind).parameters.values()
@@ -113,6 +113,12 @@ def anew(made: Made, **changes: Any) -> Made:
     return type(made)(**{**{name: anew(value) for name, value in given.items()}, **changes})
 
 
+def usual_recipe(kind: type) -> dict[str, Any]:
+    """What settings say of an object that is made without arguments: the class, and all defaults."""
+    defaults = default_arguments(kind)
+    return {"class_path": path_of(kind), "init_args": {name: recipe(defaults[name]) for name in options_of(kind)}}
+
+
 def default_arguments(kind: type) -> dict[str, Any]:
     """The defaults of a class's arguments, with those that it passes on to its bases."""
     makers = [vars(base)["__init__"] for base in reversed(kind.__mro__) if "__init__" in vars(base)]
@@ -121,7 +127,7 @@ def default_arguments(kind: type) -> dict[str, Any]:
 
 
 @cache
-def _options(kind: Any) -> list[str]:
+def options_of(kind: Any) -> list[str]:
     """The arguments that a class takes, with those that it passes on to its bases."""
     names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
     return names

@@ -20,7 +20,7 @@ from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
-from pfl_lightning.recipes import unsaid
+from pfl_lightning.recipes import unsaid, usual_recipe
 from pfl_lightning.settings import Settings, flat, named_callbacks, outermost
 from pfl_lightning.strict import CheckpointParser, imported
 
@@ -171,12 +171,12 @@ def _place(checkpoint: Path) -> Path:
     return checkpoint if is_own else checkpoint.resolve()
 
 
-def refuse_changes(old: Settings, new: Settings) -> list[str]:
+def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
     """Compare the settings of a run that is resumed with those of its checkpoint.
 
     Args:
-        old: Settings in the checkpoint.
-        new: Settings now.
+        resume: The checkpoint.
+        settings: Settings now.
 
     Returns:
         A line for each setting that has changed and may.
@@ -184,12 +184,14 @@ def refuse_changes(old: Settings, new: Settings) -> list[str]:
     Raises:
         PflError: If settings have changed that must stay the same throughout a run; it names them all.
     """
-    before, after = (dict(_comparable(settings)) for settings in (old, new))
+    before, after = (dict(_comparable(stated(each))) for each in (resume.content["config"], settings))
+    folder = resume.run or resume.checkpoint
     keys = sorted(before.keys() | after.keys())
     changes = {key: (was, now) for key in keys if (was := before.get(key)) != (now := after.get(key))}
     if refused := outermost([key for key in changes if not key.endswith(HONOURED)]):
         told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changes[key]) for key in refused)
-        raise PflError(f"{told}; keep the old value{'s' if len(refused) > 1 else ''}, or start a new run")
+        plural = "s" * (len(refused) > 1)
+        raise PflError(f"{told}; keep the old value{plural} to continue '{folder}', or start a new run")
     return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
 
 
@@ -227,6 +229,15 @@ def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
     """
     settings: dict[str, Any] = yaml.safe_load(parser.dump(config, skip_unset=False, skip_validation=True))
     return settings
+
+
+def stated(settings: Settings) -> dict[str, Any]:
+    """Settings in which what a data set takes for arguments that are null stands as if it had been given."""
+    data = settings["data"]
+    usual = getattr(imported(data["class_path"]), "usual", dict[str, Any])()
+    given = {name: value for name, value in data["init_args"].items() if value is not None}
+    said = {name: usual_recipe(value) if isinstance(value, type) else value for name, value in usual.items()}
+    return {**settings, "data": {**data, "init_args": {**data["init_args"], **said, **given}}}
 
 
 def _newest(folder: Path) -> Resume | None:

@@ -31,7 +31,7 @@ from pfl_lightning.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
 from pfl_lightning.quantity import HEADLINED, headline
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
-from pfl_lightning.runs import Resume, refuse_changes, refuse_stopped, runs_folder
+from pfl_lightning.runs import Resume, refuse_changes, refuse_stopped, runs_folder, stated
 
 Command = Literal["fit", "validate", "test"]
 CHATTER = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed")
@@ -146,11 +146,11 @@ class Session(pl.Callback):
 
     def _check_resume(self, resume: Resume, callbacks: Sequence[pl.Callback]) -> None:
         """Refuse to continue from a checkpoint with other settings, or with nothing left to do."""
+        for line in refuse_changes(resume, self.settings):
+            self.note(line)
         done, rounds = resume.content["global_step"], self.settings["trainer"]["max_steps"]
         if self.trains and rounds <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
-        for line in refuse_changes(resume.content["config"], self.settings):
-            self.note(line)
         if self.trains:
             refuse_stopped(resume.content, callbacks)
 
@@ -217,7 +217,7 @@ class Session(pl.Callback):
 
     def _write(self, trainer: pl.Trainer) -> None:
         if self.run_folder is not None and trainer.is_global_zero:
-            is_new, text = not continues(trainer), yaml.safe_dump(self.settings, sort_keys=False)
+            is_new, text = not continues(trainer), yaml.safe_dump(stated(self.settings), sort_keys=False)
             files.write_text(text, self.run_folder / CONFIG)
             files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
             begin(trainer.loggers, self.settings, self.run_folder, is_new)

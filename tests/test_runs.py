@@ -1,4 +1,5 @@
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ import torch
 from pfl_lightning.callbacks.run_folder import new_folder
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FORMAT
-from pfl_lightning.runs import find_resume, refuse_changes
+from pfl_lightning.runs import Resume, find_resume, refuse_changes
 
 SETTINGS = {
     "seed_everything": 1,
@@ -38,6 +39,10 @@ def save(folder, rounds=2):
     return folder / "last.ckpt"
 
 
+def changes(settings, before=SETTINGS):
+    return refuse_changes(Resume(Path("x.ckpt"), {"config": before}, Path("runs/version_0")), settings)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "line"),
     [
@@ -47,13 +52,13 @@ def save(folder, rounds=2):
     ],
 )
 def test_rates_and_places_may_change(path, value, line):
-    (said,) = refuse_changes(SETTINGS, changed(*path, value=value))
+    (said,) = changes(changed(*path, value=value))
     assert said.startswith(line)
 
 
 @pytest.mark.parametrize("key", ["max_steps", "val_check_interval"])
 def test_lengths_change_without_a_word(key):
-    assert refuse_changes(SETTINGS, changed("trainer", key, value=99)) == []
+    assert changes(changed("trainer", key, value=99)) == []
 
 
 @pytest.mark.parametrize(
@@ -73,8 +78,19 @@ def test_lengths_change_without_a_word(key):
 )
 def test_what_makes_a_run_may_not_change(path, value, line):
     with pytest.raises(PflError) as refused:
-        refuse_changes(SETTINGS, changed(*path, value=value))
+        changes(changed(*path, value=value))
     assert str(refused.value).startswith(line)
+
+
+def test_a_default_may_be_written_out_but_not_become_another():
+    def digits(**options):
+        return changed("data", value={"class_path": "pfl_lightning.data.Digits", "init_args": options})
+
+    speeds = {"class_path": "pfl_lightning.system.FixedExponential", "init_args": {"mean": 1.0, "seed": 0}}
+    written = digits(num_clients=20, speeds=speeds)
+    assert changes(written, digits(num_clients=None, speeds=None)) == changes(digits(), written) == []
+    with pytest.raises(PflError, match=r"^data.num_clients: 20 in the checkpoint, 5 now; .* to continue '"):
+        changes(digits(num_clients=5), digits())
 
 
 def test_a_new_run_takes_the_next_number(tmp_path):

@@ -32,7 +32,7 @@ class PlannedRun(NamedTuple):
     def resume(self) -> Resume | None:
         """Its newest checkpoint, if there is one; a PflError if that has other settings."""
         found = self._newest()
-        for line in refuse_changes(found.content["config"], self.settings) if found else ():
+        for line in refuse_changes(found, self.settings) if found else ():
             if not line.startswith("data.root"):
                 raise PflError(f"{line}; keep the old value, or choose another --out")
         return found

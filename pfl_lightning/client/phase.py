@@ -105,6 +105,19 @@ class Phase:
         """Number of steps of clients that have so many samples, ``[clients]``."""
         return self.epochs * self.inner_steps * torch.ceil(self.visited(samples) / self.batch_size).long()
 
+    def feature_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+        """The ``feature_loss`` of a client's samples, ``[batch]``.
+
+        Raises:
+            PflError: If it is not that of each sample.
+        """
+        assert self.feature_loss is not None
+        losses = self.feature_loss(outputs, features, targets, beside)
+        if losses.shape != (count := len(outputs),):
+            shape = f"shape {(*losses.shape,)} for {count} samples"
+            raise PflError(f"phase.feature_loss: {shape} is not possible; allowed: a loss of each sample, [batch]")
+        return losses
+
     def decay_of(self, dimensions: int) -> float:
         """Weight decay of a parameter with ``dimensions`` dimensions; a single dimension means a bias."""
         return self.weight_decay if dimensions > 1 or self.decay_biases else 0.0

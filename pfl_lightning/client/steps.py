@@ -180,13 +180,13 @@ class FeatureSteps(AutogradSteps):
         self.body, self.head = part(self.network, 0, body), part(self.network, body)
 
     def _losses(self, leaves: Tree, inputs: Tensor, targets: Tensor, features: Tree) -> Tensor:
-        body, head, of = set(self.body.state_dict()), set(self.head.state_dict()), self.phase.feature_loss
-        assert of is not None
+        body, head = set(self.body.state_dict()), set(self.head.state_dict())
 
         def client(tensors: Tree, batch: Tensor, labels: Tensor, *frozen: Tensor) -> Tree:
             found = functional_call(self.body, select(tensors, body), self.layout(batch)) if len(self.body) else batch
             outputs = functional_call(self.head, select(tensors, head), found)
-            return {"": of(outputs, found, labels, {**tensors, **dict(zip(features, frozen, strict=True))})}
+            seen = {**tensors, **dict(zip(features, frozen, strict=True))}
+            return {"": self.phase.feature_losses(outputs, found, labels, seen)}
 
         beside = self._beside.rows(0, self.clients)
         params = Params({**self.params.shared, **beside.shared}, {**self.params.own, **beside.own, **leaves})

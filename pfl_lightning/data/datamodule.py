@@ -1,7 +1,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import lightning.pytorch as pl
 import numpy as np
@@ -119,6 +119,13 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         super().__init__()
         if not root:
             raise PflError("data.root: '' is not possible; allowed: a folder, such as . for this one")
+        for name, part, kind in (
+            ("partition", partition, Partition),
+            ("participation", participation, Participation),
+            ("speeds", speeds, Speeds),
+        ):
+            if not isinstance(part, kind | None):
+                raise PflError(f"data.{name}: {part} is not possible; allowed: an object of {kind.__name__}")
         self.init_args = being_made(FederatedDataModule)
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
         self.partition = partition or self.usual_partition()
@@ -186,6 +193,12 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
         self.evaluation_order = largest_first(self.tables["train"].counts)
+
+    @classmethod
+    def usual(cls) -> dict[str, Any]:
+        """What stands for arguments that are left out: numbers, and classes of objects."""
+        parts = {"partition": cls.usual_partition, "participation": Participation, "speeds": FixedExponential}
+        return {"num_clients": USUAL_CLIENTS, **parts}
 
     @unless_refused()
     def load_checked(self) -> tuple[LabelledData, LabelledData | None]:

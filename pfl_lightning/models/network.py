@@ -47,8 +47,8 @@ class Parts(dict[Part, frozenset[str]]):
         found = frozenset(n for n, own in own_names.items() if fnmatchcase(own, pattern) or n.startswith(within))
         if not found:
             raise PflError(
-                f"model.keeps: {pattern} matches no tensor of {self.network.kind}; allowed: {', '.join(self)}, a "
-                f"pattern such as {min(own_names.values())}, or a kind of layers such as Linear"
+                f"model.keeps, or a part in the method: {pattern} matches no tensor of {self.network.kind}; allowed: "
+                f"{', '.join(self)}, a pattern such as {min(own_names.values())}, or a kind of layers such as Linear"
             )
         return self.setdefault(pattern, found)
 

@@ -64,6 +64,9 @@ def start_network(
 
 
 def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    if isinstance(make, nn.Module) or not callable(make):
+        given = type(make).__name__
+        raise PflError(f"model.network: {given} is not possible; allowed: a class, or a function that makes a module")
     try:
         return made(make, input_shape, num_classes)
     except PflError:

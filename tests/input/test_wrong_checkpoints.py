@@ -107,7 +107,7 @@ def unread(refusal):
 
 
 def resume(settings):
-    return refuse_changes(find_resume("x.ckpt", Path("runs")).content["config"], settings)
+    return refuse_changes(find_resume("x.ckpt", Path("runs")), settings)
 
 
 def rows(table):

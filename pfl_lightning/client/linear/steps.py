@@ -94,8 +94,7 @@ class LinearSteps(Steps):
 
     def _losses_of_client(self, own: Tree, outputs: Tensor, features: Tensor, targets: Tensor, *rows: Tensor) -> Tensor:
         of_samples = dict(zip(self.beside_samples, rows, strict=True))
-        assert self.phase.feature_loss is not None
-        return self.phase.feature_loss(outputs, features, targets, {**self._beside.shared, **own, **of_samples})
+        return self.phase.feature_losses(outputs, features, targets, {**self._beside.shared, **own, **of_samples})
 
     def finish(self) -> None:
         """End the phase."""

@@ -108,6 +108,11 @@ class OwnData(FederatedDataModule):
             self.client_names = tuple(self._names[users[indices[0]]] for indices in own)
         return parts
 
+    @classmethod
+    def usual(cls) -> dict[str, Any]:
+        """What stands for arguments that are left out; clients and partition follow from the data."""
+        return {name: value for name, value in super().usual().items() if name not in ("num_clients", "partition")}
+
     def _choose_clients(self, train: LabelledData, test: LabelledData | None) -> None:
         """Take the data's own clients, unless the options say otherwise, and all of them."""
         if self._takes_usual:
