@@ -129,7 +129,8 @@ def _problem(key: str, texts: list[str]) -> str:
         reason = next((f": {reason}" for reason in _found(_REASON, texts)), "")
         names = sorted(known) or [each for each in _LOGGERS if name == "logger"]
         kinds = ", ".join(names) or "the import path of a class"
-        near = _variant(key, given) or nearest(given, {*meant(given, name), *(() if reason else names)} - {given})
+        yours = [each for each in meant(given, name) if each != given]
+        near = _variant(key, given) or nearest(given, yours, cutoff=0) or nearest(given, () if reason else names)
         said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
         return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
     if allowed and given:
@@ -162,8 +163,8 @@ def _found(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
             yield next(filter(None, captured.groups()), "")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """A question for the known name that is most like a wrong one, in upper or lower case; empty if none is."""
     names = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
     return f"; did you mean {names[near[0]]}?" if near else ""

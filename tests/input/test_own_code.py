@@ -24,6 +24,7 @@ FILES = {
     "trains": f"{HEAD}{METHOD}    def local_update(self, *_):\n        raise RuntimeError('no luck')\n",
     "library": f"{HEAD}import torch\n{METHOD}    def local_update(self, *_):\n        torch.ones(2) @ torch.ones(3)\n",
     "good": f"{HEAD}from torch import nn\n\n{METHOD}\nclass Net(nn.Module):\n    pass\n\n\n{FUNCTION}",
+    "named": f"{HEAD}{METHOD}".replace("Mine", "FedBM"),
     "below/deep": f"{HEAD}{METHOD}",
     "not-a-name/far": f"{HEAD}{METHOD}",
 }
@@ -125,6 +126,7 @@ def test_the_traceback_is_there_on_request(words, kind, monkeypatch):
         ("--model=good", "good is not possible; did you mean good.Mine?"),
         ("--model=good.py", "good.py is not possible; did you mean good.Mine?"),
         ("--model=Mine", "Mine is not possible; did you mean good.Mine?"),
+        ("--model=FedBM", "FedBM is not possible; did you mean named.FedBM?"),  # and not FedBN
         ("--model=below/deep.py", "below/deep.py is not possible"),
         ("--model=absent.Mine", "absent.Mine is not possible: "),
         ("--model.network=good.py", "good.py is not possible; did you mean good.Net?"),

@@ -35,7 +35,7 @@ NEAR, NEAR_RATIO = 0.1, 0.25  # largest relative differences from what is expect
 
 
 def linear_claims(place: Place) -> list[Claim]:
-    """Run and draw the experiments of the linear case, which takes about two minutes; seeds are its own."""
+    """Run and draw the experiments of the linear case, which takes about ten minutes; seeds are its own."""
     distances, runs = contractions(noise=0.0), races()
     floors = {noise: floor_of(contractions(noise)) for noise in FLOORS}
     safe, safe_floors = safe_contractions(0.0), floor_of(safe_contractions(FLOOR_NOISE), SAFE_LAST)
