@@ -226,7 +226,7 @@ def test_auto_makes_dropout_independent_of_the_chunk():
 def test_the_frozen_layers_end_before_what_moves_and_before_dropout():
     plain, dropping = LeNet5((1, 16, 16), 3), LeNet5((1, 16, 16), 3, dropout=0.5)
     layers = [name for name, _ in dropping.named_children()]
-    assert layers[frozen_layers(dropping, names(dropping, "head"))] == "dropout"
+    assert layers[frozen_layers(dropping, names(dropping, "head"))] == "dropout3"
     assert frozen_layers(plain, names(plain, "head")) == len(plain) - 1
     assert frozen_layers(plain, names(plain, "body")) == 0
     assert frozen_layers(plain, names(plain, "all")) == 0
