@@ -367,7 +367,7 @@ def _check(method: object, data: object, callbacks: Sequence[object]) -> None:
         *(("trainer.callbacks", callback, pl.Callback) for callback in callbacks),
     ):
         if not isinstance(given, kind):
-            what = given if isinstance(given, type) else type(given).__name__
+            what = given if isinstance(given, type | str) else type(given).__name__
             raise PflError(f"{key}: {what} is not possible; allowed: an object of a subclass of {kind.__name__}")
         if kind is not pl.Callback and "init_args" not in vars(given):
             raise PflError(f"{key}: {type(given).__name__}.__init__ lacks its super().__init__(**kwargs)")

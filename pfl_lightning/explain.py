@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from pfl_lightning import bounds
 from pfl_lightning.config_files import configs
-from pfl_lightning.recipes import options_of
 from pfl_lightning.registry import KINDS, choices, meant
 from pfl_lightning.settings import class_name, shown_class
-from pfl_lightning.strict import imported
+from pfl_lightning.strict import imported, options_of
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _OWNER = re.compile(r"class_path[ =]'([\w.]+)'")

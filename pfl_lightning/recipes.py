@@ -8,15 +8,16 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from functools import cache, partial
+from functools import partial
 from inspect import Parameter, signature
 from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar, cast
 
-from jsonargparse import ArgumentParser
 from lightning.pytorch.utilities.parsing import collect_init_args
+
+from pfl_lightning.strict import options_of
 
 Made = TypeVar("Made")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot say, such as an array
@@ -124,13 +125,6 @@ def default_arguments(kind: type) -> dict[str, Any]:
     makers = [vars(base)["__init__"] for base in reversed(kind.__mro__) if "__init__" in vars(base)]
     parameters = [each for maker in makers for each in signature(maker).parameters.values()]
     return {each.name: each.default for each in parameters}
-
-
-@cache
-def options_of(kind: Any) -> list[str]:
-    """The arguments that a class takes, with those that it passes on to its bases."""
-    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
-    return names
 
 
 def path_of(kind: type) -> str:

@@ -201,8 +201,9 @@ def refuse_stopped(checkpoint: Mapping[str, Any], callbacks: Iterable[pl.Callbac
     Raises:
         PflError: If training would go on as if nothing had been.
     """
+    states = checkpoint["callbacks"]
     for callback in callbacks:
-        state = checkpoint["callbacks"].get(callback.state_key, {})
+        state = states.get(callback.state_key, {})
         impatient = state.get("stopping_reason") == EarlyStoppingReason.PATIENCE_EXHAUSTED.value
         if isinstance(callback, EarlyStopping) and impatient and callback.patience <= state["patience"]:
             raise PflError(

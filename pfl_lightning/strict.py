@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from inspect import getfile
 from itertools import pairwise
 from pathlib import Path
@@ -155,6 +155,13 @@ def _with_options(words: list[str]) -> Iterator[str]:
         option, given, value = word.partition("=")
         is_function = option.endswith(".network") and makes_network(imported(value if given else following))
         yield f"{option}.class_path{given}{value}" if is_function else word
+
+
+@cache
+def options_of(kind: Any) -> list[str]:
+    """The arguments that a class takes, with those that it passes on to its bases."""
+    names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
+    return names
 
 
 def imported(path: str) -> Any:

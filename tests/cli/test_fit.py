@@ -160,7 +160,7 @@ def test_sparsity_is_told_where_it_is_on_and_stays_the_same_at_a_resume(capsys):
 def test_changes_at_a_resume_are_honoured_or_refused(run, capsys):
     for change, line in (
         (["--model.epochs", "2"], "pfl: error: model.epochs: 1 in the checkpoint, 2 now"),
-        (["--data.num_clients", "10"], "pfl: error: data.num_clients: None in the checkpoint, 10 now"),
+        (["--data.num_clients", "10"], "pfl: error: data.num_clients: 20 in the checkpoint, 10 now"),
         (["--seed_everything", "5"], "pfl: error: seed_everything: 1 in the checkpoint, 5 now"),
         (["--data.speeds", "UniformTime"], "pfl: error: data.speeds"),
         (["--model.backend", "sequential"], "pfl: error: model.backend: auto in the checkpoint, sequential now"),

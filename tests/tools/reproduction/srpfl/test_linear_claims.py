@@ -2,8 +2,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fakes.panels import failed, passed
-from reproduction.claims import UNTOLD
+from fakes.panels import passed
+from reproduction.claims import HOLDS, UNTOLD
 from reproduction.srpfl import linear
 from reproduction.srpfl import linear_claims as claims
 from reproduction.srpfl.linear import PARTICIPANTS, POOLS, SAFE_ROUNDS, SEEDS
@@ -87,5 +87,5 @@ def test_no_claim_fails_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(pla
     monkeypatch.setattr(linear, "SAFE_ROUNDS", 200)
     monkeypatch.setattr(linear, "RACES", 3)
     monkeypatch.setattr(claims, "NEAR_RATIO", 0.4)
-    assert failed(claims.linear_claims(place(""))) == []
+    assert {claim.word for claim in claims.linear_claims(place(""))} <= {HOLDS, UNTOLD}
     assert (place("").folder / "linear.png").is_file()
