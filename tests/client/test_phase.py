@@ -175,6 +175,17 @@ def test_proximity_has_its_closed_form(backend, start, after):
         assert found["anchor"] == [1.0], "what does not move stays"
 
 
+@every_backend
+@pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
+def test_a_feature_loss_that_is_a_mean_is_refused(backend, make):
+    network = make((1, 16, 16), 3)
+    phase = Phase(frozenset(network.state_dict()), 1, 4, 0.1, feature_loss=lambda *given: given[0].square().mean())
+    engine = Engine(network, backend)
+    engine.head = network.parts(1)["head"]
+    with pytest.raises(PflError, match=r"^phase.feature_loss: shape \(\) for \d+ samples is not possible"):
+        engine.train(examples_of(), params_of(network), phase, KEY)
+
+
 def follow(rate):
     """The anchor moves towards the model behind each step, by a rule that is none of ours."""
     return lambda tensors, beside: {

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from pfl_lightning import Experiment, Run, clients, load_method, results
 from pfl_lightning.cli import main
 from pfl_lightning.data import Digits
 from pfl_lightning.methods import FedAvg
+from pfl_lightning.system import UniformTime
 
 TINY = [
     *("--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4", "--data.val_fraction=0"),
@@ -100,6 +102,14 @@ def test_a_missing_library_is_named(monkeypatch, refused):
         (lambda: Experiment(FedAvg(), Digits(), devices=2).fit(), "trainer.devices: 2 is not possible in a program"),
         (lambda: Experiment(type("Mine", (FedAvg,), {"__qualname__": "f.<locals>.C"})(), Digits()).fit(), "Mine: cl"),
         (lambda: Experiment(FedAvg(), Digits(seed=2)), "data.seed: not possible here"),
+        (
+            lambda: Experiment(Digits(), FedAvg()),
+            "model: Digits is not possible; allowed: an object of a subclass of M",
+        ),
+        (lambda: Digits(partition="Dirichlet"), "data.partition: Dirichlet is not possible; allowed: an object of Pa"),
+        (lambda: Digits(speeds=UniformTime), "data.speeds: <class 'pfl_lightning.system.speeds.UniformTime'> is not"),
+        (lambda: Experiment(FedAvg(lr="0.1"), Digits()).fit(), "model.lr: the text '0.1' is not possible in a program"),
+        (lambda: Experiment(FedAvg(network=nn.Linear(64, 9)), Digits()).fit(), "model.network: Linear is not possible"),
         (lambda: Experiment(FedAvg(), Digits(), folder="empty").fit(resume=True), "ckpt_path: last, but no run"),
         (
             lambda: Experiment.from_settings("nowhere.yaml"),

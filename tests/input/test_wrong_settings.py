@@ -101,6 +101,10 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
             "model: {class_path: FedAvg, init_args: {lrr: 0.1}}",
             "model.lrr: FedAvg has no such option; did you mean lr?",
         ),
+        (
+            "model: {class_path: FedAvg, lr: 0.1}",
+            "model: options beside class_path are not possible; allowed: below in",
+        ),
         ("model: {class_path: FedAvg, init_args: {lr: null}}", "model.lr: null is not possible; allowed: a number"),
         ("model: {class_path: FedAvg, init_args: {epochs: .inf}}", "model.epochs: inf is not possible; allowed: a"),
         ("model: {class_path: FedAvg, init_args: {lr: true}}", "model.lr: True is not possible; allowed: a number"),
