@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from reproduction.baselines.table import Published, Row, table_claims
+from reproduction.baselines.table import USUAL_ROWS, Published, Row, table_claims
 from reproduction.runs import CONFIGS, Item, Paper, Place, data_options
 
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
@@ -13,11 +13,8 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
 }
 SMALL = ("--data.sample_fraction=0.1", "--trainer.max_steps=20")  # a tenth of the samples
 
-AVERAGE = ("--model.eval_epochs=10",)  # of FedAvg-FT
 ROWS = (
-    Row("Local", "local", "stored"),
-    Row("FedAvg", "fedavg", "global", AVERAGE),
-    Row("FedAvg-FT", "fedavg", "finetuned", AVERAGE),
+    *USUAL_ROWS,
     Row("FedProx", "fedprox", "global"),
     # its steps have no momentum here; those of 0.9 go about ten times as far
     Row("SCAFFOLD", "scaffold", "global", ("--model.lr=0.1",)),

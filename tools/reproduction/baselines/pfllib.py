@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from reproduction.baselines.table import Published, Row, table_claims
+from reproduction.baselines.table import FINETUNED, USUAL_ROWS, Published, Row, table_claims
 from reproduction.runs import CONFIGS, Item, Paper, Place, data_options
 
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
@@ -17,11 +17,8 @@ SMALL = (
     "--trainer.max_steps=100",
     "--trainer.val_check_interval=5",
 )
-AVERAGE = ("--model.eval_epochs=10",)  # of FedAvg-FT
 ROWS = (
-    Row("Local", "local", "stored"),
-    Row("FedAvg", "fedavg", "global", AVERAGE),
-    Row("FedAvg-FT", "fedavg", "finetuned", AVERAGE),
+    *USUAL_ROWS,
     Row("FedPer", "fedper", "stored"),
     Row("FedRep", "fedrep", "stored", ("--model.head_epochs=1",)),
     Row("Ditto", "ditto", "personal"),
@@ -34,7 +31,7 @@ ROWS = (
     Row("FedAMP", "fedamp", "personal"),
     Row("FedFomo", "fedfomo", "personal", ("--data.val_fraction=0.2",)),
     Row("FedRoD", "fedrod", "personal"),
-    Row("FedBABU", "fedbabu", "finetuned", ("--model.eval_epochs=10",)),
+    Row("FedBABU", "fedbabu", "finetuned", FINETUNED),
     Row("FedCP", "fedcp", "stored"),
     Row("GPFL", "gpfl", "stored"),
     Row("FedDBE", "feddbe", "stored"),

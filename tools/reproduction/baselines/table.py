@@ -30,6 +30,14 @@ class Row(NamedTuple):
     options: Sequence[str] = ()
 
 
+FINETUNED = ("--model.eval_epochs=10",)
+USUAL_ROWS = (  # of every table: FedAvg, and what published tables leave out
+    Row("Local", "local", "stored"),
+    Row("FedAvg", "fedavg", "global", FINETUNED),
+    Row("FedAvg-FT", "fedavg", "finetuned", FINETUNED),
+)
+
+
 class Published(NamedTuple):
     """What others report.
 
