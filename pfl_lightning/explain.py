@@ -129,7 +129,8 @@ def _problem(key: str, texts: list[str]) -> str:
         names = sorted(known) or [each for each in _LOGGERS if name == "logger"]
         kinds = ", ".join(names) or "the import path of a class"
         yours = [each for each in meant(given, name) if each != given]
-        near = _variant(key, given) or nearest(given, yours, cutoff=0) or nearest(given, () if reason else names)
+        near = _variant(key, given) or nearest(given, yours, cutoff=0)
+        near = near or nearest(given, {*(() if reason else names)} - {given})
         said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
         return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
     if allowed and given:

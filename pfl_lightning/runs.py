@@ -12,7 +12,6 @@ import lightning.pytorch as pl
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import EarlyStopping
-from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
 from pfl_lightning.callbacks.labels import is_doubling, run_name
@@ -195,17 +194,19 @@ def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
     return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
 
 
-def refuse_stopped(checkpoint: Mapping[str, Any], callbacks: Iterable[pl.Callback]) -> None:
-    """Refuse to continue a run whose ``EarlyStopping`` was out of patience, unless it has more now.
+def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks: Iterable[pl.Callback]) -> None:
+    """Refuse to continue a run that ``EarlyStopping`` has ended, unless its options are others now.
+
+    Settings do not say those of a callback from Python, of which only a larger patience is seen.
 
     Raises:
         PflError: If training would go on as if nothing had been.
     """
+    then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
     states = checkpoint["callbacks"]
-    for callback in callbacks:
+    for callback in [each for each in callbacks if isinstance(each, EarlyStopping)]:
         state = states.get(callback.state_key, {})
-        impatient = state.get("stopping_reason") == EarlyStoppingReason.PATIENCE_EXHAUSTED.value
-        if isinstance(callback, EarlyStopping) and impatient and callback.patience <= state["patience"]:
+        if state.get("stopping_reason") and then == now and callback.patience <= state["patience"]:
             raise PflError(
                 f"ckpt_path: EarlyStopping has ended this run after round {checkpoint['global_step']}; allowed: a "
                 "larger trainer.callbacks.patience, or trainer.callbacks without it"
@@ -216,6 +217,11 @@ def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
     """Whether ``EarlyStopping`` has ended a run with this checkpoint."""
     states = checkpoint["callbacks"]
     return any(states[key].get("stopping_reason") for key in states if key.startswith("EarlyStopping"))
+
+
+def _early_stopping(settings: Settings) -> list[Any]:
+    callbacks = named_callbacks(settings["trainer"].get("callbacks"))
+    return [callback.get("init_args") for name, callback in callbacks if name == "EarlyStopping"]
 
 
 def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:

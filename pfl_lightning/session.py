@@ -152,7 +152,7 @@ class Session(pl.Callback):
         if self.trains and rounds <= done:
             raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: more than the {done} rounds done")
         if self.trains:
-            refuse_stopped(resume.content, callbacks)
+            refuse_stopped(resume.content, self.settings, callbacks)
 
     # As a callback
 

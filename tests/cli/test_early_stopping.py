@@ -53,6 +53,10 @@ def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
 def test_a_run_that_reaches_its_threshold_says_so(capsys):
     fit(9, "--trainer.callbacks.stopping_threshold=0")
     assert "Stopped early:  after round 0 of 20: Stopping threshold reached: val/" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        fit(9, "--trainer.callbacks.stopping_threshold=0", "--ckpt_path=last")
+    assert "EarlyStopping has ended this run after round 0" in capsys.readouterr().err
+    fit(9, "--trainer.callbacks.stopping_threshold=2", "--trainer.max_steps=2", "--ckpt_path=last")
 
 
 def test_a_run_that_is_out_of_time_says_so(capsys):
