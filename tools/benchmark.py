@@ -15,7 +15,7 @@ which backend and chunk size are fastest for them.
 import argparse
 import json as json_format
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar, get_args
 
@@ -33,7 +33,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
 from peers.environments import PEERS, PeerError
-from peers.pfllib import TRACK, measure_pfllib
+from peers.tracks import TRACKS
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.cli.console import silence_lightning
@@ -128,7 +128,7 @@ def main(
     figure: Path | None = None,
     peers: bool | list[str] = False,
     peers_root: Path | None = None,
-    pfllib: Path | None = None,
+    tracks: dict[str, Path] | None = None,
     root: Path = Path("data"),
     tune: bool = False,
 ) -> None:
@@ -155,9 +155,9 @@ def main(
         peers: Whether other libraries are measured too, or the names of some: plain_torch, jax_scan, fedjax, flower,
             pfl_research, blazefl, fedlab.
         peers_root: Folder of their environments; those that are missing are built, which takes minutes.
-        pfllib: A checkout of PFLlib, whose own command is then measured beside pfl fit, also in an environment of its
-            own.
-        root: Folder with a folder of files for each data set, of which pfllib needs fashion_mnist.
+        tracks: Checkouts of libraries, whose own commands are then measured beside pfl fit, also in environments of
+            their own: pfllib, niid_bench (of Flower) and pfl_research, such as {pfllib: FOLDER}.
+        root: Folder with a folder of files for each data set, of which the tracks need fashion_mnist and cifar10.
         tune: Whether to find the fastest backend and chunk size for a run instead; all other options are then those of
             pfl fit, besides repeats and threads.
     """
@@ -167,7 +167,9 @@ def main(
     engines = choose("backends", backends, get_args(BackendName))
     check_files(json, figure)
     libraries = choose("peers", None if peers is True else peers or [], list(PEERS))
-    check_peers(bool(libraries), pfllib, peers_root, accelerator)
+    checkouts = tracks or {}
+    choose("tracks", list(checkouts), list(TRACKS))
+    check_peers(bool(libraries), checkouts, peers_root, accelerator)
     tried = choose("variants", None if variants is True else variants or [], list(VARIANTS))
     try:
         device = device_of(accelerator)
@@ -178,27 +180,46 @@ def main(
     records: list[Record] = []
     for name in chosen:
         records += measure_workload(name, engines, repeats, threads, device, tried)
-    if libraries and peers_root is not None:
-        print(f"peers: {repeats} repeats, {threads} threads", file=sys.stderr)
-        records += rounds.measure_peers(peers_root, libraries, OURS, repeats, threads)
-    if pfllib and peers_root is not None:
-        print(f"{TRACK}: {repeats} repeats, {threads} threads", file=sys.stderr)
-        try:
-            records += measure_pfllib(pfllib, root, peers_root, repeats, threads)
-        except PeerError as error:
-            records.append(rounds.missing("PFLlib", str(error), TRACK))
+    if peers_root is not None:
+        records += measure_others(libraries, checkouts, root, peers_root, repeats, threads)
     show(records, repeats, threads, json, figure)
 
 
-def check_peers(libraries: bool, pfllib: Path | None, peers_root: Path | None, accelerator: Accelerator) -> None:
+def check_peers(
+    libraries: bool, checkouts: Mapping[str, Path], peers_root: Path | None, accelerator: Accelerator
+) -> None:
     """Refuse what other libraries cannot be measured with."""
-    for key, wanted in (("peers", libraries), ("pfllib", pfllib is not None)):
+    for key, wanted in (("peers", libraries), ("tracks", bool(checkouts))):
         if wanted and peers_root is None:
             refuse(f"peers_root: None is not possible with {key}; allowed: a folder for their environments")
         if wanted and accelerator != "cpu":
             refuse(f"{key}: not possible with accelerator {accelerator}; allowed: accelerator cpu")
-    if pfllib and not (pfllib / "system" / "main.py").is_file():
-        refuse(f"pfllib: {pfllib} is not possible; allowed: a checkout of PFLlib, with system/main.py")
+    for name, checkout in checkouts.items():
+        needed = f"a checkout of {TRACKS[name].library}, with {TRACKS[name].entry}"
+        if not (checkout / TRACKS[name].entry).is_file():
+            refuse(f"tracks.{name}: {checkout} is not possible; allowed: {needed}")
+
+
+def measure_others(
+    libraries: Sequence[str],
+    checkouts: Mapping[str, Path],
+    data_root: Path,
+    root: Path,
+    repeats: int,
+    threads: int,
+) -> list[Record]:
+    """The records of other libraries, whose environments are under ``root``, and of their own commands."""
+    records = []
+    if libraries:
+        print(f"peers: {repeats} repeats, {threads} threads", file=sys.stderr)
+        records += rounds.measure_peers(root, libraries, OURS, repeats, threads)
+    for name, checkout in checkouts.items():
+        print(f"{name}: {repeats} repeats, {threads} threads", file=sys.stderr)
+        try:
+            records += TRACKS[name].measure(checkout, data_root, root, repeats, threads)
+        except PeerError as error:
+            records.append(rounds.missing(TRACKS[name].library, str(error), name))
+    return records
 
 
 def show(records: Sequence[Record], repeats: int, threads: int, json: Path | None, figure: Path | None) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pfl_lightning.client.backends import Backend, Batched, ClientFunction, LinearStack, Sequential
+from pfl_lightning.client.backends import TILE_BYTES, Backend, Batched, ClientFunction, LinearStack, Sequential
 from pfl_lightning.client.epochs import Epochs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
@@ -22,6 +22,8 @@ from pfl_lightning.client.layers import (
     is_random,
     layout,
     mixed,
+    needs_torchs_stream,
+    own_stream,
     part,
     set_mode,
     shared_layers,
@@ -78,6 +80,7 @@ class Engine:
         self.trainable = frozenset(name for name, each in network.named_parameters() if each.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}
+        self.seed_dropout: Callable[[int], object] = torch.manual_seed
         if backend == "batched" and (
             unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM, movable(network)) + alone(network)
         ):
@@ -156,7 +159,7 @@ class Engine:
             received = params.rows(start, start + len(tile))
             return rows, engine._train_tile(backend, frozen, tile, received, rows, phase, key)
 
-        threads, losses = self._threads(backend, part(self.network, frozen), on_cpu, phase), []
+        threads, losses = self._threads(backend, part(self.network, frozen), own, phase), []
         results = (
             spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, self), tiles)
         )
@@ -167,21 +170,24 @@ class Engine:
             losses.append(found)
         return params.with_own(own), torch.cat(losses)
 
-    def _threads(self, backend: Backend, network: nn.Sequential, on_cpu: bool, phase: Phase) -> int:
+    def _threads(self, backend: Backend, network: nn.Sequential, own: Tree, phase: Phase) -> int:
         """In how many threads clients train: as many as torch may use, where they train one at a time on a CPU.
 
-        With one thread for each client torch is faster than with several for one. But there is one stream of random
-        numbers, a loss of features may use modules that are not the engine's, and mixed precision is of one thread.
+        With one thread for each client torch is faster than with several for one, unless what they train leaves the
+        cache. But all threads share torch's stream of random numbers, a loss of features may use modules that are not
+        the engine's, and mixed precision is of one thread.
         """
-        fits = self.requested == "auto" and isinstance(backend, Sequential)
-        shares = is_random(network) or phase.feature_loss is not None or torch.is_autocast_enabled("cpu")
-        return torch.get_num_threads() if fits and on_cpu and not shares else 1
+        on_cpu = all(stack.device.type == "cpu" for stack in own.values())
+        fits = on_cpu and sum(stack[0].nbytes for stack in own.values()) <= TILE_BYTES
+        shares = needs_torchs_stream(network) or phase.feature_loss is not None or torch.is_autocast_enabled("cpu")
+        in_turn = self.requested == "auto" and isinstance(backend, Sequential)
+        return torch.get_num_threads() if in_turn and fits and not shares else 1
 
     def _of_thread(self) -> "Engine":
         """The same engine for another thread, with modules of its own; the tensors are the same."""
         tensors = {id(tensor): tensor for tensor in (*self.network.parameters(), *self.network.buffers())}
         engine = self.on(deepcopy(self.network, tensors))
-        engine.report = one_at_a_time(self.report)
+        engine.report, engine.seed_dropout = one_at_a_time(self.report), own_stream(engine.network)
         return engine
 
     def _train_tile(
@@ -205,7 +211,7 @@ class Engine:
         batches, draws = epochs.batches, is_random(network)
         for number, epoch in enumerate(epochs):
             if draws:
-                torch.manual_seed(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
+                self.seed_dropout(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
             steps.enter(epoch)
             losses = epoch.present.new_zeros(len(examples))
             for clients, batch, samples in batches:

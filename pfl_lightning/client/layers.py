@@ -24,7 +24,46 @@ def has_layers(network: nn.Module, kinds: tuple[type[nn.Module], ...], names: Co
 
 def is_random(network: nn.Module) -> bool:
     """Whether a network draws random numbers in training mode."""
-    return any((isinstance(m, DROPOUT) and m.p > 0) or getattr(m, "draws_at_random", False) for m in network.modules())
+    return any(map(_draws, network.modules()))
+
+
+def needs_torchs_stream(network: nn.Module) -> bool:
+    """Whether a network draws random numbers in other layers than those that ``own_stream`` replaces."""
+    return any(_draws(module) and type(module) is not nn.Dropout for module in network.modules())
+
+
+def own_stream(network: nn.Module) -> Callable[[int], object]:
+    """Let the dropout of a network draw from a stream of its own; returns what takes the seed of the stream."""
+    stream = torch.Generator()
+    for module in [*network.modules()]:
+        for name, layer in module.named_children():
+            if type(layer) is nn.Dropout:
+                setattr(module, name, OwnDropout(layer, stream))
+    return stream.manual_seed
+
+
+class OwnDropout(nn.Dropout):
+    """Dropout on a CPU with a stream of its own, from which the same seed draws what torch's layer draws from torch's.
+
+    Args:
+        layer: Torch's layer.
+        stream: Of random numbers.
+    """
+
+    def __init__(self, layer: nn.Dropout, stream: torch.Generator) -> None:
+        super().__init__(layer.p, layer.inplace)
+        self.stream = stream
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Drop numbers in training mode."""
+        if not self.training or self.p == 0:
+            return inputs
+        noise = torch.empty_like(inputs).bernoulli_(1 - self.p, generator=self.stream).div_(1 - self.p or 1)
+        return inputs.mul_(noise) if self.inplace else inputs * noise
+
+
+def _draws(module: nn.Module) -> bool:
+    return (isinstance(module, DROPOUT) and module.p > 0) or getattr(module, "draws_at_random", False)
 
 
 def alone(network: nn.Sequential) -> list[str]:

@@ -70,7 +70,7 @@ class Wrapped(Network):
         """Mark the layers for the engine, given a batch of two inputs.
 
         They get ``runs_alone`` if ``vmap`` cannot run them for several clients at once, and ``draws_at_random`` if they
-        are random in training mode.
+        are random in training mode beyond torch's own dropout layers.
         """
         for layer in self:
             marks = {"runs_alone": not _runs_for_many(layer, inputs), "draws_at_random": _draws(layer, inputs)}
@@ -256,9 +256,11 @@ def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
 
 
 def _draws(layer: nn.Module, inputs: Tensor) -> bool:
-    """Whether a layer draws random numbers in training mode."""
-    before = torch.get_rng_state()
-    deepcopy(layer).train()(inputs)
+    """Whether a layer draws random numbers in training mode, beyond torch's own dropout layers."""
+    before, layer = torch.get_rng_state(), deepcopy(layer).train()
+    for dropout in (each for each in layer.modules() if isinstance(each, nn.Dropout)):
+        dropout.eval()
+    layer(inputs)
     return not torch.equal(before, torch.get_rng_state())
 
 

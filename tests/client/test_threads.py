@@ -50,11 +50,13 @@ DRAWN = {"feature_loss": lambda outputs, features, targets, beside: outputs.squa
         (lenet, {"penalty": Proximity(0.1, "anchor")}, True),
         (lenet, {"clip_norm": 0.5, "gradient_transform": lambda w, g, gradient, beside: gradient(w)}, True),
         (lambda: with_layers(norm=nn.BatchNorm1d(5)), {}, True),
-        # one stream of random numbers; a loss that may use modules of others
-        (lambda: with_layers(dropout=nn.Dropout(0.5)), {}, False),
+        (lambda: with_layers(dropout=nn.Dropout(0.3)), {}, True),
+        (lambda: with_layers(inner=nn.Sequential(nn.Dropout(0.3, inplace=True)), all=nn.Dropout(1)), {}, True),
+        # torch's stream of random numbers; a loss that may use modules of others
+        (lambda: with_layers(dropout=nn.AlphaDropout(0.5)), {}, False),
         (lenet, DRAWN, False),
     ],
-    ids=["penalty", "gradient", "BatchNorm", "dropout", "features"],
+    ids=["penalty", "gradient", "BatchNorm", "dropout", "dropout in a block", "other dropout", "features"],
 )
 def test_clients_train_in_threads_and_the_numbers_are_those_of_one_thread(make, rules, is_spread, monkeypatch):
     network, examples, spreads, visits = make(), examples_of(counts=(11, 7, 7, 3, 2)), [], []
@@ -79,3 +81,13 @@ def test_clients_train_in_threads_and_the_numbers_are_those_of_one_thread(make, 
         assert one.own.keys() == several.own.keys() >= tensors.keys()
         assert all(torch.equal(one.own[name], several.own[name]) for name in tensors)
         assert all(torch.equal(network.state_dict()[name], tensors[name]) for name in tensors), "only copies have run"
+
+
+def test_clients_with_much_to_train_have_all_threads_in_turn(several_threads, monkeypatch):
+    spreads, tensors = [], {name: tensor.detach() for name, tensor in lenet().state_dict().items()}
+    phase = replace(PHASE, trainable=frozenset(tensors), epochs=1)
+    monkeypatch.setattr(engine, "spread", lambda *words: spreads.append(words) or spread(*words))
+    for limit in (0, -1):
+        monkeypatch.setattr(engine, "TILE_BYTES", sum(tensor.nbytes for tensor in tensors.values()) + limit)
+        Engine(lenet()).train(examples_of(counts=(3, 2)), Params(tensors, {}), phase, KEY)
+    assert len(spreads) == 1

@@ -27,7 +27,8 @@ def with_room_for(clients, method, monkeypatch):
 
 def test_the_size_follows_the_device_unless_it_is_given():
     chunks = Cohort(None, [1 << 20, 3 << 20])
-    assert chunks.size(torch.device("cpu")) == CPU_BYTES // (3 << 20)
+    assert [chunks.size(torch.device("cpu")), CPU_BYTES // (3 << 20)] == [8, 10], "a multiple of 4, for threads"
+    assert [Cohort(None, [CPU_BYTES // room]).size(torch.device("cpu")) for room in (1, 2, 3, 5)] == [1, 2, 2, 4]
     assert chunks.size(torch.device("cuda")) == DEVICE_BYTES // (4 << 20)
     assert Cohort(None, [1 << 40]).size(torch.device("cpu")) == 1
     assert Cohort(3, [1 << 20]).size(torch.device("cuda")) == 3

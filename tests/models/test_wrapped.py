@@ -103,6 +103,11 @@ def test_layers_that_draw_at_random_or_run_alone_are_marked():
     assert marks == {"Normed": (True, True), "fc2": (False, False)}  # vmap cannot update running statistics
 
 
+def test_torchs_dropout_needs_no_mark():
+    layers = start(lambda shape, classes: nn.Sequential(nn.Linear(4, 5), nn.Dropout(), nn.Linear(5, classes)))
+    assert [layer.draws_at_random for layer in layers] == [False] * 3
+
+
 def test_a_mini_batch_of_one_takes_running_statistics():
     network, one = start(Normed), torch.randn(1, 4)
     norm = network.Normed.norm

@@ -1,16 +1,13 @@
 import json
 import os
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from peers import environments, pfllib, reference, rounds
+from peers import environments, reference, rounds
 from peers.environments import Peer, PeerError
 from peers.reference import Outcome
-
-from pfl_lightning.data import Digits
 
 CLIENTS, SAMPLES, ROUNDS, WIDTHS = 3, 20, 2, (12, 8, 6, 3)
 INTERPRETER = Path(sys.executable)
@@ -189,43 +186,3 @@ def test_every_peer_has_its_program_and_pins():
     for name, peer in rounds.PEERS.items():
         assert (peer.name, (rounds.HERE / peer.program).is_file()) == (name, True)
         assert all("==" in pin for pin in peer.requirements)
-
-
-CHECKOUT = """
-import sys
-import numpy as np
-options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-held = [np.load(f"../dataset/{options['-data']}/{split}/1.npz", allow_pickle=True)["data"].tolist() for split in SPLITS]
-assert all(each["x"].shape == (len(each["y"]), 1, 8, 8) for each in held), held
-print("Averaged Test Accuracy: 0.1")
-for number in range(int(options["-gr"]) + 1):
-    print("-" * 25, "time cost", "-" * 25, number + 0.125)
-print("Averaged Test Accuracy: 0.25")
-"""
-
-
-def test_pfllibs_command_reads_our_clients_and_its_seconds_and_accuracy_are_read(tmp_path):
-    (tmp_path / "system").mkdir()
-    (tmp_path / "system" / "main.py").write_text(CHECKOUT.replace("SPLITS", "('train', 'test')"))
-    data = Digits(num_clients=4)
-    data.setup()
-    pfllib.lay_out(data, tmp_path / "dataset" / "FashionMNIST")
-    outcome = pfllib.theirs(INTERPRETER, tmp_path / "system", 1)
-    assert (outcome.seconds, outcome.accuracy) == ([1.125, 2.125, 3.125], 0.25)
-    assert outcome.peak > 2**20
-    (tmp_path / "system" / "main.py").write_text("raise OSError('no such file')")
-    with pytest.raises(PeerError, match="OSError: no such file"):
-        pfllib.theirs(INTERPRETER, tmp_path / "system", 1)
-
-
-@pytest.mark.slow
-def test_our_command_beside_pfllibs_is_timed_round_by_round(tmp_path):
-    begun = time.perf_counter()
-    outcome = pfllib.ours(["--config=data/digits"], tmp_path / "ours", 1)
-    assert len(outcome.seconds) == 3
-    assert 0 < min(outcome.seconds) <= max(outcome.seconds) < time.perf_counter() - begun
-    assert 0 < outcome.accuracy < 1
-
-
-def test_seconds_are_read_whole_as_either_command_prints_them():
-    assert pfllib.SECONDS.findall("time cost 31.25\n---- time cost ----- 0.5\n") == ["31.25", "0.5"]

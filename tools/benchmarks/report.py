@@ -10,8 +10,8 @@ from benchmarks.timing import PEAK_SIZE, Record
 COLUMNS = ("workload", "backend", "seconds", "ratio", "spread", "share of peak", "peak MiB")
 WAITS = "waits"  # one more column, on a GPU
 MEANING = (
-    "Ratio: to the plain loop's seconds (of a population: to those of the smallest; beside PFLlib: to its), the median "
-    "over the turns. "
+    "Ratio: to the plain loop's seconds (of a population: to those of the smallest; beside a library's own command: to "
+    "its), the median over the turns. "
     "Share of peak: the plain loop's floating-point operations a second, were they done in this time; work that is "
     "saved, and convolutions, which are no matrix products, can make it more than 100 %."
 )

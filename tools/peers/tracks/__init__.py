@@ -1,0 +1,6 @@
+"""Other libraries' own commands beside ours, each with the network, data and options that its authors chose."""
+
+from peers.tracks import niid_bench, pfl_research, pfllib
+from peers.tracks.track import Track
+
+TRACKS: dict[str, Track] = {each.name: each for each in (pfllib.TRACK, niid_bench.TRACK, pfl_research.TRACK)}

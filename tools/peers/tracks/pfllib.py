@@ -1,0 +1,66 @@
+"""PFLlib: FedAvg of its CNN on Fashion-MNIST, with all 20 clients in every round.
+
+Both have the same clients. PFLlib leaves out a client's last batch where it is not full. It evaluates before its first
+round and before one more than it was asked for, which are not counted.
+"""
+
+import re
+from pathlib import Path
+from shutil import copytree
+
+import numpy as np
+import torch
+from benchmarks.loops import held_by
+from reproduction.runs import split_data
+
+from peers.environments import TORCH, TORCHVISION, Peer
+from peers.tracks.track import Read, Track
+from pfl_lightning.data import FederatedDataModule
+
+SETTINGS = "--config=papers/pfllib/fashion_mnist"
+ROUNDS = 4
+RATE = 0.005  # PFLlib's
+OTHERS = ("numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib")
+SECONDS, ACCURACY = re.compile(r"time cost [- ]*([\d.]+)"), re.compile(r"Averaged Test Accuracy: ([\d.]+)")
+
+
+def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
+    """Copy the program, and write our clients where it looks for them."""
+    copytree(checkout / "system", folder / "system")
+    write_clients(split_data([SETTINGS, f"--data.root={files}"]), folder / "dataset" / "FashionMNIST")
+    return folder / "system"
+
+
+def write_clients(data: FederatedDataModule, folder: Path) -> None:
+    """Write the clients in PFLlib's files: ``train/0.npz`` and so on."""
+    for split in ("train", "test"):
+        (folder / split).mkdir(parents=True)
+        table = data.tables[split]
+        for client in range(len(table)):
+            inputs, targets = held_by(table.examples(torch.tensor([client])), 0)
+            held = np.array({"x": inputs.numpy(), "y": targets.numpy()}, dtype=object)
+            np.savez_compressed(folder / split / f"{client}.npz", data=held)
+
+
+def read(text: str) -> Read:
+    """Seconds of rounds 2 to the last, which are printed, and the last accuracy."""
+    seconds, accuracies = SECONDS.findall(text), ACCURACY.findall(text)
+    return Read([float(each) for each in seconds[1:ROUNDS]], float(accuracies[-1]))
+
+
+TRACK = Track(
+    name="pfllib",
+    library="PFLlib",
+    data="fashion_mnist",
+    entry="system/main.py",
+    peer=Peer("pfllib.py", (TORCH, TORCHVISION, *OTHERS), (3, 11)),
+    lay_out=lay_out,
+    words=f"main.py -data FashionMNIST -m CNN -algo FedAvg -lr {RATE} -gr {ROUNDS} -eg {ROUNDS} -dev cpu",
+    read=read,
+    rounds=ROUNDS,
+    options=(
+        SETTINGS,
+        f"--model.lr={RATE}",
+        f"--trainer.val_check_interval={ROUNDS}",
+    ),
+)
