@@ -159,7 +159,6 @@ def test_the_command_measures_and_counts_on_another_device(bench, monkeypatch, t
     [
         ("bf16", LENET),
         *((name, replace(LENET, samples=RAGGED)) for name in ("vmapped", "grouped", "unfolded")),
-        pytest.param("compiled", replace(LENET, samples=RAGGED), marks=pytest.mark.slow),
         ("compiled", replace(PERCEPTRON, head_epochs=0)),
         *((name, NORMED) for name in ("bf16", "vmapped", "unfolded")),
     ],

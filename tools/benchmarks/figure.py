@@ -94,7 +94,7 @@ def draw_bar(axes: Axes, place: float, row: Record, labelled: bool) -> None:
 
 
 def finish(axes: Axes, height: float, ratios: Sequence[float]) -> None:
-    """The line of the plain loop, and the axis."""
+    """The line, and the axis."""
     axes.set_xscale("log")
     axes.set_xlim(0.75 * min(0.9, *ratios), 1.3 * max(1.1, *ratios))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -105,4 +105,4 @@ def finish(axes: Axes, height: float, ratios: Sequence[float]) -> None:
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("seconds / seconds of the plain loop (the line): faster to the left")
+    axes.set_xlabel("seconds / the plain loop's, or the library's (the line): faster to the left")
