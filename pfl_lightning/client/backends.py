@@ -128,6 +128,12 @@ class Batched(Backend):
         with sdpa_kernel(SDPBackend.MATH) if on_cpu else nullcontext():
             return vmap(client, in_dims=(0,) * (1 + len(arguments)), randomness="different")(params.own, *arguments)
 
+    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
+        """One vectorised call; on a CPU images are channels-last, for convolutions that all clients share."""
+        if inputs.ndim == 5:
+            inputs = layout(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
+        return super().forward(network, params, inputs)
+
     def tile_size(self, moving: list[Tensor]) -> int:
         """On a CPU as many clients as fit in its cache; on an accelerator all of them."""
         clients = len(moving[0])

@@ -9,8 +9,10 @@ from fakes.torch_sgd import KEY, by_torch
 from torch import nn
 from torch.func import functional_call, grad
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pfl_lightning.client import Engine, Phase, Proximity, Samples, joined
+from pfl_lightning.client.backends import Batched
 from pfl_lightning.client.layers import frozen_layers, layout
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
@@ -351,6 +353,26 @@ def test_convolutions_on_a_cpu_get_and_give_images_with_channels_last(channels):
     outputs = F.conv2d(layout(images), kernels)
     assert outputs.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(outputs, F.conv2d(images, kernels))
+
+
+def test_shared_convolutions_of_many_clients_get_channels_last_too():
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            if "convolution" in str(function):
+                seen.append(arguments[0].is_contiguous(memory_format=torch.channels_last))
+            return function(*arguments, **(options or {}))
+
+    network, seen = (
+        nn.Sequential(nn.Conv2d(3, 2, 3), nn.MaxPool2d(2), nn.Conv2d(2, 2, 1), nn.Flatten(), nn.Linear(8, 2)),
+        [],
+    )
+    tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+    heads = {name: torch.stack([tensors.pop(name)] * 3) for name in ("4.weight", "4.bias")}
+    images = torch.randn(3, 5, 3, 6, 6)
+    with Seen():
+        found = Batched().forward(network, Params(tensors, heads), images)
+    assert seen == [True, True]
+    torch.testing.assert_close(found, network(images.flatten(0, 1)).unflatten(0, (3, 5)))
 
 
 def test_a_rule_for_whole_gradients_leaves_the_backward_pass_by_hand():

@@ -1,4 +1,5 @@
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from benchmarks import report, training
 from benchmarks.variants import VARIANTS
 from benchmarks.workloads import POPULATIONS, WORKLOADS
 
-KEYS = {"workload", "backend", "seconds", "ratio_to_plain", "spread", "samples", "device", "peak_share", "peak_gflops"}
+TIMES, SHARES = {"seconds", "ratio_to_plain", "spread"}, {"samples", "peak_share", "peak_gflops"}
+KEYS = {"workload", "backend", "device", *TIMES, *SHARES, *["peak_mebibytes"] * (sys.platform == "linux")}
 PEER = {"workload": "peers-mlp", "backend": "some", "seconds": 2.0, "ratio_to_plain": 0.5, "spread": [1.0, 3.0]}
 ABSENT = {**PEER, "seconds": None, "ratio_to_plain": None, "spread": None, "reason": "needs Python 3.90"}
 

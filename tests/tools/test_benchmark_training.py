@@ -1,3 +1,4 @@
+import sys
 from dataclasses import replace
 
 import pytest
@@ -88,6 +89,13 @@ def test_records_have_the_seconds_and_the_share_of_the_peak(tiny):
         rate = timing.operations(contest.actions["plain"]) / record["seconds"] / 1e9
         assert record["peak_share"] == pytest.approx(rate / record["peak_gflops"])
     assert records[0]["ratio_to_plain"] == 1.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a peak cannot be forgotten")
+def test_records_have_the_memory_that_a_turn_adds():
+    contest = timing.Contest({"plain": lambda: None, "auto": lambda: torch.ones(64 << 18)}, samples=1, dense=False)
+    plain, auto = (record["peak_mebibytes"] for record in timing.measure("w", contest, repeats=1))
+    assert (plain, auto) == (pytest.approx(0, abs=5), pytest.approx(64, abs=5))
 
 
 def test_ratio_is_the_median_over_the_turns():

@@ -13,7 +13,8 @@ MEANING = (
     "Ratio: to the plain loop's seconds (of a population: to those of the smallest; beside a library's own command: to "
     "its), the median over the turns. "
     "Share of peak: the plain loop's floating-point operations a second, were they done in this time; work that is "
-    "saved, and convolutions, which are no matrix products, can make it more than 100 %."
+    "saved, and convolutions, which are no matrix products, can make it more than 100 %. "
+    "Peak MiB: what a turn adds to the memory of its process; of populations and of commands, the whole process."
 )
 ON_GPU = (
     f"Measured until the GPU is done, after turns to warm up that are not counted. {WAITS.capitalize()}: how often the "

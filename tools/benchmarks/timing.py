@@ -13,7 +13,7 @@ import torch
 from rich.progress import Progress
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.device import CPU, finish, name_of
+from benchmarks.device import CPU, finish, forget_peak, name_of, peak_mebibytes
 from benchmarks.waits import Action, waits
 from pfl_lightning.data.progress import on_terminal
 
@@ -43,7 +43,7 @@ class Contest:
 
 
 def measure(name: str, contest: Contest, repeats: int) -> list[Record]:
-    """One record for each action: its seconds, and how much of the machine's peak it makes use of."""
+    """One record for each action: its seconds, how much of the machine's peak it makes use of, and its memory."""
     device = contest.device
     left, right, out = (torch.rand(PEAK_SIZE, PEAK_SIZE, device=device) for _ in range(3))
     actions: dict[str, Action] = {**contest.actions, PEAK: partial(torch.mm, left, right, out=out)}
@@ -58,6 +58,10 @@ def measure(name: str, contest: Contest, repeats: int) -> list[Record]:
         facts |= {"peak_gflops": float(np.median(rates)) / 1e9}
         if device.type != "cpu":
             facts["waits"] = dict(waits(actions[backend], device))
+        if forget_peak(device):
+            held = peak_mebibytes(device)
+            actions[backend]()
+            facts["peak_mebibytes"] = peak_mebibytes(device) - held
         records.append(record(name, backend, times, seconds["plain"]) | facts)
     return records
 
