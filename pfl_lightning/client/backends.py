@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pfl_lightning.client.layers import layout, part
+from pfl_lightning.client.layers import layout_of_each, part
 from pfl_lightning.client.linear import LinearGradients, LinearSteps
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
@@ -48,13 +48,9 @@ class Backend(ABC):
         """
 
         def client(tensors: Tree, batch: Tensor) -> Tree:
-            return {"": functional_call(network, tensors, self.layout(batch))}
+            return {"": functional_call(network, tensors, batch)}
 
-        return self.each(client, params, inputs)[""]
-
-    def layout(self, inputs: Tensor) -> Tensor:
-        """One client's inputs in the memory layout in which the backend is fastest, ``[batch, ...]``."""
-        return inputs
+        return self.each(client, params, layout_of_each(inputs))[""]
 
     @abstractmethod
     def tile_size(self, moving: list[Tensor]) -> int:
@@ -75,15 +71,12 @@ class Backend(ABC):
             body: Number of layers before the features, for a phase with a ``feature_loss``.
         """
         if phase.feature_loss is not None:
-            return FeatureSteps(self.each, self.layout, body, network, start, rows, phase, loss)
+            return FeatureSteps(self.each, body, network, start, rows, phase, loss)
         return AutogradSteps(self.forward, network, start, rows, phase, loss)
 
 
 class Sequential(Backend):
-    """The reference: one client at a time, without padding; runs every network.
-
-    On a CPU, images have the channels-last layout, which is faster for convolutions.
-    """
+    """The reference: one client at a time, without padding; runs every network."""
 
     name = "sequential"
 
@@ -92,10 +85,6 @@ class Sequential(Backend):
         clients = len(next(iter([*params.own.values(), *arguments])))
         results = [function(params.client(row), *(argument[row] for argument in arguments)) for row in range(clients)]
         return {name: torch.stack([result[name] for result in results]) for name in results[0]}
-
-    def layout(self, inputs: Tensor) -> Tensor:
-        """Channels last for images."""
-        return layout(inputs)
 
     def tile_size(self, moving: list[Tensor]) -> int:
         """One client."""
@@ -127,12 +116,6 @@ class Batched(Backend):
         # on a CPU, vmap would run fused attention for one client after another
         with sdpa_kernel(SDPBackend.MATH) if on_cpu else nullcontext():
             return vmap(client, in_dims=(0,) * (1 + len(arguments)), randomness="different")(params.own, *arguments)
-
-    def forward(self, network: nn.Module, params: Params, inputs: Tensor) -> Tensor:
-        """One vectorised call; on a CPU images are channels-last, for convolutions that all clients share."""
-        if inputs.ndim == 5:
-            inputs = layout(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2])
-        return super().forward(network, params, inputs)
 
     def tile_size(self, moving: list[Tensor]) -> int:
         """On a CPU as many clients as fit in its cache; on an accelerator all of them."""

@@ -159,7 +159,8 @@ class Engine:
             received = params.rows(start, start + len(tile))
             return rows, engine._train_tile(backend, frozen, tile, received, rows, phase, key)
 
-        threads, losses = self._threads(backend, part(self.network, frozen), own, phase), []
+        threads = self._threads(backend, part(self.network, frozen), own, phase) if on_cpu else 1
+        losses = []
         results = (
             spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, self), tiles)
         )
@@ -171,14 +172,13 @@ class Engine:
         return params.with_own(own), torch.cat(losses)
 
     def _threads(self, backend: Backend, network: nn.Sequential, own: Tree, phase: Phase) -> int:
-        """In how many threads clients train: as many as torch may use, where they train one at a time on a CPU.
+        """In how many threads clients train on a CPU: as many as torch may use, where they train one at a time.
 
         With one thread for each client torch is faster than with several for one, unless what they train leaves the
         cache. But all threads share torch's stream of random numbers, a loss of features may use modules that are not
         the engine's, and mixed precision is of one thread.
         """
-        on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        fits = on_cpu and sum(stack[0].nbytes for stack in own.values()) <= TILE_BYTES
+        fits = sum(stack[0].nbytes for stack in own.values()) <= TILE_BYTES
         shares = needs_torchs_stream(network) or phase.feature_loss is not None or torch.is_autocast_enabled("cpu")
         in_turn = self.requested == "auto" and isinstance(backend, Sequential)
         return torch.get_num_threads() if in_turn and fits and not shares else 1

@@ -120,6 +120,11 @@ def layout(inputs: Tensor) -> Tensor:
     return inputs.contiguous(memory_format=torch.channels_last)
 
 
+def layout_of_each(inputs: Tensor) -> Tensor:
+    """The same for the inputs of many clients, ``[clients, batch, ...]``."""
+    return layout(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2]) if inputs.ndim == 5 else inputs
+
+
 def holds(path: str, module: nn.Module, names: Collection[str]) -> bool:
     """Whether the module at this path holds one of the named tensors."""
     return any(f"{path}.{name}" in names for name in module.state_dict())

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pfl_lightning.client.epochs import Epoch
-from pfl_lightning.client.layers import part
+from pfl_lightning.client.layers import layout_of_each, part
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.optimizers import Moving, clipped, take_step
 from pfl_lightning.client.penalties import Slope, slopes_of
@@ -165,32 +165,29 @@ class FeatureSteps(AutogradSteps):
 
     Args:
         each: Maps a function over clients; see ``Backend.each``.
-        layout: See ``Backend.layout``.
         body: Number of layers before the features.
         arguments: See ``Steps``.
     """
 
     kind = "by autograd, with a loss of features"
 
-    def __init__(
-        self, each: Callable[..., Tree], layout: Callable[[Tensor], Tensor], body: int, *arguments: Any
-    ) -> None:
+    def __init__(self, each: Callable[..., Tree], body: int, *arguments: Any) -> None:
         Steps.__init__(self, *arguments)
-        self.each, self.layout = each, layout
+        self.each = each
         self.body, self.head = part(self.network, 0, body), part(self.network, body)
 
     def _losses(self, leaves: Tree, inputs: Tensor, targets: Tensor, features: Tree) -> Tensor:
         body, head = set(self.body.state_dict()), set(self.head.state_dict())
 
         def client(tensors: Tree, batch: Tensor, labels: Tensor, *frozen: Tensor) -> Tree:
-            found = functional_call(self.body, select(tensors, body), self.layout(batch)) if len(self.body) else batch
+            found = functional_call(self.body, select(tensors, body), batch) if len(self.body) else batch
             outputs = functional_call(self.head, select(tensors, head), found)
             seen = {**tensors, **dict(zip(features, frozen, strict=True))}
             return {"": self.phase.feature_losses(outputs, found, labels, seen)}
 
         beside = self._beside.rows(0, self.clients)
         params = Params({**self.params.shared, **beside.shared}, {**self.params.own, **beside.own, **leaves})
-        return self.each(client, params, inputs, targets, *features.values())[""]
+        return self.each(client, params, layout_of_each(inputs), targets, *features.values())[""]
 
 
 def loss_gradient(

@@ -362,10 +362,8 @@ def test_shared_convolutions_of_many_clients_get_channels_last_too():
                 seen.append(arguments[0].is_contiguous(memory_format=torch.channels_last))
             return function(*arguments, **(options or {}))
 
-    network, seen = (
-        nn.Sequential(nn.Conv2d(3, 2, 3), nn.MaxPool2d(2), nn.Conv2d(2, 2, 1), nn.Flatten(), nn.Linear(8, 2)),
-        [],
-    )
+    seen, layers = [], [nn.Conv2d(3, 2, 3), nn.MaxPool2d(2), nn.Conv2d(2, 2, 1), nn.Flatten(), nn.Linear(8, 2)]
+    network = nn.Sequential(*layers)
     tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
     heads = {name: torch.stack([tensors.pop(name)] * 3) for name in ("4.weight", "4.bias")}
     images = torch.randn(3, 5, 3, 6, 6)

@@ -46,6 +46,10 @@ def test_pfllibs_command_reads_our_clients_and_its_seconds_and_accuracy_are_read
         of_pfllib.theirs(INTERPRETER, tmp_path / "system", 1)
 
 
+def test_seconds_of_pfllib_are_read_whole():
+    assert pfllib.SECONDS.findall("time cost 31.25\n---- time cost ----- 0.5\n") == ["31.25", "0.5"]
+
+
 def test_our_command_beside_anothers_is_timed_round_by_round(tmp_path, monkeypatch):
     def in_a_fork(command, folder, threads, environ):
         code, told, said = pfl(folder, *command[3:], OMP_NUM_THREADS=str(threads), **environ)
@@ -93,7 +97,7 @@ def test_our_side_of_a_track_is_a_run_that_is_evaluated_after_its_last_round(nam
     assert TRACKS[name].rounds % settings["trainer"]["val_check_interval"] == 0
 
 
-def test_the_networks_of_pfl_research_have_its_number_of_parameters():
+def test_the_network_of_pfl_research_has_its_number_of_parameters():
     network = pfl_research.SimpleCNN()
     assert sum(tensor.numel() for tensor in network.parameters()) == 1_626_442  # which its command prints
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 10)

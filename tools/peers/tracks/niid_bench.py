@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import copytree
 
 from peers.environments import TORCH, TORCHVISION, Peer
-from peers.tracks.track import Read, Track
+from peers.tracks.track import Track
 
 ROUNDS = 4
 PROGRESS = re.compile(r"fit progress: \((\d+), [^,]+, \{'accuracy': ([\d.]+)\}, ([\d.]+)\)")
@@ -24,11 +24,11 @@ def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
     return folder / "niid_bench"
 
 
-def read(text: str) -> Read:
+def read(text: str) -> tuple[list[float], float]:
     """Seconds between the ends of rounds, each of which is told once or twice, and the last accuracy."""
     told = {at: (float(accuracy), float(end)) for at, accuracy, end in PROGRESS.findall(text)}
     accuracies, ends = zip(*told.values(), strict=True)
-    return Read([end - begin for begin, end in pairwise(ends)], accuracies[-1])
+    return [end - begin for begin, end in pairwise(ends)], accuracies[-1]
 
 
 TRACK = Track(

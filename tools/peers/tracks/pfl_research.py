@@ -6,7 +6,6 @@ the clients before and after they train in every tenth round, which is not count
 
 import pickle
 import re
-from collections import OrderedDict
 from pathlib import Path
 from shutil import copytree
 
@@ -14,7 +13,7 @@ import numpy as np
 from torch import nn
 
 from peers.environments import NUMPY, TORCH, TORCHVISION, Peer
-from peers.tracks.track import Read, Track
+from peers.tracks.track import Track
 from pfl_lightning.data import CIFAR10
 
 CLIENTS, COHORT, ROUNDS = 200, 50, 11  # 200 have the 10,000 images that are at hand
@@ -29,7 +28,7 @@ class SimpleCNN(nn.Sequential):
         convolutions = [nn.Conv2d(3, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)]
         dense = [nn.Dropout(0.25), nn.Flatten(), nn.Linear(64 * 14 * 14, 128), nn.ReLU(), nn.Dropout(0.5)]
         layers = [*convolutions, *dense, nn.Linear(128, 10)]
-        super().__init__(OrderedDict((str(place), layer) for place, layer in enumerate(layers)))
+        super().__init__(*layers)
         for layer in layers:
             if isinstance(layer, nn.Conv2d | nn.Linear):
                 nn.init.xavier_uniform_(layer.weight)
@@ -48,9 +47,9 @@ def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
     return folder / "benchmarks"
 
 
-def read(text: str) -> Read:
+def read(text: str) -> tuple[list[float], float]:
     """Seconds of the rounds between the first and the last, and the last accuracy."""
-    return Read([float(each) for each in SECONDS.findall(text)[1 : ROUNDS - 1]], float(ACCURACY.findall(text)[-1]))
+    return [float(each) for each in SECONDS.findall(text)[1 : ROUNDS - 1]], float(ACCURACY.findall(text)[-1])
 
 
 TRACK = Track(

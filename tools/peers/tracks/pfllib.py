@@ -14,7 +14,7 @@ from benchmarks.loops import held_by
 from reproduction.runs import split_data
 
 from peers.environments import TORCH, TORCHVISION, Peer
-from peers.tracks.track import Read, Track
+from peers.tracks.track import Track
 from pfl_lightning.data import FederatedDataModule
 
 SETTINGS = "--config=papers/pfllib/fashion_mnist"
@@ -42,10 +42,10 @@ def write_clients(data: FederatedDataModule, folder: Path) -> None:
             np.savez_compressed(folder / split / f"{client}.npz", data=held)
 
 
-def read(text: str) -> Read:
+def read(text: str) -> tuple[list[float], float]:
     """Seconds of rounds 2 to the last, which are printed, and the last accuracy."""
     seconds, accuracies = SECONDS.findall(text), ACCURACY.findall(text)
-    return Read([float(each) for each in seconds[1:ROUNDS]], float(accuracies[-1]))
+    return [float(each) for each in seconds[1:ROUNDS]], float(accuracies[-1])
 
 
 TRACK = Track(

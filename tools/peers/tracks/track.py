@@ -26,23 +26,11 @@ from pfl_lightning.report import read_run
 SAID = "seconds of a round:"
 
 
-class Read(NamedTuple):
-    """What a library's command has printed.
-
-    Attributes:
-        seconds: Of each round that counts; never the first.
-        accuracy: Share of correct predictions among all test samples after all rounds.
-    """
-
-    seconds: list[float]
-    accuracy: float
-
-
 class Outcome(NamedTuple):
     """What a command has done.
 
     Attributes:
-        seconds: Of each round that counts.
+        seconds: Of each round that counts; never the first.
         accuracy: Share of correct predictions among all test samples after all rounds.
         peak: The most memory that one of its processes has held, in bytes.
     """
@@ -65,7 +53,7 @@ class Track:
         lay_out: Takes the checkout, the folder of our files of the data set, and an empty folder; writes there what the
             command needs, and returns the folder in which it runs.
         words: The command after its interpreter.
-        read: What it has printed, read.
+        read: Finds the seconds and the accuracy of its ``Outcome`` in what it has printed.
         rounds: How many rounds both run.
         options: Options of ``pfl fit`` beside those of FedAvg; the first is a file of settings.
         environ: Variables of the library's environment.
@@ -78,7 +66,7 @@ class Track:
     peer: Peer
     lay_out: Callable[[Path, Path, Path], Path]
     words: str
-    read: Callable[[str], Read]
+    read: Callable[[str], tuple[list[float], float]]
     rounds: int
     options: tuple[str, ...]
     environ: Mapping[str, str] = field(default_factory=dict)
