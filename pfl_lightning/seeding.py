@@ -56,6 +56,18 @@ def random_bits(key: Key, ids: Tensor, columns: int) -> Tensor:
     return random_words(key, ids, columns) & _LARGEST
 
 
+def next_words(streams: Tensor, count: int) -> Tensor:
+    """Draw the next words of some streams, ``[..., count]``, and move the streams on, in place.
+
+    Args:
+        streams: A random word for each, ``[...]``; it moves on to the same one whatever the count is.
+        count: How many words.
+    """
+    words = _words(streams, count, first=1)
+    streams.copy_(_words(streams, 1)[..., 0])
+    return words
+
+
 def permutations(key: Key, ids: Tensor, counts: Tensor, columns: int, first: int | None = None) -> Tensor:
     """Shuffle each client's own positions ``0 .. counts - 1``; the other positions follow.
 
@@ -110,9 +122,9 @@ def _streams(key: Key, ids: Tensor) -> Tensor:
 
 
 def _words(streams: Tensor, columns: int, first: int = 0) -> Tensor:
-    """Words of some sequences, ``[streams, columns]``, starting at the column ``first``."""
+    """Words of some sequences, ``[..., columns]``, starting at the column ``first``."""
     column = torch.arange(first + 1, first + columns + 1, device=streams.device)
-    return _mix(streams[:, None] + column * _GOLDEN)
+    return _mix(streams[..., None] + column * _GOLDEN)
 
 
 def _mix(state: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Backends, which run the same computation for many clients: one at a time, or many at once."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pfl_lightning.client.layers import layout_of_each, part
+from pfl_lightning.client.layers import StreamDropout, layout_of_each, part
 from pfl_lightning.client.linear import LinearGradients, LinearSteps
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.phase import Phase
@@ -95,7 +96,7 @@ class Batched(Backend):
     """Many clients at once with ``vmap``; on a CPU in tiles that fit in the cache.
 
     Works for every network without BatchNorm, whose statistics would include the padding of clients with fewer samples.
-    Dropout masks depend on which clients share a tile, and so on the chunk size, because a tile uses one random stream.
+    Random layers other than ``nn.Dropout`` depend on which clients share a tile, because a tile has one random stream.
 
     Args:
         chunk_size: Clients that train at once; None for as many as suit the device.
@@ -130,8 +131,8 @@ class Batched(Backend):
 class LinearStack(Batched):
     """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
-    Applies if all layers from the first trained one on are ``Linear`` and ``ReLU`` (after an optional ``Flatten``) with
-    no frozen or tied parameters, and there is no mixed precision.
+    Applies if all layers from the first trained one on are ``Linear``, each perhaps with ``ReLU`` and ``Dropout`` after
+    it (and ``Flatten`` before all), with no frozen or tied parameters, and there is no mixed precision.
     """
 
     @staticmethod
@@ -140,8 +141,8 @@ class LinearStack(Batched):
         layers = list(network.children())
         if layers and type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
             del layers[0]
-        kinds = [type(layer) for layer in layers]
-        fits = kinds[:1] == [nn.Linear] and set(kinds) <= {nn.Linear, nn.ReLU}
+        letters = {nn.Linear: "L", nn.ReLU: "R", nn.Dropout: "D", StreamDropout: "D"}
+        fits = re.fullmatch("(LR?D?)+", "".join(letters.get(type(layer), "-") for layer in layers)) is not None
         return fits and movable(network).keys() == network.state_dict().keys()
 
     def steps(

@@ -23,10 +23,11 @@ from pfl_lightning.client.layers import (
     layout,
     mixed,
     needs_torchs_stream,
-    own_stream,
     part,
     set_mode,
     shared_layers,
+    streams,
+    with_streams,
 )
 from pfl_lightning.client.losses import STANDARD, Loss, hits
 from pfl_lightning.client.phase import Phase
@@ -52,8 +53,9 @@ class Engine:
     Args:
         network: Network of all clients. Of its own tensors the frozen ones are read, see ``movable``; none is written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, because a choice by timing could make two runs
-            of the same command differ. It picks the batched backend, except for training BatchNorm or with dropout,
-            and on a CPU except for convolutions and fused recurrent layers, where parameters differ per client.
+            of the same command differ. It picks the batched backend, except for training BatchNorm or other
+            random layers than ``nn.Dropout``, and on a CPU except for convolutions and fused recurrent layers, where
+            parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
             scoring), and how many gradients of samples were taken, counting each inner step.
@@ -80,7 +82,6 @@ class Engine:
         self.trainable = frozenset(name for name, each in network.named_parameters() if each.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}
-        self.seed_dropout: Callable[[int], object] = torch.manual_seed
         if backend == "batched" and (
             unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM, movable(network)) + alone(network)
         ):
@@ -105,8 +106,8 @@ class Engine:
         on_cpu = all(stack.device.type == "cpu" for stack in own.values())
         if training and has_layers(network, BATCH_NORM, own):
             return "BatchNorm would count the padding of ragged clients"
-        if training and is_random(network):
-            return "dropout would depend on the chunk"
+        if training and needs_torchs_stream(network):
+            return "random layers other than nn.Dropout would depend on the chunk"
         if alone(network):
             return f"torch's vmap cannot run {', '.join(alone(network))}"
         if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
@@ -151,6 +152,8 @@ class Engine:
         size, on_cpu = backend.tile_size(list(own.values())), examples.ids.device.type == "cpu"
         tiles = [*examples.split(size, even=on_cpu)]
 
+        one = self._with_streams() if is_random(self.network) else self
+
         def trained(engine: Engine, place: tuple[int, Examples]) -> tuple[Tree, Tensor]:
             start, tile = place
             rows = {name: stack[start : start + len(tile)] for name, stack in own.items()}
@@ -161,9 +164,7 @@ class Engine:
 
         threads = self._threads(backend, part(self.network, frozen), own, phase) if on_cpu else 1
         losses = []
-        results = (
-            spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, self), tiles)
-        )
+        results = spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, one), tiles)
         for (start, _), (rows, found) in zip(tiles, results, strict=True):
             if size == 1:
                 for name, row in rows.items():
@@ -184,11 +185,15 @@ class Engine:
         return torch.get_num_threads() if in_turn and fits and not shares else 1
 
     def _of_thread(self) -> "Engine":
-        """The same engine for another thread, with modules of its own; the tensors are the same."""
-        tensors = {id(tensor): tensor for tensor in (*self.network.parameters(), *self.network.buffers())}
-        engine = self.on(deepcopy(self.network, tensors))
-        engine.report, engine.seed_dropout = one_at_a_time(self.report), own_stream(engine.network)
+        """The same engine for another thread."""
+        engine = self._with_streams()
+        engine.report = one_at_a_time(self.report)
         return engine
+
+    def _with_streams(self) -> "Engine":
+        """The same engine with modules of its own, whose dropout draws from streams; the tensors are the same."""
+        tensors = {id(tensor): tensor for tensor in (*self.network.parameters(), *self.network.buffers())}
+        return self.on(with_streams(deepcopy(self.network, tensors)))
 
     def _train_tile(
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key
@@ -206,12 +211,13 @@ class Engine:
         epochs = Epochs(examples, phase, key, computed, next(self.network.parameters()), received.own)
         body = 0 if phase.feature_loss is None else self.body_layers() - frozen
         start = received.without({*leading.state_dict(), *phase.sample_rows, phase.sample_weights or ""})
+        start = start.with_own(streams(network, (*key, "dropout"), examples.ids))
         steps = backend.steps(network, start, rows, phase, self.loss, epochs.fixed, body)
         self._note(network, backend, rows, steps)
-        batches, draws = epochs.batches, is_random(network)
+        batches, draws = epochs.batches, needs_torchs_stream(network)
         for number, epoch in enumerate(epochs):
             if draws:
-                self.seed_dropout(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
+                torch.manual_seed(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
             steps.enter(epoch)
             losses = epoch.present.new_zeros(len(examples))
             for clients, batch, samples in batches:

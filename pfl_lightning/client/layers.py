@@ -10,6 +10,9 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor, nn
 
+from pfl_lightning.seeding import Key, next_words, random_words
+from pfl_lightning.tree import Tree
+
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -28,38 +31,61 @@ def is_random(network: nn.Module) -> bool:
 
 
 def needs_torchs_stream(network: nn.Module) -> bool:
-    """Whether a network draws random numbers in other layers than those that ``own_stream`` replaces."""
-    return any(_draws(module) and type(module) is not nn.Dropout for module in network.modules())
+    """Whether a network draws random numbers in other layers than those that ``with_streams`` replaces."""
+    return any(_draws(module) and type(module) not in (nn.Dropout, StreamDropout) for module in network.modules())
 
 
-def own_stream(network: nn.Module) -> Callable[[int], object]:
-    """Let the dropout of a network draw from a stream of its own; returns what takes the seed of the stream."""
-    stream = torch.Generator()
-    for module in [*network.modules()]:
-        for name, layer in module.named_children():
-            if type(layer) is nn.Dropout:
-                setattr(module, name, OwnDropout(layer, stream))
-    return stream.manual_seed
+def with_streams(network: nn.Sequential) -> nn.Sequential:
+    """The same network, in which dropout draws from streams; its modules change."""
+    for path, layer in [*network.named_modules(remove_duplicate=False)]:
+        if type(layer) is nn.Dropout:
+            network.set_submodule(path, StreamDropout(layer))
+    return network
 
 
-class OwnDropout(nn.Dropout):
-    """Dropout on a CPU with a stream of its own, from which the same seed draws what torch's layer draws from torch's.
+def streams(network: nn.Module, key: Key, ids: Tensor) -> Tree:
+    """The beginning of the streams of each client, ``[clients]`` by name, which are tensors like those of a network."""
+    names = [f"{path}.stream" for path, layer in network.named_modules() if isinstance(layer, StreamDropout)]
+    return {name: random_words((*key, name), ids, 1)[:, 0] for name in names}
+
+
+class StreamDropout(nn.Dropout):
+    """Dropout that draws from a stream of random words: the same mask wherever, and with whomever, a client trains.
 
     Args:
         layer: Torch's layer.
-        stream: Of random numbers.
+
+    Attributes:
+        stream: Where the stream is, int64 ``[]``; each mask moves it on.
     """
 
-    def __init__(self, layer: nn.Dropout, stream: torch.Generator) -> None:
+    stream: Tensor
+
+    def __init__(self, layer: nn.Dropout) -> None:
         super().__init__(layer.p, layer.inplace)
-        self.stream = stream
+        self.train(layer.training)
+        self.register_buffer("stream", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Drop numbers in training mode."""
         if not self.training or self.p == 0:
             return inputs
-        noise = torch.empty_like(inputs).bernoulli_(1 - self.p, generator=self.stream).div_(1 - self.p or 1)
+        noise = dropout_noise(self.stream, inputs, self.p)
         return inputs.mul_(noise) if self.inplace else inputs * noise
+
+
+def dropout_noise(streams: Tensor, like: Tensor, probability: float) -> Tensor:
+    """What dropout multiplies numbers with: 0, or what keeps their mean.
+
+    Args:
+        streams: The stream of each client, ``[clients]``, or of one, ``[]``; they move on.
+        like: The numbers, ``[clients, ...]``, or those of one client, ``[...]``.
+        probability: That of 0.
+    """
+    count = like[0].numel() if streams.ndim else like.numel()
+    bits = next_words(streams, -(-count // 2)).view(torch.int32)  # each word has those of two numbers
+    kept = bits[..., :count].reshape(like.shape) > round(probability * 2**32) - 2**31 - 1
+    return kept.to(like.dtype) / (1 - probability or 1)
 
 
 def _draws(module: nn.Module) -> bool:
@@ -109,6 +135,11 @@ def set_mode(network: nn.Module, trainable: Collection[str]) -> None:
     for path, module in network.named_modules():
         if isinstance(module, BATCH_NORM):
             module.train(f"{path}.running_mean" in trainable)
+
+
+def tensor_names(network: nn.Module) -> set[str]:
+    """The names of the tensors of a network, and of the streams of its dropout."""
+    return {*network.state_dict(), *(name for name, _ in network.named_buffers())}
 
 
 def layout(inputs: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pfl_lightning.client.epochs import Epoch
-from pfl_lightning.client.layers import layout_of_each, part
+from pfl_lightning.client.layers import layout_of_each, part, tensor_names
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.optimizers import Moving, clipped, take_step
 from pfl_lightning.client.penalties import Slope, slopes_of
@@ -42,7 +42,7 @@ class Steps(ABC):
 
     def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss) -> None:
         self.network, self.phase, self.rows, self.loss = network, phase, rows, loss
-        names, parameters = set(network.state_dict()), {name for name, _ in network.named_parameters()}
+        names, parameters = tensor_names(network), {name for name, _ in network.named_parameters()}
         before = start.moved_to(rows)
         self._params, self._beside = before.select(names), before.without(names)
         self._moving = Moving.start({name: rows[name] for name in sorted(rows) if name in parameters}, phase)
@@ -177,7 +177,7 @@ class FeatureSteps(AutogradSteps):
         self.body, self.head = part(self.network, 0, body), part(self.network, body)
 
     def _losses(self, leaves: Tree, inputs: Tensor, targets: Tensor, features: Tree) -> Tensor:
-        body, head = set(self.body.state_dict()), set(self.head.state_dict())
+        body, head = tensor_names(self.body), tensor_names(self.head)
 
         def client(tensors: Tree, batch: Tensor, labels: Tensor, *frozen: Tensor) -> Tree:
             found = functional_call(self.body, select(tensors, body), batch) if len(self.body) else batch

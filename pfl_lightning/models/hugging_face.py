@@ -30,7 +30,8 @@ class HuggingFaceModel(nn.Module):
         num_classes: Number of classes.
         name: Folder that ``save_pretrained`` has written, or a name on huggingface.co, such as
             ``google/vit-base-patch16-224``, which is downloaded unless it is in the cache of ``transformers``.
-        dropout: Whether to keep the dropout of ``config.json``; with it, clients run one after another.
+        dropout: Whether to keep the dropout of ``config.json``; with that of attention, clients run one after
+            another.
         normalize: Shift and scale pixels from 0 to 1 as the folder's ``preprocessor_config.json`` says. Default: that
             has been done, such as by ``data.standardize``.
 

@@ -36,7 +36,7 @@ class Recurrent(nn.RNNBase, ABC):
         bidirectional: bool = False,
     ) -> None:
         super().__init__(self.mode_name, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional)
-        self.between = dropout_layer(dropout)
+        self.between = nn.Dropout(dropout)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
         """Last hidden state of the last layer, as torch computes it for packed sequences.
@@ -122,8 +122,3 @@ class GRU(Recurrent):
         gates_before, new_before = F.linear(hidden, weight, bias).split(sizes, -1)
         reset, keep = (gates + gates_before).sigmoid().chunk(2, -1)
         return ((new + reset * new_before).tanh().lerp(hidden, keep),)
-
-
-def dropout_layer(probability: float) -> nn.Module:
-    """Dropout, or identity for probability 0, since any dropout layer keeps backend ``auto`` from batching clients."""
-    return nn.Dropout(probability) if probability > 0 else nn.Identity()

@@ -6,7 +6,7 @@ from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.models.mlp import linear_layers
 from pfl_lightning.models.network import Network, outputs
-from pfl_lightning.models.recurrent import GRU, LSTM, dropout_layer
+from pfl_lightning.models.recurrent import GRU, LSTM
 
 PADDING = 0
 
@@ -109,7 +109,7 @@ class Embedding(nn.Embedding):
 
     def __init__(self, vocabulary: int, dim: int, dropout: float = 0.0) -> None:
         super().__init__(vocabulary, dim, padding_idx=PADDING)
-        self.dropout = dropout_layer(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Look the tokens up."""

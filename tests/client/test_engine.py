@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pfl_lightning.client import Engine, Phase, Proximity, Samples, joined
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.client.layers import frozen_layers, layout
+from pfl_lightning.client.layers import frozen_layers, layout, with_streams
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, LeNet5, Network
@@ -215,14 +215,50 @@ def test_dropout_has_other_masks_in_each_epoch_of_each_client(backend, chunk_siz
     assert len({tuple(mask.tolist()) for mask in masks}) == 6
 
 
-def test_auto_makes_dropout_independent_of_the_chunk():
-    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
-    params, phase = params_of(network), Phase(names(network, "head"), 1, 4, lr=0.1)
-    whole, _ = Engine(network).train(examples, params, phase, KEY)
-    for start, chunk in examples.split(2):
-        part, _ = Engine(network).train(chunk, params, phase, KEY)
-        for name in phase.trainable:
-            torch.testing.assert_close(part.own[name], whole.own[name][start : start + 2])
+class TwiceDropped(Network):
+    """The same layer twice in a step, in a block, and in place."""
+
+    def __init__(self, input_shape, num_classes):
+        dropout = nn.Dropout(0.3)
+        block = nn.Sequential(dropout, nn.Linear(8, 8), dropout, nn.Dropout(0.5, inplace=True), nn.ReLU())
+        super().__init__(
+            {"flatten": nn.Flatten(), "fc1": nn.Linear(256, 8), "block": block, "fc2": nn.Linear(8, num_classes)}
+        )
+
+
+@pytest.mark.parametrize("make", [TwiceDropped, partial(MLP, hidden=(8, 6), dropouts=(0.3, 0.5))])
+@pytest.mark.parametrize(
+    "rules", [{}, {"feature_loss": losses_times_own, "sample_rows": ("own",)}, {"inner_steps": 2}, {"clip_norm": 0.5}]
+)
+def test_dropout_has_the_same_masks_on_each_backend_and_in_chunks_of_any_size(rules, make):
+    network, examples = make((1, 16, 16), 3), examples_of()
+    own = {"own": torch.rand(len(COUNTS), max(COUNTS))} if rules.get("sample_rows") else {}
+    params, phase = params_of(network).with_own(own), Phase(names(network, "all"), 2, 4, lr=0.1, momentum=0.5, **rules)
+
+    def trained(*options):
+        engine = Engine(network, *options)
+        engine.head = names(network, "head")
+        return engine.train(examples, params, phase, KEY)[0].own
+
+    expected = trained("sequential")
+    for found in (trained(), trained("batched", 2), trained("batched", 1)):
+        assert max((found[name] - expected[name]).abs().max() for name in phase.trainable) < 1e-12
+
+
+def test_a_stream_drops_each_number_with_the_layers_probability_and_anew_in_each_call():
+    inputs = torch.randn(1001, 7)
+    for p in (0.02, 0.5, 0.9):
+        layer = with_streams(Network({"dropout": nn.Dropout(p)}))[0]
+        once, again = layer(inputs), layer(inputs)
+        for found in (once, again):
+            kept = found != 0
+            assert abs(kept.double().mean() - (1 - p)) < 4 * (p * (1 - p) / inputs.numel()) ** 0.5
+            torch.testing.assert_close(found[kept], (inputs / (1 - p))[kept])
+        both = ((once != 0) & (again != 0)).double().mean()
+        assert abs(both - (1 - p) ** 2) < 4 * ((1 - p) ** 2 / inputs.numel()) ** 0.5
+        layer.eval()
+        assert torch.equal(layer(inputs), inputs)
+    assert not with_streams(Network({"dropout": nn.Dropout(1.0)}))[0](inputs).any()
 
 
 def test_the_frozen_layers_end_before_what_moves_and_before_dropout():
@@ -239,6 +275,11 @@ class Normed(Network):
         super().__init__(
             {"flatten": nn.Flatten(), "fc1": nn.Linear(256, 6), "norm": nn.BatchNorm1d(6), "fc2": nn.Linear(6, 3)}
         )
+
+
+class AlphaDropping(Network):
+    def __init__(self, input_shape, num_classes):
+        super().__init__({"flatten": nn.Flatten(), "dropout": nn.AlphaDropout(0.5), "fc": nn.Linear(256, num_classes)})
 
 
 class Dropping(Network):
@@ -334,7 +375,8 @@ LOOP = "sequential by autograd"
         (partial(MLP, hidden=(6, 5)), "all", "sequential", f"{LOOP} (requested by model.backend)"),
         (LeNet5, "head", "auto", f"{DUAL} ({FREE})"),
         (LeNet5, "body", "auto", f"{LOOP} ({SLOW})"),
-        (partial(LeNet5, dropout=0.5), "head", "auto", f"{LOOP} (dropout would depend on the chunk)"),
+        (partial(LeNet5, dropout=0.5), "head", "auto", f"batched by autograd ({FREE})"),
+        (AlphaDropping, "all", "auto", f"{LOOP} (random layers other than nn.Dropout would depend on the chunk)"),
         (Normed, "body", "auto", f"{LOOP} (BatchNorm would count the padding of ragged clients)"),
         (Normed, "head", "auto", f"{DUAL} ({FREE})"),
     ],

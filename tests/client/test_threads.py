@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -32,8 +33,8 @@ def test_an_error_is_raised(several_threads):
         list(spread(lambda own, item: own // item, [1, 0, 2], lambda: 1, 3))
 
 
-def lenet() -> LeNet5:
-    return LeNet5((1, 16, 16), 3, channels=(3, 4), hidden=(8, 5))
+def lenet(**options) -> LeNet5:
+    return LeNet5((1, 16, 16), 3, channels=(3, 4), hidden=(8, 5), **options)
 
 
 def with_layers(**layers: nn.Module) -> Network:
@@ -50,8 +51,8 @@ DRAWN = {"feature_loss": lambda outputs, features, targets, beside: outputs.squa
         (lenet, {"penalty": Proximity(0.1, "anchor")}, True),
         (lenet, {"clip_norm": 0.5, "gradient_transform": lambda w, g, gradient, beside: gradient(w)}, True),
         (lambda: with_layers(norm=nn.BatchNorm1d(5)), {}, True),
-        (lambda: with_layers(dropout=nn.Dropout(0.3)), {}, True),
-        (lambda: with_layers(inner=nn.Sequential(nn.Dropout(0.3, inplace=True)), all=nn.Dropout(1)), {}, True),
+        (partial(lenet, dropout=0.3), {}, True),
+        (lambda: with_layers(inner=nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.3, inplace=True))), {}, True),
         # torch's stream of random numbers; a loss that may use modules of others
         (lambda: with_layers(dropout=nn.AlphaDropout(0.5)), {}, False),
         (lenet, DRAWN, False),

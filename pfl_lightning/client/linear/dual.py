@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.client.epochs import Epoch, in_order, out_of_order
-from pfl_lightning.client.linear.layer import LinearLayer
+from pfl_lightning.client.linear.layer import After, LinearLayer
 from pfl_lightning.client.linear.recursion import Recursion, Tie
 from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
@@ -43,7 +43,7 @@ class DualLayer(LinearLayer):
     Args:
         name: The layer's name.
         phase: The phase to run.
-        relu: Whether a ReLU follows.
+        after: What follows it.
         start: The weight before the phase, ``[outputs, inputs]`` or ``[clients, outputs, inputs]``.
         rows: Receives the weight after the phase, ``[clients, outputs, inputs]``.
         tie: The tie of the weight to an anchor that begins as ``start``.
@@ -55,14 +55,14 @@ class DualLayer(LinearLayer):
         self,
         name: str,
         phase: Phase,
-        relu: bool,
+        after: After,
         start: Tensor,
         rows: Tensor,
         tie: Tie,
         still: Tensor | None,
         copies: Tensor | None,
     ) -> None:
-        super().__init__(name, phase, relu)
+        super().__init__(name, phase, after)
         self.start, self.rows, self.tie, self.still, self.copies = start, rows, tie, still, copies
         self.epoch: Epoch | None = None
         self.states: list[Combination] = []

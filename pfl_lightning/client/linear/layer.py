@@ -1,11 +1,13 @@
-"""One linear layer, with the ReLU after it, for all clients of a tile."""
+"""One linear layer, with the ReLU and the dropout after it, for all clients of a tile."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pfl_lightning.client.epochs import Epoch, in_order
+from pfl_lightning.client.layers import dropout_noise
 from pfl_lightning.client.optimizers import Moving, adam_step, take_step
 from pfl_lightning.client.penalties import Slope
 from pfl_lightning.client.phase import Phase
@@ -14,20 +16,35 @@ from pfl_lightning.tree import Params, Tree
 NO_SLOPE = Slope()
 
 
+class After(NamedTuple):
+    """What follows a linear layer.
+
+    Attributes:
+        relu: Whether a ReLU does.
+        dropout: The probability of dropping an output.
+        stream: Name of the streams that tell which.
+    """
+
+    relu: bool = False
+    dropout: float = 0.0
+    stream: str = ""
+
+
 class LinearLayer:
     """A linear layer; its weight and bias may be shared or each client's own, trained or not.
 
     Args:
         name: The layer's name.
         phase: The phase to run.
-        relu: Whether a ReLU follows.
+        after: What follows it.
 
     Attributes:
         weight: ``[outputs, inputs]`` or ``[clients, outputs, inputs]``, for the clients of the current step.
         bias: ``[outputs]`` or ``[clients, outputs]``; None if the layer has none.
         moving: The trained parameters and what their optimizer keeps of them.
         inputs: Inputs of the layer in this step, ``[clients, batch, inputs]``.
-        outputs: Outputs in this step, after the ReLU, ``[clients, batch, outputs]``.
+        outputs: Outputs in this step, after the ReLU and dropout, ``[clients, batch, outputs]``.
+        noise: What dropout has multiplied them with, ``[clients, batch, outputs]``, if there is dropout.
     """
 
     weight: Tensor
@@ -35,15 +52,17 @@ class LinearLayer:
     moving: Moving
     inputs: Tensor
     outputs: Tensor
+    noise: Tensor
 
-    def __init__(self, name: str, phase: Phase, relu: bool) -> None:
+    def __init__(self, name: str, phase: Phase, after: After) -> None:
         self.weight_name, self.bias_name = f"{name}.weight", f"{name}.bias"
-        self.phase, self.relu = phase, relu
+        self.phase, self.after = phase, after
 
     def attach(self, params: Params, moving: Moving) -> None:
         """Use these tensors in the following steps."""
         tensors, self.moving = params.tree, moving
         self.weight, self.bias = tensors[self.weight_name], tensors.get(self.bias_name)
+        self.streams = tensors.get(self.after.stream)
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch; only called for the first layer of a stack."""
@@ -59,10 +78,13 @@ class LinearLayer:
         return self.activated(inputs @ self.weight.mT)
 
     def activated(self, outputs: Tensor) -> Tensor:
-        """Add the bias and apply ReLU, in place."""
+        """Add the bias, and apply ReLU and dropout, in place."""
         if self.bias is not None:
             outputs.add_(self.bias.unsqueeze(-2))
-        self.outputs = outputs.relu_() if self.relu else outputs
+        self.outputs = outputs.relu_() if self.after.relu else outputs
+        if self.streams is not None:
+            self.noise = dropout_noise(self.streams, outputs, self.after.dropout)
+            outputs.mul_(self.noise)
         return self.outputs
 
     def backward(self, grad: Tensor, penalty: Mapping[str, Slope]) -> Tensor:
@@ -75,17 +97,19 @@ class LinearLayer:
         Returns:
             ``d loss / d inputs``, ``[clients, batch, inputs]``, with the weight before the update.
         """
-        grad = self.before_relu(grad)
+        grad = self.before_activation(grad)
         handed = grad @ self.weight
         self.move(grad, penalty)
         return handed
 
-    def before_relu(self, grad: Tensor) -> Tensor:
-        """Propagate a gradient of the outputs back through the ReLU, if there is one."""
-        return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.relu else grad
+    def before_activation(self, grad: Tensor) -> Tensor:
+        """Propagate a gradient of the outputs back through dropout and ReLU, if there are."""
+        if self.streams is not None:
+            grad = grad * self.noise
+        return torch.ops.aten.threshold_backward(grad, self.outputs, 0) if self.after.relu else grad
 
     def gradients(self, grad: Tensor) -> Tree:
-        """Gradients of weight and bias, if trained, by name, given that of the outputs before the ReLU."""
+        """Gradients of weight and bias, if trained, by name, given that of the outputs before what follows."""
         found = {}
         if self.weight_name in self.phase.trainable:
             found[self.weight_name] = grad.mT @ self.inputs
@@ -94,7 +118,7 @@ class LinearLayer:
         return found
 
     def move(self, grad: Tensor, penalty: Mapping[str, Slope]) -> None:
-        """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before the ReLU."""
+        """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before what follows."""
         if self.weight_name in self.phase.trainable:
             self.move_weight(grad, penalty.get(self.weight_name, NO_SLOPE))
         if self.bias is not None and self.bias_name in self.phase.trainable:

@@ -9,7 +9,7 @@ from torch.func import vmap
 from pfl_lightning.client.after_steps import Follow
 from pfl_lightning.client.epochs import Epoch
 from pfl_lightning.client.linear.dual import DualLayer
-from pfl_lightning.client.linear.layer import LinearLayer
+from pfl_lightning.client.linear.layer import After, LinearLayer
 from pfl_lightning.client.linear.recursion import Tie
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.penalties import Correlation, Proximity, Total
@@ -37,15 +37,15 @@ class LinearSteps(Steps):
     def __init__(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int, body: int = 0
     ) -> None:
-        self.body, relus = body, _linear_layers(network)
-        self.layers = [LinearLayer(name, phase, relu) for name, relu in relus.items()]
-        first = next(iter(relus))
+        self.body, layers = body, _linear_layers(network)
+        self.layers = [LinearLayer(name, phase, after) for name, after in layers.items()]
+        first = next(iter(layers))
         weight = f"{first}.weight"
         tied = tie_of(weight, start, phase)
         if tied is not None and weight in rows and DualLayer.pays(samples, rows[weight], phase):
             copy = f"{phase.after_step.prefix}.{weight}" if isinstance(phase.after_step, Follow) else ""
             start_weight = start.tree[weight]
-            self.layers[0] = DualLayer(first, phase, relus[first], start_weight, rows[weight], *tied, rows.get(copy))
+            self.layers[0] = DualLayer(first, phase, layers[first], start_weight, rows[weight], *tied, rows.get(copy))
             rows = {name: row for name, row in rows.items() if name not in (weight, copy)}
             self.kind = "by hand, the first layer in dual form"
         super().__init__(network, start, rows, phase, loss)
@@ -75,7 +75,7 @@ class LinearSteps(Steps):
             grad = layer.backward(grad, penalty)
             if number == self.body:
                 grad += at_features
-        first.move(first.before_relu(grad), penalty)  # the gradient of its inputs is not needed
+        first.move(first.before_activation(grad), penalty)  # the gradient of its inputs is not needed
         return (losses * self.epoch.present[seen]).sum(1)
 
     def _with_gradients(
@@ -121,7 +121,7 @@ class LinearGradients(AutogradSteps):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.layers = [LinearLayer(name, self.phase, relu) for name, relu in _linear_layers(self.network).items()]
+        self.layers = [LinearLayer(name, self.phase, after) for name, after in _linear_layers(self.network).items()]
 
     def _loss_gradient(
         self, tensors: Tree, inputs: Tensor, targets: Tensor, features: Tree, weights: Tensor
@@ -134,7 +134,7 @@ class LinearGradients(AutogradSteps):
         losses, grad = self.loss.with_gradients(outputs, targets)
         grad *= weights[..., None]
         for layer in reversed(self.layers):
-            grad = layer.before_relu(grad)
+            grad = layer.before_activation(grad)
             grads |= layer.gradients(grad)
             if layer is not self.layers[0]:
                 grad = grad @ layer.weight
@@ -177,12 +177,14 @@ def layout_of(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
-def _linear_layers(network: nn.Sequential) -> dict[str, bool]:
-    """Names of the linear layers, and whether a ReLU follows each."""
-    relus: dict[str, bool] = {}
+def _linear_layers(network: nn.Sequential) -> dict[str, After]:
+    """Names of the linear layers, and what follows each."""
+    found: dict[str, After] = {}
     for name, layer in network.named_children():
         if isinstance(layer, nn.Linear):
-            relus[name], last = False, name
+            found[name], last = After(), name
         elif isinstance(layer, nn.ReLU):
-            relus[last] = True
-    return relus
+            found[last] = found[last]._replace(relu=True)
+        elif isinstance(layer, nn.Dropout) and layer.p:
+            found[last] = found[last]._replace(dropout=layer.p, stream=f"{name}.stream")
+    return found

@@ -49,6 +49,7 @@ NETWORKS = [partial(LinearNetwork, rank=16), partial(MLP, hidden=())]
     ("make", "settings", "own"),
     [
         *((partial(MLP, hidden=(16, 5)), settings, False) for settings in [*TIES, *RICH]),
+        *((partial(MLP, hidden=(16, 5), dropouts=(0.3, 0.5)), settings, False) for settings in RICH),
         *((make, settings, True) for make in [partial(MLP, hidden=(16, 5)), *NETWORKS] for settings in RICH),
     ],
     ids=str,
