@@ -83,7 +83,8 @@ def dropout_noise(streams: Tensor, like: Tensor, probability: float) -> Tensor:
         probability: That of 0.
     """
     count = like[0].numel() if streams.ndim else like.numel()
-    bits = next_words(streams, -(-count // 2)).view(torch.int32)  # each word has those of two numbers
+    words = next_words(streams, -(-count // 2))
+    bits = torch.stack([words >> 32, words << 32 >> 32], -1).flatten(-2)  # both halves of each word, in [-2^31, 2^31)
     kept = bits[..., :count].reshape(like.shape) > round(probability * 2**32) - 2**31 - 1
     return kept.to(like.dtype) / (1 - probability or 1)
 
