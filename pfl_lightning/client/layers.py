@@ -145,16 +145,21 @@ def tensor_names(network: nn.Module) -> set[str]:
 
 def layout(inputs: Tensor) -> Tensor:
     """Put images ``[batch, channels, height, width]`` in the memory layout that is fastest for CPU convolutions."""
-    if inputs.ndim != 4 or inputs.device.type != "cpu":
-        return inputs
-    if inputs.shape[1] == 1:  # torch holds one channel for channels-last already, but then computes as if it were not
-        return inputs.contiguous().squeeze(1).unsqueeze(-1).movedim(-1, 1)
-    return inputs.contiguous(memory_format=torch.channels_last)
+    return _channels_last(inputs) if inputs.ndim == 4 else inputs
 
 
 def layout_of_each(inputs: Tensor) -> Tensor:
     """The same for the inputs of many clients, ``[clients, batch, ...]``."""
-    return layout(inputs.flatten(0, 1)).unflatten(0, inputs.shape[:2]) if inputs.ndim == 5 else inputs
+    return _channels_last(inputs) if inputs.ndim == 5 else inputs
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """Images ``[..., channels, height, width]`` with their channels last in memory, on a CPU."""
+    if images.device.type != "cpu":
+        return images
+    if images.shape[-3] == 1:  # torch holds one channel for channels-last already, but then computes as if it were not
+        return images.contiguous().squeeze(-3).unsqueeze(-1).movedim(-1, -3)
+    return images.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def holds(path: str, module: nn.Module, names: Collection[str]) -> bool:

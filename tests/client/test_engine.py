@@ -397,6 +397,20 @@ def test_convolutions_on_a_cpu_get_and_give_images_with_channels_last(channels):
     torch.testing.assert_close(outputs, F.conv2d(images, kernels))
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_client_trains_on_images_with_channels_last(channels):
+    network, shapes = LeNet5((channels, 16, 16), 3, channels=(2, 3), hidden=(6, 5)), []
+    for layer in network.children():
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            layer.register_forward_hook(lambda layer, inputs, outputs: shapes.append((outputs.shape, outputs.stride())))
+    Engine(network).train(
+        examples_of(shape=(channels, 16, 16)), params_of(network), Phase(names(network, "all"), 1, 4, lr=0.1), KEY
+    )
+    assert shapes
+    for (_, depth, _, width), strides in shapes:
+        assert strides[1:] == (1, width * depth, depth)
+
+
 def test_shared_convolutions_of_many_clients_get_channels_last_too():
     class Seen(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, arguments=(), options=None):
