@@ -190,7 +190,11 @@ def test_a_file_says_what_the_command_line_says(planned, capsys):
 
 @pytest.mark.parametrize(
     ("name", "few", "runs"),
-    [("conformity", [], 12), ("digits_rates", ["--methods", "methods/fedrep", "--trials=1"], 3)],
+    [
+        ("conformity", [], 12),
+        ("digits_rates", ["--methods", "methods/fedrep", "--trials=1"], 3),
+        ("fashion_mnist_rates", ["--methods", "methods/fedrep", "--trials=1"], 1),
+    ],
     ids=lambda value: str(value),
 )
 def test_shipped_sweeps_can_be_run_anywhere(name, few, runs, planned, capsys, monkeypatch):
