@@ -135,16 +135,29 @@ def test_a_file_states_every_option_of_its_network(name):
         assert list(network.get("init_args", {})) == options
 
 
+TUNED = {  # the file of the data, and what else was said of them in the search
+    "digits": ("data/digits", {}),
+    "fashion_mnist": (
+        "papers/pfllib/fashion_mnist",
+        {"participation": {"class_path": "Participation", "init_args": {"pool_size": 10}}, "sample_fraction": 0.25},
+    ),
+}
+
+
 @pytest.mark.parametrize("name", names("tuned/"))
 def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rate(name):
     _, data, method = name.split("/")
     tuned, *parts = (
-        yaml.safe_load(configs()[each].read_text()) for each in (name, f"data/{data}", f"methods/{method}")
+        yaml.safe_load(configs()[each].read_text()) for each in (name, TUNED[data][0], f"methods/{method}")
     )
-    stated = [part["model"].get("init_args", {}) for part in (tuned, *parts)]
-    assert tuned["data"] == parts[0]["data"]
+    dealt = [part["data"].get("init_args", {}) for part in (tuned, parts[0])]
+    assert dealt[0] == {**dealt[1], **TUNED[data][1]}
+    assert tuned["data"]["class_path"] == parts[0]["data"]["class_path"]
     assert tuned["model"]["class_path"] == parts[1]["model"]["class_path"]
-    assert stated[0] == {**stated[1], **stated[2], "lr": stated[0]["lr"]}
+    stated, *before = (part["model"].get("init_args", {}) for part in (tuned, *parts))
+    expected = {**before[0], **before[1], "lr": stated["lr"]}
+    assert stated == {key: expected[key] for key in stated}
+    assert expected.keys() - stated.keys() <= {"eval_epochs", "momentum"}, "options that not all methods have"
 
 
 # the real files: what is not at hand is replaced, what would take minutes is cut short
