@@ -151,7 +151,6 @@ class Engine:
         backend = self.backend(part(self.network, frozen), own)
         size, on_cpu = backend.tile_size(list(own.values())), examples.ids.device.type == "cpu"
         tiles = [*examples.split(size, even=on_cpu)]
-
         one = self._with_streams() if is_random(self.network) else self
 
         def trained(engine: Engine, place: tuple[int, Examples]) -> tuple[Tree, Tensor]:
