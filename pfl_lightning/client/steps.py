@@ -175,13 +175,12 @@ class FeatureSteps(AutogradSteps):
         Steps.__init__(self, *arguments)
         self.each = each
         self.body, self.head = part(self.network, 0, body), part(self.network, body)
+        self.body_names, self.head_names = tensor_names(self.body), tensor_names(self.head)
 
     def _losses(self, leaves: Tree, inputs: Tensor, targets: Tensor, features: Tree) -> Tensor:
-        body, head = tensor_names(self.body), tensor_names(self.head)
-
         def client(tensors: Tree, batch: Tensor, labels: Tensor, *frozen: Tensor) -> Tree:
-            found = functional_call(self.body, select(tensors, body), batch) if len(self.body) else batch
-            outputs = functional_call(self.head, select(tensors, head), found)
+            found = functional_call(self.body, select(tensors, self.body_names), batch) if len(self.body) else batch
+            outputs = functional_call(self.head, select(tensors, self.head_names), found)
             seen = {**tensors, **dict(zip(features, frozen, strict=True))}
             return {"": self.phase.feature_losses(outputs, found, labels, seen)}
 

@@ -245,6 +245,16 @@ def test_dropout_has_the_same_masks_on_each_backend_and_in_chunks_of_any_size(ru
         assert max((found[name] - expected[name]).abs().max() for name in phase.trainable) < 1e-12
 
 
+def test_auto_makes_dropout_independent_of_the_chunk():
+    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
+    params, phase = params_of(network), Phase(names(network, "head"), 1, 4, lr=0.1)
+    whole, _ = Engine(network).train(examples, params, phase, KEY)
+    for start, chunk in examples.split(2):
+        part, _ = Engine(network).train(chunk, params, phase, KEY)
+        for name in phase.trainable:
+            torch.testing.assert_close(part.own[name], whole.own[name][start : start + 2])
+
+
 def test_a_stream_drops_each_number_with_the_layers_probability_and_anew_in_each_call():
     inputs = torch.randn(1001, 7)
     for p in (0.02, 0.5, 0.9):

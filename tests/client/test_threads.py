@@ -52,7 +52,13 @@ DRAWN = {"feature_loss": lambda outputs, features, targets, beside: outputs.squa
         (lenet, {"clip_norm": 0.5, "gradient_transform": lambda w, g, gradient, beside: gradient(w)}, True),
         (lambda: with_layers(norm=nn.BatchNorm1d(5)), {}, True),
         (partial(lenet, dropout=0.3), {}, True),
-        (lambda: with_layers(inner=nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.3, inplace=True))), {}, True),
+        (
+            lambda: with_layers(
+                inner=nn.Sequential(nn.BatchNorm1d(5), nn.Dropout(0.3, inplace=True)), all=nn.Dropout(1)
+            ),
+            {},
+            True,
+        ),
         # torch's stream of random numbers; a loss that may use modules of others
         (lambda: with_layers(dropout=nn.AlphaDropout(0.5)), {}, False),
         (lenet, DRAWN, False),
