@@ -28,15 +28,10 @@ def rows(found: Found) -> list[tuple[float, Graph]]:
     return list(dict.fromkeys((alpha, graph) for _, graph, alpha in found))
 
 
-def methods(found: Found) -> list[MethodName]:
-    """The methods of some cells, in the order of ``GOSSIP``."""
-    return [method for method in GOSSIP if any(method == other for other, _, _ in found)]
-
-
 def best_first(found: Found) -> Iterator[Claim]:
     """On each graph and for each concentration, DePRL is above DisPFL, and this above D-PSGD."""
-    best = methods(found)[::-1]
-    for alpha, graph in rows(found) if len(best) > 1 else ():
+    best = GOSSIP[::-1]
+    for alpha, graph in rows(found):
         values = [found[method, graph, alpha] for method in best]
         yield trend(f"alpha {alpha}, {graph}: {', '.join(NAMES[method] for method in best)} (%)", values)
 
@@ -55,7 +50,7 @@ def best_claim(where: str, row: Mapping[MethodName, Floats]) -> Claim:
 
 def denser_is_better(found: Found) -> Iterator[Claim]:
     """For each method and concentration, the complete graph is above the random one, and this above the ring."""
-    for method, alpha in product(methods(found), dict.fromkeys(alpha for alpha, _ in rows(found))):
+    for method, alpha in product(GOSSIP, dict.fromkeys(alpha for alpha, _ in rows(found))):
         values = [found[method, graph, alpha] for graph in GRAPHS]
         yield trend(f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)", values, "rises")
 
@@ -63,7 +58,7 @@ def denser_is_better(found: Found) -> Iterator[Claim]:
 def by_concentration(found: Found) -> Iterator[Claim]:
     """More even clients are worse for personal models, and better for D-PSGD's."""
     alphas = list(dict.fromkeys(alpha for alpha, _ in rows(found)))
-    for method, graph in product(methods(found), GRAPHS) if len(alphas) > 1 else ():
+    for method, graph in product(GOSSIP, GRAPHS) if len(alphas) > 1 else ():
         values = [found[method, graph, alpha] for alpha in alphas]
         text = f"{NAMES[method]}, {graph}: alpha {', '.join(map(str, alphas))} (%)"
         yield trend(text, values, "rises" if method == "d-psgd" else "falls")

@@ -24,7 +24,6 @@ Paper = Mapping[Cell, float]
 GRAPH_CELLS: Sequence[Cell] = [(method, graph, alpha) for alpha, graph, method in product(ALPHAS, GRAPHS, GOSSIP)]
 SERVER_CELLS: Sequence[Cell] = [(method, "Ring", alpha) for alpha, method in product(ALPHAS, SERVER)]
 RING_CELLS: Sequence[Cell] = [cell for cell in GRAPH_CELLS if cell[1] == "Ring"]
-TWO_CORES: Sequence[MethodName] = ("d-psgd",)  # whose order over the graphs is in question
 LAST = "mean over the clients of their test accuracy after the last round (%)"
 
 
@@ -74,9 +73,8 @@ def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Flo
 
 
 def cells_at(place: Place, cells: Sequence[Cell]) -> Sequence[Cell]:
-    """The cells of a table at a scale: on two cores those of ``TWO_CORES``, at the smallest alpha."""
-    few = [cell for cell in cells if cell[0] in TWO_CORES and cell[2] == min(ALPHAS)]
-    return few if place.scale == "two_cores" else cells
+    """The cells of a table at a scale: on two cores those of the smallest alpha."""
+    return [cell for cell in cells if place.scale != "two_cores" or cell[2] == min(ALPHAS)]
 
 
 def newcomers(place: Place) -> Callable[[Curve], Floats]:
