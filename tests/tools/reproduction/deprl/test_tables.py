@@ -96,6 +96,8 @@ def test_two_cores_show_the_smallest_alpha_alone(trained, fashion):
         *("alpha 0.1, Ring", "alpha 0.1, ErdosRenyi", "alpha 0.1, Complete"),
         *("D-PSGD, alpha 0.1", "DisPFL, alpha 0.1", "DePRL, alpha 0.1"),
     ]
+    claim = found[3]
+    assert (claim.claim, claim.printed) == ("D-PSGD, alpha 0.1: Ring, ErdosRenyi, Complete (%)", "77.45, 84.74, 87.24")
     text = (place.folder / "table1.md").read_text()
     assert ("| 0.1" in text, "| 0.3" in text) == (True, False)
 
