@@ -37,6 +37,10 @@ class PlannedRun(NamedTuple):
                 raise PflError(f"{line}; keep the old value, or choose another --out")
         return found
 
+    def has_begun(self) -> bool:
+        """Whether it came as far as its own folder, for which its data must be there."""
+        return any(self.folder.glob("*/version_*"))
+
     def _newest(self) -> Resume | None:
         for versions in sorted(self.folder.glob("*")):  # whatever the run was called: no other is in its folder
             with suppress(PflError):

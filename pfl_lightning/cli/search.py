@@ -2,7 +2,8 @@
 
 A trial is the runs of some settings with every seed. Its score is the mean over the seeds of the score by which
 ``best.ckpt`` is chosen: the best evaluation of a run on validation samples, larger is better. A trial with a run that
-fails, such as one that diverges, is pruned: it counts as worse than all others.
+fails, such as one that diverges, is pruned: it counts as worse than all others. If none of the first runs even begins,
+as without its data, the search ends, and can be started again.
 
 What a trial tries is a function of the first seed, its number and the finished trials before it, so that a search that
 was stopped goes on as if it had not been.
@@ -101,8 +102,8 @@ class Search:
         Returns:
             Whether all trials were made, and one of them has a score.
         """
-        study = self.study()
-        while (made := len(finished(study))) < trials and not sweep.signal:
+        study, ends = self.study(), bool(sweep.signal)
+        while (made := len(finished(study))) < trials and not ends:
             numbers = range(made, min(made + at_once, trials))
             asked = [self.ask(study, number) for number in numbers]
             runs = [
@@ -110,12 +111,13 @@ class Search:
                 for number, trial in zip(numbers, asked, strict=True)
             ]
             folders = iter(sweep.execute_all(chain(*runs)))
+            ends = bool(sweep.signal) or not (made or any(run.has_begun() for run in chain(*runs)))
             for trial, of_trial in zip(asked, runs, strict=True):
                 is_done = None not in [next(folders) for _ in of_trial]
-                if is_done and not sweep.signal:
+                if is_done and not ends:
                     self.tell(study, trial, of_trial)
                 else:
-                    study.tell(trial, state=TrialState.FAIL if sweep.signal else TrialState.PRUNED)
+                    study.tell(trial, state=TrialState.FAIL if ends else TrialState.PRUNED)
             self.write(study)
         return any(trial.value is not None for trial in finished(study)) and not sweep.signal
 

@@ -26,16 +26,18 @@ def in_a_folder_with_a_method(tmp_path, monkeypatch):
 
 
 class Pretended:
-    """Executes no run; from one on it is asked to stop, and rates above some fail."""
+    """Executes no run; from one on it is asked to stop, and rates above some fail, once their runs have begun."""
 
-    def __init__(self, stops_at=math.inf, highest=1.0):
-        self.signal, self.stops_at, self.highest, self.names = 0, stops_at, highest, []
+    def __init__(self, stops_at=math.inf, highest=1.0, begins=True):
+        self.signal, self.stops_at, self.highest, self.begins, self.names = 0, stops_at, highest, begins, []
 
     def execute_all(self, runs):
         folders = []
         for run in runs:
             self.signal = 2 * (len(self.names) >= self.stops_at)
             self.names.append(run.name)
+            if self.begins:
+                (run.folder / "FedAvg-Digits" / "version_0").mkdir(parents=True, exist_ok=True)
             failed = self.signal or run.settings["model"]["init_args"]["lr"] > self.highest
             folders.append(None if failed else run.folder)
         return folders
@@ -132,6 +134,16 @@ def test_a_search_without_a_score_is_not_done(scores):
     (each,) = planned_searches(["fedavg.yaml"], SPACE, [1], [], Path("sweep"))
     assert not each.run(2, 1, Pretended(highest=0.0))
     assert not Path("sweep/search/fedavg/best.yaml").exists()
+
+
+def test_a_search_whose_first_runs_do_not_begin_ends_and_can_be_started_again(scores):
+    done, rows = found(3, sweep := Pretended(highest=0.0, begins=False), at_once=2, seeds=[1])
+    assert not done
+    assert not rows
+    assert len(sweep.names) == 2
+    again = found(3, seeds=[1])
+    assert again[0]
+    assert [row["model.lr"] for row in again[1]] == [row["model.lr"] for row in found(3, out="new", seeds=[1])[1]]
 
 
 def test_several_trials_can_run_at_once(scores):
