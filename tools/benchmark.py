@@ -7,12 +7,8 @@ Before anything is timed, a round of each in float64 shows that all of them do t
 are built under FOLDER.
 
 ``--accelerator gpu --variants true`` measures on a GPU, and tries other ways to run a round there.
-
-``--tune --config FILE`` takes the options of ``pfl fit`` instead, besides ``--repeats`` and ``--threads``; it says
-which backend and chunk size are fastest for them.
 """
 
-import argparse
 import json as json_format
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,20 +21,17 @@ from benchmarks.device import CPU, Accelerator, device_of
 from benchmarks.figure import ratio_figure
 from benchmarks.population import measure_population
 from benchmarks.timing import Contest, Record, measure
-from benchmarks.tune import TuneCLI
 from benchmarks.variants import VARIANTS
 from benchmarks.workloads import POPULATIONS, WORKLOADS, RandomClients
 from jsonargparse import ArgumentParser, auto_cli
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from matplotlib.backend_bases import FigureCanvasBase
 from peers import rounds
 from peers.environments import PEERS, PeerError
 from peers.tracks import TRACKS
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.cli.console import silence_lightning
 from pfl_lightning.client import BackendName
-from pfl_lightning.errors import PflError, cause_of
+from pfl_lightning.errors import PflError
 from pfl_lightning.memory import keep_freed_memory
 from pfl_lightning.report import save_figure
 
@@ -130,7 +123,6 @@ def main(
     peers_root: Path | None = None,
     tracks: dict[str, Path] | None = None,
     root: Path = Path("data"),
-    tune: bool = False,
 ) -> None:
     """Time communication rounds of every backend against a plain loop over clients.
 
@@ -158,11 +150,7 @@ def main(
         tracks: Checkouts of libraries, whose own commands are then measured beside pfl fit, also in environments of
             their own: pfllib, niid_bench (of Flower) and pfl_research, such as {pfllib: FOLDER}.
         root: Folder with a folder of files for each data set, of which the tracks need fashion_mnist and cifar10.
-        tune: Whether to find the fastest backend and chunk size for a run instead; all other options are then those of
-            pfl fit, besides repeats and threads.
     """
-    if tune:
-        refuse("tune: not possible in a file; allowed: --tune on the command line")
     chosen = choose("workloads", workloads, [*WORKLOADS, *POPULATIONS])
     engines = choose("backends", backends, get_args(BackendName))
     check_files(json, figure)
@@ -233,32 +221,10 @@ def show(records: Sequence[Record], repeats: int, threads: int, json: Path | Non
         save_figure(ratio_figure(records), figure, dpi=150)
 
 
-def options_of_fit(args: Sequence[str]) -> list[str] | None:
-    """What is left without ``--tune`` or ``--tune true``; None if neither is there."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--tune", nargs="?", const="true", default="false")
-    known, others = parser.parse_known_args(args)
-    return others if known.tune.lower() == "true" else None
-
-
-def tune_command(args: list[str]) -> None:
-    """Measure the choices for a run; what is wrong with its settings is said in one line."""
-    silence_lightning()
-    sys.path.insert(0, "")  # a method of the user's own lies in the working folder
-    try:
-        TuneCLI(args)
-    except (PflError, ValueError, MisconfigurationException, OSError) as error:
-        refuse(str(cause_of(error) or error))
-
-
 def run(args: list[str]) -> None:
     """The command line."""
     keep_freed_memory()
-    wanted = options_of_fit(args)
-    if wanted is None:
-        auto_cli(main, args=args, as_positional=False, parser_class=OneLineParser)
-    else:
-        tune_command(wanted)
+    auto_cli(main, args=args, as_positional=False, parser_class=OneLineParser)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def prepare(args: list[str]) -> None:
     words = [f"--data={args[0]}", *(re.sub("^--", "--data.", word) for word in args[1:])]
     if "--help" in args:
         words = [f"--data.help={args[0]}"]
-    data = parser.instantiate_classes(parser.parse_args(words)).data
+    data = parser.instantiate(parser.parse_args(words)).data
     name = type(data).__name__
     with loading(name):
         data.prepare_data()
@@ -85,7 +85,7 @@ class DescribeCLI(SettingsCLI):
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
         path = Path(self.config.figure)
-        built = self.parser.instantiate_classes(self.config)
+        built = self.parser.instantiate(self.config)
         self.datamodule = built.data
         self.datamodule.setup()
         counts = self.datamodule.class_counts()

@@ -120,7 +120,7 @@ class RunCLI(SettingsCLI):
 
     def instantiate_classes(self) -> None:
         """Make an experiment of the objects, and a session of it."""
-        made = self.parser.instantiate_classes(self.config)
+        made = self.parser.instantiate(self.config)
         self.session = Experiment.of(made, self.settings).session(
             self.command, self.resume, alone=self.alone, speaks=True, verbose=self.verbose
         )

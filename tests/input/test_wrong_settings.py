@@ -197,7 +197,7 @@ def test_a_class_where_anything_is_possible_stays_a_mapping():
     parser = PflParser()
     parser.add_argument("--anything", type=Any)
     given = {"class_path": "canary.Bird", "init_args": {"command": "x"}}
-    built = parser.instantiate_classes(parser.parse_object({"anything": given}))
+    built = parser.instantiate(parser.parse_object({"anything": given}))
     assert built.anything["class_path"] == "canary.Bird"
     assert not Path("sung").exists()
 

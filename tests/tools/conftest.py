@@ -1,4 +1,3 @@
-import warnings
 from functools import partial
 
 import pytest
@@ -12,10 +11,7 @@ def bench(monkeypatch):
 
     monkeypatch.setattr(timing, "PEAK_SIZE", 64)
     monkeypatch.setattr(benchmark, "keep_freed_memory", lambda: None)  # it would hold for all tests
-    monkeypatch.setattr(benchmark.sys, "path", list(benchmark.sys.path))
-    shown = warnings.showwarning
-    yield benchmark
-    warnings.showwarning = shown
+    return benchmark
 
 
 @pytest.fixture

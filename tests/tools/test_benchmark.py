@@ -86,15 +86,11 @@ def test_the_help_names_everything_that_can_be_measured():
         "--figure nope.doc",
         "--nope 1",
         "--repeats nope",
-        "--tune nope",
         "--accelerator gpu --peers true --peers_root .",
         "--peers true",
         "--tracks.pfllib . --peers_root .",
         "--tracks.nope . --peers_root .",
         "--tracks.pfllib .",
-        "--tune true --nope 1",
-        "--tune=true --repeats nope",
-        "--tune true --data.num_clients 2 --data.partition ClassShards --data.partition.classes_per_client 1",
     ],
 )
 def test_wrong_command_line_is_one_line(options, bench, capsys, tmp_path, monkeypatch):
@@ -105,26 +101,6 @@ def test_wrong_command_line_is_one_line(options, bench, capsys, tmp_path, monkey
     output = capsys.readouterr()
     assert (output.out, output.err.count("\n")) == ("", 1)
     assert not list(tmp_path.iterdir())
-
-
-def test_tune_in_a_file_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        benchmark.main(tune=True)
-    assert "on the command line" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "rest"),
-    [
-        ("--repeats 3 --tune true --model FedAvg", "--repeats 3 --model FedAvg"),
-        ("--tune=True --data.root=a=b", "--data.root=a=b"),
-        ("--tune --config FILE", "--config FILE"),
-        ("--tune false --repeats 3", None),
-        ("--workloads tune", None),
-    ],
-)
-def test_what_stands_around_tune_is_for_fit(words, rest):
-    assert benchmark.options_of_fit(words.split()) == (rest and rest.split())
 
 
 def test_table():

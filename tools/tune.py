@@ -1,6 +1,10 @@
-"""Which backend and chunk size are fastest for a config of the user's own."""
+"""Which backend and chunk size are fastest for a run.
+
+``python tools/tune.py --config FILE`` takes the options of ``pfl fit``, besides ``--repeats`` and ``--threads``.
+"""
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -12,14 +16,15 @@ from typing import Any, NamedTuple, get_args
 import lightning.pytorch as pl
 import torch
 from bare_trainer import bare_trainer
-from lightning.pytorch.cli import LightningArgumentParser
-
 from benchmarks.device import finish, forget_peak, peak_mebibytes
 from benchmarks.report import markdown
 from benchmarks.timing import in_turns
+from lightning.pytorch.cli import LightningArgumentParser
+
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.checks import check_trainer
 from pfl_lightning.cli.fit import SettingsCLI
+from pfl_lightning.cli.running import run
 from pfl_lightning.client import BackendName
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
@@ -79,7 +84,7 @@ class TuneCLI(SettingsCLI):
         torch.set_num_threads(config.threads or torch.get_num_threads())
         settings = config.model.init_args
         current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))
-        made = self.parser.instantiate_classes(config)
+        made = self.parser.instantiate(config)
         data = made.data
         data.setup("fit")
         pretrained = data.pretrained()  # once: reading them may take seconds
@@ -223,3 +228,7 @@ def advice(trials: dict[Choice, Trial], current: Choice) -> str:
     best = min(good, key=lambda choice: (len(choice.flags(current).split()), -gains[choice]))
     faster = f"{gains[best]:.2f} times as fast as {now}" if current in possible else f"{now} is not possible"
     return f"Add: {best.flags(current)} ({faster})"
+
+
+if __name__ == "__main__":
+    run(TuneCLI, sys.argv[1:])

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import tune
+import tune
 from benchmarks.device import forget_peak, peak_mebibytes
-from benchmarks.tune import Choice, Rounds, Trial
 from torch import nn
+from tune import Choice, Rounds, Trial, TuneCLI
 
 from pfl_lightning.data import Digits
 from pfl_lightning.methods import FedAvg, FedRep
@@ -38,11 +38,11 @@ def rounds():
     return make
 
 
-def test_the_choices_for_a_run_are_measured_and_advice_is_given(bench, monkeypatch, tmp_path, capsys):
+def test_the_choices_for_a_run_are_measured_and_advice_is_given(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tune, "CHUNK_SIZES", (2, 20, 50))
     options = "--data.num_clients 4 --model.network LogisticRegression --model FedAvg --model.chunk_size 3"
-    bench.run(["--tune", "true", "--config", str(QUICKSTART), *options.split(), "--repeats=2"])
+    TuneCLI(["--config", str(QUICKSTART), *options.split(), "--repeats=2"])
     *lines, advice = capsys.readouterr().out.splitlines()
     assert lines[0] == "| backend | chunk size | seconds | spread | peak MiB |"
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -52,6 +52,24 @@ def test_the_choices_for_a_run_are_measured_and_advice_is_given(bench, monkeypat
     assert seconds == sorted(seconds)
     assert seconds[0] > 0
     assert advice.startswith(("Add: --model.", "Nothing need be set: what is set is within 5 % of the best."))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("--nope 1", 2),
+        ("--repeats nope", 2),
+        ("--data.num_clients 2 --data.partition ClassShards --data.partition.classes_per_client 1", 1),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(options, code, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        tune.run(TuneCLI, options.split())
+    assert stop.value.code == code
+    output = capsys.readouterr()
+    assert (output.out, output.err.count("\n")) == ("", 1)
     assert not list(tmp_path.iterdir())
 
 
