@@ -30,8 +30,9 @@ with which the same mean and spread would tell. A claim of several differences h
 A claim that one of several is better holds if one is, by intervals that are wider for it (Bonferroni's), and fails if
 none can be. What is computed without seeds holds or fails.
 
-Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` the
-papers' numbers of both with whatever else two cores can bear, `full` all settings of the paper that are known.
+Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` has
+the papers' numbers of clients and rounds, and otherwise what two cores can bear, `full` all settings of the paper that
+are known.
 """
 
 
