@@ -33,7 +33,8 @@ class APFL(Method):
     the weight of its eq. (10).
 
     Differs: the paper evaluates the mix with w_i, before the server's step; statistics of BatchNorm are the global
-    model's. The authors' code moves a_i in the first step of a round alone, and adds 0.02 * a_i to its gradient.
+    model's, and follow the inputs of both gradients. The authors' code moves a_i in the first step of a round alone,
+    and adds 0.02 * a_i to its gradient.
 
     Args:
         alpha: Weight of a client's own model at the beginning.

@@ -20,7 +20,7 @@ class FedNova(Method):
         w_i = SGD for epochs on f_i, from w
         w   = w - server_lr * (sum_i weight_i * a_i) * (sum_i weight_i * (w - w_i) / a_i)
 
-    With as many steps of every client it is FedAvg.
+    With as many steps of every client it is FedAvg. Models are not pruned, since clients upload scaled changes.
 
     Paper: Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization, NeurIPS
     2020, arXiv:2007.07481, the rule named FedNova, with the mean of the a_i as its effective number of steps.
@@ -30,6 +30,7 @@ class FedNova(Method):
     """
 
     uploads = (STEPS,)
+    prunes = False
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(local_optimizer="SGD", **kwargs)

@@ -154,7 +154,8 @@ class Method(pl.LightningModule):
         progress: How far the current round or evaluation is.
         init_args: What it was made with, by name.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
-        num_clients: Number of clients that train; ``num_classes`` beside it. Both are there once the method is built.
+        num_clients: Number of clients, also of those that never train; ``num_classes`` beside it. Both are there once
+            the method is built.
         taken: A line that says which tensors a file of ``pretrained`` weights had.
     """
 
@@ -719,7 +720,8 @@ class Method(pl.LightningModule):
         if self.new_head_epochs:
             self._newcomer = {**self.common_body(), **self._new_head(seed)}
         elif data.new_clients:
-            self.clients = ClientStates(self.initial_state(movable(self.network), data.new_clients, seed))
+            start = self.initial_state(movable(self.network), data.new_clients, seed)
+            self.clients = ClientStates(start).to(self.device)
 
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""

@@ -35,9 +35,10 @@ class PFedHN(Method):
     Both moves are from the old v_i and phi. Embeddings and trunk begin at random, w as the network, which can be
     pretrained, and W as zeros, so that all clients begin with the network. Where the trunk's outputs are zeros, it is
     FedAvg with the server's rate ``hyper_lr``. A client receives theta_i and sends delta_i, and never sees h. Clients
-    are evaluated with theta_i (``personal``); those that are new to a finished run begin with h at the mean embedding.
-    There are no options for fine-tuning, the server's optimizer and sums: the server has to see every delta_i.
-    Statistics of BatchNorm are not made by h. Models are not pruned.
+    are evaluated with theta_i (``personal``). Those that are new to a finished run train heads on the body of h at the
+    mean embedding; without epochs for that (``data.new_head_epochs`` 0) they have theta_i of random embeddings. There
+    are no options for fine-tuning, the server's optimizer and sums: the server has to see every delta_i. Statistics of
+    BatchNorm are not made by h. Models are not pruned.
 
     Paper: Shamsian, Navon, Fetaya, Chechik, Personalized Federated Learning using Hypernetworks, ICML 2021,
     arXiv:2103.04628, Algorithm 1.
@@ -87,7 +88,8 @@ class PFedHN(Method):
         """Random embeddings, and no update yet: zeros (``update.*``)."""
         random, size = torch.Generator().manual_seed(seed), self.first_trunk["fc1.weight"].shape[1]
         zeros = zeros_like(select(tensors, self.engine.trainable))
-        own = {EMBEDDING: torch.randn(num_clients, size, generator=random)}
+        embeddings = torch.randn(num_clients, size, generator=random)
+        own = {EMBEDDING: embeddings.to(next(iter(zeros.values())))}
         updates = prefixed(UPDATE, repeated(zeros, num_clients))
         return {**super().initial_state(tensors, num_clients, seed), **own, **updates}
 

@@ -23,12 +23,13 @@ class QFFL(Method):
         h_i     = q * F_i^(q-1) * |delta_i|^2 + L * F_i^q
         w       = w - server_lr * (sum_i F_i^q * delta_i) / (sum_i h_i)
 
-    With ``q`` 0 it is FedAvg with uniform weights.
+    With ``q`` 0 it is FedAvg with uniform weights. Models are not pruned, since clients upload scaled changes.
 
     Paper: Li, Sanjabi, Beirami, Smith, Fair Resource Allocation in Federated Learning, ICLR 2020, arXiv:1905.10497,
     Algorithm 2.
 
-    Differs: as in the authors' code F_i has 1e-10 added, so that a client whose loss is 0 does no harm.
+    Differs: as in the authors' code F_i has 1e-10 added, so that a client whose loss is 0 does no harm. What is
+    uploaded is w minus the scaled change, of which float32 keeps few digits where F_i^q is far below 1e-3.
 
     Args:
         q: How much more; the larger, the more even are the losses.
@@ -37,6 +38,7 @@ class QFFL(Method):
 
     display_name = "q-FFL"
     uploads = (CURVATURE,)
+    prunes = False
 
     def __init__(self, q: NonNegativeFloat = 1.0, **kwargs: Any) -> None:
         super().__init__(local_optimizer="SGD", weighting="uniform", **kwargs)
@@ -47,7 +49,7 @@ class QFFL(Method):
         before = self.engine.score(cohort, received)[1] / cohort.device_counts + LEAST
         phase = self.phase("all", self.epochs)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
-        powers, rate = before**self.q, phase.lr
+        powers, rate = before**self.q, phase.lr or 1.0  # at a rate of 0 nothing has changed
         changes = {name: received.tree[name] - trained.own[name] for name in self.engine.trainable}
         square = squared_norms(changes) / rate**2
         uploads = {CURVATURE: self.q * before ** (self.q - 1) * square + powers / rate}

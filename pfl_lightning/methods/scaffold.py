@@ -3,7 +3,7 @@ from typing import Any
 from torch import Tensor
 
 from pfl_lightning.client import Correlation, Examples
-from pfl_lightning.data import Round
+from pfl_lightning.data import Round, federated
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
@@ -22,7 +22,8 @@ class SCAFFOLD(Method):
         c    = c + participants / clients * mean_i (c_i' - c_i)
         c_i  = c_i'
 
-    All control variates begin at 0. With control variates that stay there it is FedAvg with uniform weights.
+    All control variates begin at 0. With control variates that stay there it is FedAvg with uniform weights. Where a
+    schedule has set lr to 0, none of them moves.
 
     Paper: Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020,
     arXiv:1910.06378, Algorithm 1 with option II.
@@ -57,12 +58,14 @@ class SCAFFOLD(Method):
             name: wide(scale, trained.own[name]) * (received.tree[name] - trained.own[name]) - server[name]
             for name in own
         }
+        if not phase.lr:
+            changes = zeros_like(own)
         controls = {name: own[name] + change for name, change in changes.items()}
         return trained.with_own({**prefixed(CONTROL, controls), **prefixed(CHANGE, changes)}), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Take the step of FedAvg, and move the server's control variate."""
         super().server_update(mean, batch)
-        share = len(batch.examples) / self.num_clients
+        share = len(batch.examples) / federated(self.trainer).training_clients
         for name, control in self.server.tree.items():
             control.add_(mean[f"{CHANGE}.{name}"], alpha=share)

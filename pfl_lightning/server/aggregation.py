@@ -36,7 +36,7 @@ def brought_forward(trained: Tree, began: Tree, newest: Tree, shares: Tensor, ch
     """Uploads of clients that began with older models, as parts of a mean that the newest model x steps to.
 
     FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
-    2022, arXiv:2106.06581) ``x + s_i * (trained_i - began_i)``.
+    2022, arXiv:2106.06639) ``x + s_i * (trained_i - began_i)``.
 
     Args:
         trained: What clients have trained, ``[cohort, ...]``; integers come back as floats.

@@ -78,11 +78,12 @@ class Asynchronous(Participation):
     update that takes an upload.
 
     Paper: Nguyen et al., "Federated Learning with Buffered Asynchronous Aggregation" (FedBuff), AISTATS 2022,
-    arXiv:2106.06581, Algorithm 1; Xie, Koyejo, Gupta, "Asynchronous Federated Optimization" (FedAsync), 2019,
+    arXiv:2106.06639, Algorithm 1; Xie, Koyejo, Gupta, "Asynchronous Federated Optimization" (FedAsync), 2019,
     arXiv:1903.03934, Algorithm 1.
 
-    Differs: FedAsync's server says when a client begins; here one begins whenever another one has uploaded. The papers
-    weigh all uploads alike, which is ``model.weighting: uniform``.
+    Differs: FedAsync's server says when a client begins; here one begins whenever another one has uploaded. Its clients
+    are pulled to the model that they began with, which is FedProx. The papers weigh all uploads alike, which is
+    ``model.weighting: uniform``.
 
     Args:
         concurrency: Number of clients that train at the same time. Default: all.

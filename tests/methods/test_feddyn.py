@@ -12,8 +12,9 @@ from pfl_lightning.system import Participation
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+@pytest.mark.parametrize(("test_clients", "clients"), [(0.0, 6), (0.3, 4)])
+def test_three_rounds_of_some_of_the_clients_are_a_plain_loop(test_clients, clients, ragged_data, fit):
+    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3), test_clients=test_clients)
     method = built(partial(FedDyn, alpha=0.3), data, epochs=2, weight_decay=0.0)
     shared = tensors(method.network)
     zeros = {name: torch.zeros_like(tensor) for name, tensor in shared.items()}
@@ -30,7 +31,7 @@ def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
             model, _ = trained(method.network, shared, shared, own, key, lr=0.1, epochs=2, penalty=penalty)
             gradients[client] = {n: gradients[client][n] - 0.3 * (model[n] - shared[n]) for n in model}
             models.append(model)
-        server = {n: server[n] - 0.3 / 6 * sum(model[n] - shared[n] for model in models) for n in server}
+        server = {n: server[n] - 0.3 / clients * sum(model[n] - shared[n] for model in models) for n in server}
         shared = {n: sum(model[n] for model in models) / 3 - server[n] / 0.3 for n in shared}
     assert max(tensor.abs().max() for tensor in server.values()) > 0.01
     assert distance(shared, method.network) < 1e-10

@@ -116,6 +116,13 @@ def test_new_clients_that_train_no_head_begin_with_the_servers_model(make, prefi
         assert distance(expected, found) == 0
 
 
+def test_new_clients_have_the_runs_type_of_numbers(ragged_data, fit):
+    method = built(methods.PFedHN, ragged_data())
+    trainer = fit(method, ragged_data(), 1, bare=True, precision="64-true")
+    trainer.test(method, ragged_data(new_clients=4, new_head_epochs=0), verbose=False)
+    assert rows(method)["embedding"].dtype == torch.float64
+
+
 @pytest.mark.parametrize("make", [methods.Ditto, methods.FedCP, methods.FedDBE, methods.GPFL])
 def test_a_test_of_new_clients_leaves_the_method_as_it_was(make, ragged_data, train):
     method = train(make, 2)
