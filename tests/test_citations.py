@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("pfl_lightning", "configs", "docs", "tests")
+FOLDERS = ("pfl_lightning", "configs", "docs", "tests", "tools")
 FILES = sorted(
     path
     for folder in FOLDERS

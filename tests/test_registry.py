@@ -3,7 +3,7 @@ from inspect import isabstract
 import pytest
 from lightning.pytorch import Callback
 
-from pfl_lightning import callbacks, checks, data, methods, models, server, system
+from pfl_lightning import callbacks, data, methods, models, server, system
 from pfl_lightning.registry import IN_EVERY_RUN, KINDS, choices
 
 ROOMS = {each.__name__.rpartition(".")[2]: vars(each) for each in (callbacks, data, methods, models, server, system)}
@@ -17,7 +17,3 @@ def test_the_source_tells_the_classes_of_the_imported_package(kind):
     known = {name: each for name, each in exported.items() if issubclass(each, base) and not isabstract(each)}
     assert choices()[kind.option_name] == {name: known[name] for name in known.keys() - {kind.base, *IN_EVERY_RUN}}
     assert choices()[kind.option_name]
-
-
-def test_callbacks_of_every_run_are_not_listed():
-    assert {callback.__name__ for callback in checks.IN_EVERY_RUN} <= IN_EVERY_RUN

@@ -71,7 +71,7 @@ def choose(key: str, names: list[str] | str | None, allowed: Sequence[Name]) -> 
 def check_files(json: Path | None, figure: Path | None) -> None:
     """Refuse files that cannot be written, before hours are spent."""
     for key, path in (("json", json), ("figure", figure)):
-        if path and not path.parent.is_dir():
+        if path and (path.is_dir() or not path.parent.is_dir()):
             refuse(f"{key}: {path} is not possible; allowed: a file in an existing folder")
     endings = FigureCanvasBase.get_supported_filetypes()
     if figure and figure.suffix[1:] not in endings:
@@ -205,7 +205,7 @@ def measure_others(
         print(f"{name}: {repeats} repeats, {threads} threads", file=sys.stderr)
         try:
             records += TRACKS[name].measure(checkout, data_root, root, repeats, threads)
-        except PeerError as error:
+        except (PeerError, PflError) as error:
             records.append(rounds.missing(TRACKS[name].library, str(error), name))
     return records
 

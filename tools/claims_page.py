@@ -40,6 +40,8 @@ def read() -> pd.DataFrame:
     """All claims, one a row."""
     files = [pd.read_csv(path, dtype=str, keep_default_na=False) for path in sorted(RESULTS.glob("*.csv"))]
     rows = pd.concat(files, ignore_index=True)
+    if unknown := {*rows.paper} - {*PAPERS}:
+        raise SystemExit(f"claims_page: paper: {unknown.pop()} is not possible; allowed: {', '.join(PAPERS)}")
     return rows.assign(word=rows.verdict.str.partition(";")[0])
 
 

@@ -55,7 +55,7 @@ def reproduce(
     Args:
         paper: The paper, or the library; ``stragglers`` compares what there is against these, which no paper does.
         item: Its table or figure. SRPFL: fig3 to fig8_..., and ``linear``, the numerical experiments of the theory;
-            Delta-FL: table1, table2 (which stands for Table 3 and Figures 4 to 15 too), fig3, fig16, fig17, algorithm3;
+            Delta-FL: table1, table2 (whose runs are those of Table 3 and the figures), fig3, fig16, fig17, algorithm3;
             FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5, ``stability``; DePRL: table1,
             table2, table7 to table9, fig2, fig3, fig4 (from Table 9), fig8 to fig11. ``search`` of Delta-FL and FedMac
             and ``rates`` of SRPFL try learning rates on validation samples; ``hf_maml`` compares SRPFL's HF-MAML with
@@ -68,13 +68,16 @@ def reproduce(
         pairs: Pairs of data and network, or of DePRL data sets; by default all of the table or figure.
         seeds: Seeds to run; by default the paper's at full scale.
         jobs: Number of runs at the same time; those of ``stragglers`` are made one after another.
-        csv: File to which one row per claim is written, with the commit and the command that made it.
+        csv: File to which one row per claim is written, with the commit and the command that made it; none is made
+            where there are no claims.
     """
     keep_quiet()
     made = command(paper, item, scale, pairs=pairs, seeds=seeds)
     origin = {"paper": paper, "item": item, "scale": scale, "commit": commit(), "command": made}
     claims: list[Claim] = []
     try:
+        if csv is not None and (csv.is_dir() or not csv.parent.is_dir()):
+            raise PflError(f"csv: {csv} is not possible; allowed: a file in a folder that exists")
         known = PAPERS[paper]
         check_names("item", [item], tuple(known.items), paper)
         asked = known.items[item]
@@ -86,7 +89,7 @@ def reproduce(
             folder.mkdir(parents=True, exist_ok=True)
             place = Place(pair, scale, root, folder, seeds or asked.seeds or known.seeds[scale], jobs)
             claims += about(pair, asked.check(place._replace(options=known.options(place) if pair else ())))
-    except PflError as error:
+    except (PflError, NotADirectoryError, FileExistsError) as error:
         print(f"reproduce: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     finish(claims, origin, csv)
@@ -125,7 +128,7 @@ def finish(claims: Sequence[Claim], origin: dict[str, str], csv: Path | None) ->
     """Print the claims, write them if asked to, and exit with code 1 if one fails."""
     if claims:
         show(claims)
-    if csv is not None:
+    if csv is not None and claims:
         pd.DataFrame([claim._asdict() | origin for claim in claims]).to_csv(csv, index=False)
     if any(claim.verdict == FAILS for claim in claims):
         raise SystemExit(1)

@@ -42,15 +42,17 @@ def rounds(
 
     Args:
         workloads: Names of workloads of ``tools/benchmark.py``.
-        counts: Numbers of processes.
+        counts: Numbers of processes; the last one is compared with the first.
         repeats: Rounds of which the median counts, after one that does not.
     """
-    print("| workload | " + " | ".join(f"{count} x {_threads(count)} threads" for count in counts) + " | gain |")
-    print("|---" * (len(counts) + 2) + "|")
+    if wrong := [name for name in workloads if name not in WORKLOADS]:
+        sys.exit(f"scaling: workloads: {wrong[0]} is not possible; allowed: {', '.join(WORKLOADS)}")
+    columns = ["workload", *(f"{count} x {_threads(count)} threads" for count in counts), "times faster"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for name in workloads:
         seconds = [together(count, partial(seconds_of_a_round, name, repeats)) for count in counts]
         row = " | ".join(f"{each:.3g} s" for each in seconds)
-        print(f"| {name} | {row} | {seconds[0] / min(seconds):.2f} |", flush=True)
+        print(f"| {name} | {row} | {seconds[0] / seconds[-1]:.2f} |", flush=True)
 
 
 def seconds_of_a_round(name: str, repeats: int) -> float:
@@ -69,6 +71,8 @@ def states(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Seq
         cohort: Clients of a round.
         counts: Numbers of processes.
     """
+    if cohort > clients:
+        sys.exit(f"scaling: cohort: {cohort} is not possible; allowed: 1 to {clients}, the clients")
     print("| processes | memory of a process | there and back | sent by all |\n|---|---|---|---|")
     for count in counts:
         memory, seconds, sent = together(count, partial(use_of_states, clients, cohort))

@@ -84,6 +84,7 @@ def test_the_help_names_everything_that_can_be_measured():
         "--workloads [fedavg-mlp,nope]",
         "--json no/nope",
         "--figure nope.doc",
+        "--json .",
         "--nope 1",
         "--repeats nope",
         "--accelerator gpu --peers true --peers_root .",

@@ -77,6 +77,7 @@ def test_figure_shows_the_ratios_and_the_best_as_a_number():
     ).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two", "peers-mlp", "ours", "big-one"]
     assert [text.get_text() for text in axes.texts] == ["0.25", "1.50", "0.20", "3.00"]
+    assert ratio_figure([]).axes, "what has no ratios has a picture, too"
     # every bar goes from the plain loop's line to its ratio
     assert [bar.get_x() + bar.get_width() for bar in axes.patches] == pytest.approx([0.25, 0.5, 2.0, 1.5, 0.2, 3.0])
     assert all(bar.get_x() == 1 for bar in axes.patches)

@@ -96,7 +96,7 @@ def draw_bar(axes: Axes, place: float, row: Record, labelled: bool) -> None:
 def finish(axes: Axes, height: float, ratios: Sequence[float]) -> None:
     """The line, and the axis."""
     axes.set_xscale("log")
-    axes.set_xlim(0.75 * min(0.9, *ratios), 1.3 * max(1.1, *ratios))
+    axes.set_xlim(0.75 * min([0.9, *ratios]), 1.3 * max([1.1, *ratios]))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())

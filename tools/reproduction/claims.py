@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import inf, isnan, nan
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -65,8 +66,9 @@ def paired(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
         return Claim(claim, measured, expected, HOLDS)
     if not all(high > 0 for _, high in intervals):
         return Claim(claim, measured, expected, FAILS)
-    open_ones = [each for each, (low, _) in zip(differences, intervals, strict=True) if low <= 0]
-    return Claim(claim, measured, expected, f"{UNTOLD}; {seeds_needed(open_ones)}")
+    if below := [each for each in differences if each.mean() < 0]:  # one of which is enough to fail
+        return Claim(claim, measured, expected, untold(min(map(seeds_needed, below))))
+    return Claim(claim, measured, expected, untold(max(map(seeds_needed, differences))))
 
 
 def any_of(claim: str, measured: str, expected: str, *differences: Floats) -> Claim:
@@ -84,7 +86,7 @@ def any_of(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
     if not open_ones:
         return Claim(claim, measured, expected, FAILS)
     _, clearest = max(open_ones, key=itemgetter(0))  # low / high grows with the t statistic
-    return Claim(claim, measured, expected, f"{UNTOLD}; {seeds_needed([clearest], level)}")
+    return Claim(claim, measured, expected, untold(seeds_needed(clearest, level)))
 
 
 def interval(differences: Floats, level: float = LEVEL) -> tuple[float, float]:
@@ -99,15 +101,20 @@ def half_width(differences: Floats, seeds: int | Floats, level: float = LEVEL) -
     return width
 
 
-def seeds_needed(differences: Sequence[Floats], level: float = LEVEL) -> str:
-    """How many seeds of the same means and spreads would tell all of some differences from 0."""
-    if len(differences[0]) == 1:
-        return "one seed has no spread"
+def seeds_needed(differences: Floats, level: float = LEVEL) -> float:
+    """How many seeds of the same mean and spread would tell it from 0; inf for too many, nan if there is no spread."""
+    if len(differences) == 1:
+        return nan
     seeds = np.arange(2.0, MOST + 1)
-    tells = [seeds[half_width(each, seeds, level) < abs(each.mean())] for each in differences]
-    return (
-        f"{max(each[0] for each in tells):.0f} seeds would tell" if all(map(len, tells)) else "no few seeds would tell"
-    )
+    tells = seeds[half_width(differences, seeds, level) < abs(differences.mean())]
+    return float(tells[0]) if len(tells) else inf
+
+
+def untold(seeds: float) -> str:
+    """The verdict that so many seeds would tell."""
+    if isnan(seeds):
+        return f"{UNTOLD}; one seed has no spread"
+    return f"{UNTOLD}; {'no few' if seeds == inf else f'{seeds:.0f}'} seeds would tell"
 
 
 def within(differences: Floats, band: float) -> tuple[Floats, Floats]:

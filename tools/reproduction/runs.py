@@ -126,6 +126,18 @@ def start(place: Place, sweep: Sweep) -> int:
     return subprocess.run([*command, "--", *place.options, *sweep.options], env=environment).returncode
 
 
+def tried(place: Place, sweep: Sweep) -> None:
+    """Train by ``pfl sweep`` what may diverge, which is an answer, too.
+
+    Raises:
+        SystemExit: If a run does not even come as far as a folder of its own, as without its data.
+    """
+    code = start(place, sweep)
+    folders = [seed for name in sweep.names for seed in seed_folders(place, name)]
+    if not all(any(folder.glob("*/version_*")) for folder in folders):
+        raise SystemExit(code)
+
+
 def trained(place: Place, sweeps: Sequence[Sweep]) -> dict[str, list[RunRecord]]:
     """Train all runs of some sweeps, and read them: for each folder of a sweep, one run per seed.
 

@@ -124,7 +124,9 @@ def tuned(place: Place, method: str, name: str, communication: int) -> float:
         try:
             curve = trained(search, method, name, answer, communication, rate)
             accuracy[rate] = float(curve.final("val")[0].scores(curve.quantity).mean())
-        except PflError:  # it has diverged
+        except PflError:  # it has diverged, if it has begun
+            if not any(folder.glob("*/*/*/version_*")):
+                raise
             accuracy[rate] = 0.0
     return max(accuracy, key=lambda rate: accuracy[rate])
 

@@ -95,6 +95,15 @@ def test_as_many_seeds_as_are_asked_for_would_tell_and_one_less_would_not(values
     assert half_width(values, seeds) < abs(values.mean()) <= half_width(values, seeds - 1)
 
 
+def test_one_difference_below_0_is_enough_to_fail():
+    wide = np.array([-1.0, 3.0, 0.0, 0.5])  # more seeds would tell that it is above 0
+    for below in (np.array([-4.0, 1.0, -2.0]), np.array([-3.0, 0.5, -2.0, -1.0])):
+        for others in ([wide[: len(below)]], [np.array([-1.0, 1.0, 1e-9, 0.0])[: len(below)]]):
+            verdict = paired("", "", "", *others, below).verdict
+            seeds = int(verdict.removeprefix(f"{UNTOLD}; ").removesuffix(" seeds would tell"))
+            assert half_width(below, seeds) < abs(below.mean()) <= half_width(below, seeds - 1)
+
+
 def test_a_difference_near_0_asks_for_no_number_of_seeds():
     assert paired("", "", "", np.array([-1.0, 1.0])).verdict == f"{UNTOLD}; no few seeds would tell"
 

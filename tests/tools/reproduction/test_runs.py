@@ -33,6 +33,19 @@ def test_a_failed_sweep_ends_the_command_with_its_code(monkeypatch, place):
     assert stop.value.code == 3
 
 
+def test_a_run_may_diverge_but_has_to_begin(monkeypatch, place):
+    there, sweep = place("digits", digits(), seeds=(1, 2)), Sweep(("fedavg",))
+    monkeypatch.setattr(runs.subprocess, "run", lambda command, env: subprocess.CompletedProcess(command, 1))
+    first, second = runs.seed_folders(there, "fedavg")
+    (first / "FedAvg-Digits/version_0").mkdir(parents=True)
+    second.mkdir()
+    with pytest.raises(SystemExit) as stop:
+        runs.tried(there, sweep)
+    assert stop.value.code == 1
+    (second / "FedAvg-Digits/version_0").mkdir(parents=True)
+    runs.tried(there, sweep)
+
+
 def test_the_newest_run_is_read(tmp_path):
     for version in (2, 10, 9):
         (tmp_path / f"FedAvg-FEMNIST/version_{version}").mkdir(parents=True)

@@ -5,6 +5,7 @@ from fakes.panels import FAST, SLOW
 from reproduction import stragglers
 from reproduction.runs import Place
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
 
 
@@ -30,6 +31,12 @@ def test_every_answer_has_as_many_uploads_and_an_evaluation_for_as_many(name):
     assert settings["trainer"]["val_check_interval"] * cohorts[-1] == 40
     assert settings["data"]["init_args"]["communication_time"] == (0 if answer.waits else 10)
     assert options.get("concurrency", 20) == (10 if name in ("FedBuff", "FedAsync") else 20)
+
+
+def test_rates_are_not_searched_without_the_data(tmp_path):
+    place = Place("femnist-fixed", "small", tmp_path / "nowhere", tmp_path / "runs", [1])
+    with pytest.raises(PflError, match=r"^data.root: no LEAF files"):
+        stragglers.tuned(place, "FedRep", "rounds of all", 0)
 
 
 def test_the_picture_has_a_row_of_panels_for_each_method_which_end_with_the_last_answer_but_one():

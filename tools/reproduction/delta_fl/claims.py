@@ -13,7 +13,9 @@ Check = Callable[[Curves], list[Claim]]
 
 ON_PAR = 1.0  # points of the mean error that may be lost
 NO_LARGE_EFFECT = 2.0  # points of the 90th percentile
-NEAR = 0.15  # share of the pool by which the number of devices kept may miss the conformity, since they weigh unequally
+# share of the pool by which the number of devices kept may miss the conformity, since they weigh unequally; at most
+# half of the conformity
+NEAR = 0.15
 STEADY = 0.1  # share of the pool by which that number may change from the first half of the rounds to the second
 SAME_TAILS = 0.9  # share of the rounds in which as many devices are kept
 
@@ -71,14 +73,14 @@ def kept(curves: Curves) -> list[Claim]:
     for name, curve in curves.items():
         settings = curve.runs[0].settings
         conformity, pool = settings["model.conformity"], settings["data.participation.pool_size"]
-        shares = curve.cohorts[1] / pool
+        shares, band = curve.cohorts[1] / pool, min(NEAR, conformity / 2)
         first, second = (half.mean(1) for half in np.array_split(shares, 2, axis=1))
         claims += [
             paired(
                 f"{name}: share of a round's devices that are kept",
                 f"{shares.mean():.2f}, from {shares.min():.2f} to {shares.max():.2f}",
-                f"{conformity} ± {NEAR}",
-                *within(shares.mean(1) - conformity, NEAR),
+                f"{conformity} ± {band}",
+                *within(shares.mean(1) - conformity, band),
             ),
             paired(
                 f"{name}: the same in the first and in the second half of the rounds",

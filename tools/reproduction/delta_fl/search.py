@@ -8,7 +8,7 @@ from pfl_lightning.report.tables import markdown
 from pfl_lightning.report.tails import TEST
 from reproduction.claims import Claim
 from reproduction.delta_fl.runs import with_own_options
-from reproduction.runs import CONFIGS, Place, Sweep, finished_runs, publish, start
+from reproduction.runs import CONFIGS, Place, Sweep, finished_runs, publish, tried
 
 FACTORS = (0.1, 0.3, 1.0, 3.0, 10.0)  # of the paper's learning rate
 HALF = "--data.val_clients=0.5"  # of the training devices
@@ -19,7 +19,7 @@ def search_claims(place: Place) -> list[Claim]:
     """Train FedAvg with some learning rates, and publish how it serves the validation devices; makes no claims."""
     trials, rates = place._replace(folder=place.folder / "search"), learning_rates(place)
     sweep = Sweep(("fedavg",), {"model.lr": rates}, [HALF])
-    start(trials, with_own_options(place, sweep))  # a rate with which runs diverge is an answer, too
+    tried(trials, with_own_options(place, sweep))
     rows = [[f"{rate:g}", *validation(trials, name)] for rate, name in zip(rates, sweep.names, strict=True)]
     title = f"{place.pair}: FedAvg on the validation devices, means over the seeds; '-' is a run that did not finish"
     publish(place, "search", markdown(title, COLUMNS, rows))

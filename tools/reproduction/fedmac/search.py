@@ -8,7 +8,7 @@ from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim
 from reproduction.fedmac.accuracy import ROWS
 from reproduction.fedmac.runs import TIE
-from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, publish, start
+from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, publish, tried
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
@@ -28,7 +28,7 @@ def search_claims(place: Place) -> list[Claim]:
     trials, rows = place._replace(folder=place.folder / "search"), []
     for method, rates in ((method, rates) for method, grid in GRIDS.items() for rates in grid):
         sweep = Sweep((method,), {f"model.{key}": (f"{value:g}",) for key, value in rates.items()}, HELD)
-        start(trials, sweep)  # a rate with which runs diverge is an answer, too
+        tried(trials, sweep)
         settings = ", ".join(f"{key}={value:g}" for key, value in rates.items())
         rows.append([method, settings, *validation(trials, method, sweep.names[0])])
     title = f"{place.pair}: validation accuracy (%), means over the seeds; '-' is a run that did not finish"

@@ -10,7 +10,7 @@ import numpy as np
 
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats
-from reproduction.runs import Place, Sweep, found_runs, publish, start
+from reproduction.runs import Place, Sweep, found_runs, publish, tried
 from reproduction.srpfl.figures import Panel, fit_options
 from reproduction.srpfl.rates import accuracy_text, last_accuracy
 
@@ -78,7 +78,7 @@ def scores(place: Place, where: str, sweep: Sweep, split: str) -> dict[str, Floa
     short = f"--data.val_fraction=0.2 --trainer.max_steps={ROUNDS} --trainer.val_check_interval={ROUNDS}"
     options = [*fit_options("fig3", Panel("cifar10"), "small", place.root), *shlex.split(short)]
     trials = place._replace(folder=place.folder / where, options=options)
-    start(trials, sweep)
+    tried(trials, sweep)
     runs = found_runs(trials, sweep.names[0])
     return {model: np.array([last_accuracy(run, model, split) for run in runs]) for model in MODELS}
 

@@ -5,7 +5,7 @@ Test samples are not looked at.
 
 import shlex
 from collections.abc import Mapping, Sequence
-from math import inf, log, nan
+from math import inf, isnan, log, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, spread
-from reproduction.runs import Place, Sweep, found_runs, is_finished, publish, start
+from reproduction.runs import Place, Sweep, found_runs, is_finished, publish, tried
 from reproduction.srpfl.figures import FIGURES, SMALL_FINETUNING, fit_options
 
 RATES = (0.01, 0.03, 0.1)
@@ -60,7 +60,7 @@ def search_rates(place: Place) -> list[Claim]:
     for data in ROUNDS:
         own = place._replace(pair=data, folder=place.folder / data)
         for variant, sweep in sweeps(data):
-            start(of_variant(own, variant), sweep)  # a rate at which runs are stopped is an answer, too
+            tried(of_variant(own, variant), sweep)
         searched = {row: [result(own, *row, rate) for rate in RATES] for row in ROWS}
         varied = {name: result(own, "fedrep", "finetuned", PAPERS, name) for name in VARIANTS}
         publish(own, "rates", f"{rates_table(data, searched)}\n{variants_table(data, varied)}")
@@ -127,18 +127,23 @@ def first_diverged(run: RunRecord | None) -> float:
 def chosen(searched: Sequence[Result]) -> float:
     """The largest rate whose mean accuracy is at most ``TIED`` points below the best, and none of whose runs stopped.
 
+    It is nan if at every rate a run stopped.
+
     Args:
         searched: Results of ``RATES``.
     """
     means = {rate: found.accuracy.mean() for rate, found in zip(RATES, searched, strict=True)}
-    best = np.nanmax(list(means.values()))
-    return max(rate for rate, mean in means.items() if mean >= best - TIED)
+    best = max((mean for mean in means.values() if not isnan(mean)), default=nan)
+    return max((rate for rate, mean in means.items() if mean >= best - TIED), default=nan)
 
 
 def rates_table(data: str, searched: Mapping[tuple[str, str], Sequence[Result]]) -> str:
     """Accuracies by method and rate, and the choice."""
     title = f"{data}: validation accuracy (%) after {ROUNDS[data]} rounds by learning rate"
-    rows = [[*row, *(each.cells[0] for each in found), f"{chosen(found):g}"] for row, found in searched.items()]
+    rows = []
+    for row, found in searched.items():
+        best = chosen(found)
+        rows.append([*row, *(each.cells[0] for each in found), "-" if isnan(best) else f"{best:g}"])
     return markdown(title, ["method", "model", *map(str, RATES), "chosen"], rows)
 
 

@@ -32,7 +32,7 @@ def test_the_figures_vary_what_the_paper_varies_and_fedavg_has_its_own_weight_de
 
 def test_learning_rates_are_evaluated_on_half_of_the_training_devices(plan, place, monkeypatch):
     found = {}
-    monkeypatch.setattr(search, "start", lambda place, sweep: found.update(plan(place, sweep)))
+    monkeypatch.setattr(search, "tried", lambda place, sweep: found.update(plan(place, sweep)))
     search.search_claims(place("femnist_linear", fit_options))
     assert [settings["model"]["init_args"]["lr"] for settings in found.values()] == [0.1, 0.3, 1.0, 3.0, 10.0]
     assert {settings["data"]["init_args"]["val_clients"] for settings in found.values()} == {0.5}

@@ -27,7 +27,7 @@ def test_a_rate_with_a_run_that_did_not_finish_has_no_numbers(write, place, monk
         write(name, 2, 0.5, range(11))
     write("search/fedavg,lr=1.0", 1, 9.9, range(11), rounds=10)
     write("search/fedavg,lr=0.1", 1, 0.5, range(11))
-    monkeypatch.setattr(search, "start", lambda there, sweep: started.append((there.folder, sweep.names)))
+    monkeypatch.setattr(search, "tried", lambda there, sweep: started.append((there.folder, sweep.names)))
     assert search.search_claims(place) == []
     ((folder, names),) = started
     assert (folder, names[0], len(names)) == (place.folder / "search", "fedavg,lr=0.1", 5)

@@ -31,7 +31,7 @@ def test_the_best_point_on_validation_samples_of_the_first_seed_is_compared_on_t
 
 def test_every_row_takes_its_options(plan, place, monkeypatch):
     found = []
-    monkeypatch.setattr(hf_maml, "start", lambda place, sweep: found.extend(plan(place, sweep).values()))
+    monkeypatch.setattr(hf_maml, "tried", lambda place, sweep: found.extend(plan(place, sweep).values()))
     for name, told in hf_maml.OTHERS.items():
         hf_maml.scores(place(""), hf_maml.folder(name), hf_maml.fedavg_sweep(told), "test")
     hf_maml.scores(place(""), "hf-maml", list(hf_maml.points().values())[-1], "val")

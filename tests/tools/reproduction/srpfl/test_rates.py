@@ -71,6 +71,12 @@ def test_the_largest_rate_is_chosen_that_is_not_worse_than_the_best(accuracies, 
     assert rates.chosen(results) == rate
 
 
+def test_where_a_run_stopped_at_every_rate_there_is_no_choice():
+    results = [rates.Result(np.array([np.nan]), np.array([1.0]))] * 3
+    assert "| fedrep | finetuned | -" in (table := rates.rates_table("femnist", {("fedrep", "finetuned"): results}))
+    assert table.rstrip().splitlines()[-1].split("|")[-2].strip() == "-"
+
+
 def test_the_table_shows_each_rate_and_the_choice():
     results = [rates.Result(np.array([value]), np.array([inf])) for value in (80.0, 85.0, 84.5)]
     assert "| fedrep | finetuned | 80.00 | 85.00 | 84.50 | 0.1 " in rates.rates_table(
