@@ -34,6 +34,9 @@ class FedMac(MovingCopy):
 
     Paper: Liu et al., Sparse Personalized Federated Learning, IEEE TNNLS 2023, arXiv:2107.05330, Algorithm 1.
 
+    Differs: the paper's server takes the plain mean (``weighting: uniform``); we weigh by samples, as pFedMe's code
+    does.
+
     Args:
         correlation: Weight of the correlation between the personal model and the client's copy of the global one.
         copy_lr: Learning rate of the client's copy of the global model.

@@ -45,7 +45,8 @@ class FedPAC(Prototypes):
 
     Args:
         head_epochs: Epochs on the head before those on the body.
-        head_lr: Learning rate of the head; 0.1 in the authors' code, beside 0.01 for the body. Default: ``lr``.
+        head_lr: Learning rate of the head, also before an evaluation; 0.1 in the authors' code, beside 0.01 for the
+            body. Default: ``lr``.
         kwargs: See ``Prototypes`` and ``Method``.
     """
 

@@ -25,12 +25,13 @@ class FedRep(Method):
 
     Paper: Collins et al., Exploiting Shared Representations, ICML 2021, arXiv:2102.07078, Algorithm 1.
 
-    Differs: for evaluation the authors fine-tune from the mean of all heads; we start from the client's own head,
-    because a server can only know the mean if clients upload their heads.
+    Differs: the authors' code takes all epochs on the head before those on the body; with several of these we
+    alternate, as SRPFL's code does. For evaluation that code fine-tunes from the mean of all heads; we start from the
+    client's own head, because a server can only know the mean if clients upload their heads.
 
     Args:
         head_epochs: Epochs on the head before each epoch on the body.
-        head_lr: Learning rate of the head. Default: ``lr``.
+        head_lr: Learning rate of the head, also before an evaluation. Default: ``lr``.
         kwargs: See ``Method``.
     """
 

@@ -15,8 +15,8 @@ class LGFedAvg(Method):
     Paper: Liang et al., Think Locally, Act Globally: Federated Learning with Local and Global Representations, 2020,
     arXiv:2001.01523.
 
-    Differs: the original starts from a model trained by FedAvg; SRPFL and we train from scratch. For evaluation the
-    authors fine-tune from the mean of all bodies; we start from the client's own body, which is all that a client has.
+    Differs: the original starts from a model trained by FedAvg; SRPFL and we train from scratch. For evaluation SRPFL's
+    code fine-tunes from the mean of all bodies; we start from the client's own body, which is all that a client has.
     """
 
     display_name = "LG-FedAvg"

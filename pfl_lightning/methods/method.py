@@ -129,7 +129,7 @@ class Method(pl.LightningModule):
         clip_norm: Maximum norm of a client's gradient in a local step. Default: no clipping.
         weighting: Weights of the uploads: by training ``samples``, or ``uniform``.
         eval_epochs: Epochs of fine-tuning before a client is evaluated, on a copy that is then discarded; 0 for none.
-            They are of SGD with momentum 0.5.
+            They are of ``local_optimizer``; SGD has momentum 0.5.
         batch_norm: Running statistics of shared BatchNorm layers: the server's ``average``, or ``local`` to a client.
         server_optimizer: Applies the mean change of the clients to the shared model; SGD with rate 1 sets the mean.
         backend: How clients are run: ``sequential`` (one by one, the reference), ``batched``, or ``auto`` (fixed rule).
@@ -175,6 +175,7 @@ class Method(pl.LightningModule):
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4
+    head_lr: float | None = None  # the head's own learning rate
 
     network: Network
     engine: Engine
@@ -395,7 +396,7 @@ class Method(pl.LightningModule):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.accounting.clock.rounds, "the loader and the method disagree on the round"
-        if len(batch.dropped) and len(batch.examples) < self.aggregator.fewest:
+        if self.skips(batch):
             self.skip_round(batch)
             return
         uploaded = self.aggregator.bytes
@@ -410,6 +411,10 @@ class Method(pl.LightningModule):
         self.sparsity.prune_shared(select(self.shared_parameters, result.mean))
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
+
+    def skips(self, batch: Round) -> bool:
+        """Whether so many uploads were dropped that a round is given up."""
+        return bool(len(batch.dropped)) and len(batch.examples) < self.aggregator.fewest
 
     def skip_round(self, batch: Round) -> None:
         """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
@@ -657,7 +662,13 @@ class Method(pl.LightningModule):
     def finetuning(self) -> Phase:
         """The phase that fine-tunes a part before a client is evaluated."""
         phase = self.phase(self.finetunes, self.eval_epochs)
-        return replace(phase, lr=self.local_sgd.lr, momentum=FINETUNING_MOMENTUM, steps=None)
+        lr = self.head_rate if self.finetunes == "head" else self.local_sgd.lr
+        return replace(phase, lr=lr, momentum=FINETUNING_MOMENTUM, steps=None)
+
+    @property
+    def head_rate(self) -> float:
+        """Learning rate of a head that is trained for an evaluation."""
+        return self.head_lr or self.local_sgd.lr
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode.
@@ -733,7 +744,7 @@ class Method(pl.LightningModule):
     def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
         # a rule after each step is about what the run's clients hold, such as masks
-        phase = replace(self.phase("head", self.new_head_epochs), lr=self.local_sgd.lr, steps=None, after_step=None)
+        phase = replace(self.phase("head", self.new_head_epochs), lr=self.head_rate, steps=None, after_step=None)
         yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
             yield "global", Params(movable(self.network), {})

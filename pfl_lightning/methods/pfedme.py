@@ -24,7 +24,8 @@ class PFedMe(MovingCopy):
     Paper: Dinh et al., Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020, arXiv:2006.08848,
     Algorithm 1.
 
-    Differs: the authors' code evaluates w_i instead of theta_i, and adds 0.001 theta_i to the gradient.
+    Differs: the authors' code evaluates w_i instead of theta_i, and adds 0.001 theta_i to the gradient. The paper's
+    server takes the plain mean (``weighting: uniform``), the code and we weigh by samples.
 
     Args:
         proximity: Weight of the proximal term that pulls the personal model towards the client's copy.

@@ -28,6 +28,6 @@ def converged_round(
     if len(losses) < window + patience:
         return None
     averages = np.convolve(losses, np.full(window, 1 / window), mode="valid")  # of the rounds window, window + 1, ...
-    stalled = averages[1:] >= (1 - improvement) * averages[:-1]
+    stalled = (averages[1:] >= (1 - improvement) * averages[:-1]) & np.isfinite(averages[1:])
     ends = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(stalled, patience).all(1))
     return int(ends[0]) + window + patience if len(ends) else None

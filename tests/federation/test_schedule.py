@@ -56,7 +56,7 @@ def test_every_rate_of_a_method_follows_the_scheduler(make, ragged_data):
     for done, factor in enumerate(factors):
         method.accounting.clock.rounds = done
         assert (method.phase("body", 1).lr, method.phase("head", 1, 0.4).lr) == (0.1 * factor, 0.4 * factor)
-        assert method.finetuning.lr == 0.1, "fine-tuning is as good late as early"
+        assert method.finetuning.lr == 0.4, "fine-tuning is as good late as early"
 
 
 def test_decay_is_the_short_way_to_steps():

@@ -70,15 +70,18 @@ def test_statistics_that_stay_with_the_clients_count_with_their_mean():
     torch.testing.assert_close(body["norm.running_mean"], statistics.mean(0))
 
 
-@pytest.mark.parametrize("make", [methods.FedAvg, methods.Ditto, methods.DePRL])
-def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, float64, ragged_data, fit):
+@pytest.mark.parametrize(
+    ("make", "lr"),
+    [(methods.FedAvg, LR), (methods.Ditto, LR), (methods.DePRL, LR), (partial(methods.DePRL, head_lr=LR), 2 * LR)],
+)
+def test_a_new_client_trains_a_new_head_on_the_frozen_body(make, lr, float64, ragged_data, fit):
     network = partial(MLP, hidden=(8, 5))
-    method = make(network=network, lr=LR, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
+    method = make(network=network, lr=lr, lr_decay=0.5, momentum=MOMENTUM, weight_decay=DECAY, batch_size=100)
     trainer = fit(method, ragged_data(), 2, bare=True)
     body, data = method.common_body(), ragged_data(new_clients=3, new_head_epochs=EPOCHS, seed=5, val_fraction=0.0)
     method.evaluator.measures["finetuned/models"] = evaluated = Models()
     trainer.test(method, data, verbose=False)
-    assert method.evaluated_models == ("finetuned", *(() if make is methods.DePRL else ("global",)))
+    assert method.evaluated_models == ("finetuned", *(() if isinstance(method, methods.DePRL) else ("global",)))
     fresh = start_network(network, data.input_shape, data.num_classes, seed_of(5, "new clients"), {})
     assert not torch.allclose(fresh.fc3.weight, method.network.fc3.weight)
     for client in range(3):

@@ -39,3 +39,5 @@ def test_a_loss_that_falls_by_more_each_round_or_is_not_finite_never_converges()
     assert converged_round([0.99**k for k in range(500)]) is None
     assert converged_round([0.9995**k for k in range(500)]) == 15
     assert converged_round([float("nan")] * 50) is None
+    assert converged_round([float("inf")] * 50) is None
+    assert converged_round([*(0.99**k for k in range(20)), *[float("inf")] * 30]) is None

@@ -59,8 +59,8 @@ class GradientDoubling(Doubling):
             self.stage, self.rounds, self.threshold = 0, 0, 0.0  # an earlier run may have used this object
 
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
-        """Measure the gradient, and decide whether the stage ends; a round without uploads does not count."""
-        if not len(batch.examples):
+        """Measure the gradient, and decide whether the stage ends; a round that was given up does not count."""
+        if method.skips(batch):
             return
         square = squared_gradient_norm(method, batch)
         method.log("train/squared_gradient_norm", square)

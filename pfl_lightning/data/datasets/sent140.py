@@ -60,7 +60,8 @@ class Sent140(FederatedDataModule):
     Paper: Go et al., "Twitter Sentiment Classification using Distant Supervision", technical report, Stanford, 2009;
     users as in LEAF, arXiv:1812.01097; used by SRPFL, arXiv:2206.02078, and Delta-FL, arXiv:2002.11223.
 
-    Differs: torchtext's basic_english tokens where SRPFL's code has spaCy's.
+    Differs: torchtext's basic_english tokens where SRPFL's code has spaCy's. A partition's smallest number of samples
+    counts the tweets that are kept, where LEAF's counts all of a user's.
 
     Differs: ``mean_ratio`` takes the mean over all tweets, not separately over training and test users.
 

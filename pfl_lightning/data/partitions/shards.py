@@ -45,6 +45,8 @@ class ClassShards(ClassPartition):
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078.
 
+    Differs: in the authors' code a client can have two shards of one class, and then has fewer classes.
+
     Args:
         classes_per_client: Number of different classes per client.
     """

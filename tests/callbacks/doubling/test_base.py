@@ -2,14 +2,15 @@ from functools import partial
 
 import lightning.pytorch as pl
 import pytest
+from fakes.methods import distance
 
 from pfl_lightning.callbacks import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg
+from pfl_lightning.methods import FedAvg, FedRep, LGFedAvg
 from pfl_lightning.models import MLP
-from pfl_lightning.system import UniformTime
+from pfl_lightning.system import FixedExponential, Participation, UniformTime
 
 
 class EveryRoundDoubling(Doubling):
@@ -54,6 +55,18 @@ def test_a_stage_has_so_many_clients_or_so_many_mean_clients_samples(rule, unit,
     doubling = rule(n0=1, rounds_per_stage=1, **unit)
     fit(FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0), data, 4, callbacks=[doubling, rounds])
     assert rounds.sizes == sizes
+
+
+@pytest.mark.parametrize("method", [FedRep, LGFedAvg])
+@pytest.mark.parametrize("pool_size", [None, 4])
+def test_with_everyone_in_the_first_stage_it_is_the_base_method(method, pool_size, ragged_data, train):
+    def trained(*callbacks):
+        data = ragged_data(participation=Participation(pool_size), speeds=FixedExponential())
+        return train(method, 3, data, callbacks)
+
+    base, doubled = trained(), trained(StageDoubling(n0=pool_size or 6, rounds_per_stage=1))
+    assert distance(base.network, doubled.network) == 0
+    assert base.accounting.clock.compute == doubled.accounting.clock.compute > 0
 
 
 def test_two_rules_at_once_are_refused(fit):

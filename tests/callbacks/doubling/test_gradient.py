@@ -10,6 +10,7 @@ from pfl_lightning.callbacks.doubling.gradient import squared_gradient_norm
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Ditto, FedAvg, Local
 from pfl_lightning.models import MLP
+from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
 
 
@@ -93,3 +94,13 @@ def test_a_round_without_uploads_does_not_count(ragged_data, fit, monkeypatch):
     doubling = RememberingDoubling(n0=1, rounds_per_stage=1)
     fit(make(), ragged_data(participation=Participation(dropout=1.0)), 3, callbacks=[doubling])
     assert (doubling.sizes, doubling.stage) == ([0, 0, 0], 0)
+
+
+def test_a_round_that_is_given_up_for_too_few_uploads_does_not_count(ragged_data, fit, monkeypatch):
+    Norms(monkeypatch, [1.0] * 20)
+    doubling = GradientDoubling(n0=3, rounds_per_stage=100)
+    data = ragged_data(participation=Participation(dropout=0.6))
+    fit(make(aggregator=SecureAggregator()), data, 20, callbacks=[doubling])
+    uploads = [len(data.make_round(index).examples) for index in range(20)]
+    assert {0, 1, 2} <= {*uploads}
+    assert doubling.rounds == sum(count >= 2 for count in uploads)
