@@ -99,6 +99,10 @@ class Round(NamedTuple):
             dropped_times=np.concatenate([self.dropped_times, self.times[dropped.numpy()]]),
         )
 
+    def lacks_uploads(self, fewest: int) -> bool:
+        """Whether some uploads were dropped, and fewer than so many are left."""
+        return bool(len(self.dropped)) and len(self.examples) < fewest
+
     def _only(self, kept: Tensor) -> "Round":
         weights = self.weights[kept]
         times = self.times[kept.numpy()]

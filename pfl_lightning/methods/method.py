@@ -396,7 +396,7 @@ class Method(pl.LightningModule):
     def training_step(self, batch: Round, batch_idx: int) -> None:
         """One communication round."""
         assert batch.round_index == self.accounting.clock.rounds, "the loader and the method disagree on the round"
-        if self.skips(batch):
+        if batch.lacks_uploads(self.aggregator.fewest):
             self.skip_round(batch)
             return
         uploaded = self.aggregator.bytes
@@ -411,10 +411,6 @@ class Method(pl.LightningModule):
         self.sparsity.prune_shared(select(self.shared_parameters, result.mean))
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
-
-    def skips(self, batch: Round) -> bool:
-        """Whether so many uploads were dropped that a round is given up."""
-        return bool(len(batch.dropped)) and len(batch.examples) < self.aggregator.fewest
 
     def skip_round(self, batch: Round) -> None:
         """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
@@ -662,13 +658,8 @@ class Method(pl.LightningModule):
     def finetuning(self) -> Phase:
         """The phase that fine-tunes a part before a client is evaluated."""
         phase = self.phase(self.finetunes, self.eval_epochs)
-        lr = self.head_rate if self.finetunes == "head" else self.local_sgd.lr
-        return replace(phase, lr=lr, momentum=FINETUNING_MOMENTUM, steps=None)
-
-    @property
-    def head_rate(self) -> float:
-        """Learning rate of a head that is trained for an evaluation."""
-        return self.head_lr or self.local_sgd.lr
+        own = self.head_lr if self.finetunes == "head" else None
+        return replace(phase, lr=own or self.local_sgd.lr, momentum=FINETUNING_MOMENTUM, steps=None)
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode.
@@ -744,7 +735,8 @@ class Method(pl.LightningModule):
     def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
         # a rule after each step is about what the run's clients hold, such as masks
-        phase = replace(self.phase("head", self.new_head_epochs), lr=self.head_rate, steps=None, after_step=None)
+        lr = self.head_lr or self.local_sgd.lr
+        phase = replace(self.phase("head", self.new_head_epochs), lr=lr, steps=None, after_step=None)
         yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
             yield "global", Params(movable(self.network), {})

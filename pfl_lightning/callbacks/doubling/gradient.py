@@ -60,7 +60,7 @@ class GradientDoubling(Doubling):
 
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Measure the gradient, and decide whether the stage ends; a round that was given up does not count."""
-        if method.skips(batch):
+        if batch.lacks_uploads(method.aggregator.fewest):
             return
         square = squared_gradient_norm(method, batch)
         method.log("train/squared_gradient_norm", square)
