@@ -110,8 +110,9 @@ class Search:
                 self.planned(f"trial {number + 1}/{trials},", self.values(trial))
                 for number, trial in zip(numbers, asked, strict=True)
             ]
-            folders = iter(sweep.execute_all(chain(*runs)))
-            ends = bool(sweep.signal) or not (made or any(run.has_begun() for run in chain(*runs)))
+            done = sweep.execute_all(chain(*runs))
+            ends = bool(sweep.signal) or not (made or any(done) or any(run.has_begun() for run in chain(*runs)))
+            folders = iter(done)
             for trial, of_trial in zip(asked, runs, strict=True):
                 is_done = None not in [next(folders) for _ in of_trial]
                 if is_done and not ends:
