@@ -77,7 +77,9 @@ def reproduce(
     claims: list[Claim] = []
     try:
         if csv is not None and (csv.is_dir() or not csv.parent.is_dir()):
-            raise PflError(f"csv: {csv} is not possible; allowed: a file in a folder that exists")
+            raise PflError(f"csv: {csv} is not possible; allowed: a file in an existing folder")
+        if out.exists() and not out.is_dir():
+            raise PflError(f"out: {out} is not possible; allowed: a folder")
         known = PAPERS[paper]
         check_names("item", [item], tuple(known.items), paper)
         asked = known.items[item]
@@ -89,7 +91,7 @@ def reproduce(
             folder.mkdir(parents=True, exist_ok=True)
             place = Place(pair, scale, root, folder, seeds or asked.seeds or known.seeds[scale], jobs)
             claims += about(pair, asked.check(place._replace(options=known.options(place) if pair else ())))
-    except (PflError, NotADirectoryError, FileExistsError) as error:
+    except PflError as error:
         print(f"reproduce: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     finish(claims, origin, csv)

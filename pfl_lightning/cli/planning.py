@@ -37,15 +37,16 @@ class PlannedRun(NamedTuple):
                 raise PflError(f"{line}; keep the old value, or choose another --out")
         return found
 
-    def has_begun(self) -> bool:
-        """Whether it came as far as its own folder, for which its data must be there."""
-        return any(self.folder.glob("*/version_*"))
-
     def _newest(self) -> Resume | None:
         for versions in sorted(self.folder.glob("*")):  # whatever the run was called: no other is in its folder
             with suppress(PflError):
                 return find_resume("last", versions)
         return None
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a run came as far as making its own folder below this one, for which its data must be there."""
+    return any(folder.glob("*/version_*"))
 
 
 def plan(

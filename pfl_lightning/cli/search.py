@@ -29,7 +29,7 @@ from optuna.trial import TrialState
 from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
-from pfl_lightning.cli.planning import PlannedRun, check, load_yaml, planned_runs, values_by_key
+from pfl_lightning.cli.planning import PlannedRun, check, has_begun, load_yaml, planned_runs, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
@@ -111,7 +111,7 @@ class Search:
                 for number, trial in zip(numbers, asked, strict=True)
             ]
             done = sweep.execute_all(chain(*runs))
-            ends = bool(sweep.signal) or not (made or any(done) or any(run.has_begun() for run in chain(*runs)))
+            ends = bool(sweep.signal) or not (made or any(done) or any(has_begun(run.folder) for run in chain(*runs)))
             folders = iter(done)
             for trial, of_trial in zip(asked, runs, strict=True):
                 is_done = None not in [next(folders) for _ in of_trial]

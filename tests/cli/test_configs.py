@@ -2,7 +2,6 @@
 
 import csv
 import inspect
-from math import isfinite
 from pathlib import Path
 
 import fakes
@@ -184,7 +183,8 @@ def test_every_data_config_runs_fedavg_on_the_real_files(name, real_data, capsys
     main(["fit", *words, "--model.eval_epochs=0", "--data.max_samples=20"])
     (metrics,) = Path("runs").glob("FedAvg-*/version_0/metrics.csv")
     first, last = read(metrics)
-    assert all(isfinite(float(row["test/global/accuracy/mean"])) for row in (first, last))
+    assert 0 <= float(first["test/global/accuracy/mean"]) <= 1
+    assert 0 <= float(last["test/global/accuracy/mean"]) <= 1
     assert float(last["train/loss"]) > 0
 
 

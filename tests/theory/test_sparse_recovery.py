@@ -77,6 +77,14 @@ def test_solutions_with_noise_are_those_of_sequential_programming(program):
         assert value(found, w, program) == pytest.approx(value(expected, w, program), abs=1e-5)
 
 
+def test_a_ridge_of_the_size_of_the_correlation_is_pfedmes_distance_up_to_a_constant():
+    _, _, signal, prior = draw(10, rows=5)
+    theta = signal + prior.flip(0)
+    distance = 0.8 / 2 * (theta - prior).square().sum(-1)
+    constant = 0.8 / 2 * prior.square().sum(-1)
+    torch.testing.assert_close(value(theta, prior, PFEDME), theta.abs().sum(-1) + distance - constant)
+
+
 def test_a_correlation_that_may_leave_the_program_unbounded_is_refused():
     problems = draw(20, rows=9)
     largest = float(problems.prior.abs().max())

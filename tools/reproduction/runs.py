@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from pfl_lightning.cli import main
-from pfl_lightning.cli.planning import folder_name, shown_keys, values_by_key
+from pfl_lightning.cli.planning import folder_name, has_begun, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
@@ -134,7 +134,7 @@ def tried(place: Place, sweep: Sweep) -> None:
     """
     code = start(place, sweep)
     folders = [seed for name in sweep.names for seed in seed_folders(place, name)]
-    if not all(any(folder.glob("*/version_*")) for folder in folders):
+    if not all(map(has_begun, folders)):
         raise SystemExit(code)
 
 

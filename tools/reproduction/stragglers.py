@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from pfl_lightning.cli.planning import has_begun
 from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
 from pfl_lightning.report import Curve, curves_of, save_figure
@@ -125,7 +126,7 @@ def tuned(place: Place, method: str, name: str, communication: int) -> float:
             curve = trained(search, method, name, answer, communication, rate)
             accuracy[rate] = float(curve.final("val")[0].scores(curve.quantity).mean())
         except PflError:  # it has diverged, if it has begun
-            if not any(folder.glob("*/*/*/version_*")):
+            if not any(map(has_begun, folder.glob("*/seed_*"))):
                 raise
             accuracy[rate] = 0.0
     return max(accuracy, key=lambda rate: accuracy[rate])
