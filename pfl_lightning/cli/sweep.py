@@ -6,9 +6,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any
 
 from yaml import YAMLError
@@ -33,12 +36,16 @@ class Sweep:
 
     Attributes:
         signal: The last signal that asked to stop; 0 if there was none.
+        waiting: Number of runs that are still to start, where it is known.
+        seconds: What each run took that was made here from its first round.
     """
 
     def __init__(self, jobs: int, start: "Start") -> None:
         self.jobs, self.start = jobs, start
         self.processes: list[subprocess.Popen[bytes] | Job] = []
         self.signal = 0
+        self.waiting = 0
+        self.seconds: list[float] = []
 
     def pass_on(self, number: int, *_: Any) -> None:
         """Let the processes save and stop; a second signal stops them at once."""
@@ -65,20 +72,31 @@ class Sweep:
         """Start or resume a run unless it is finished, and report on it; return the folder of a finished run."""
         if self.signal:
             return None
+        self.waiting -= 1
         rounds = run.settings["trainer"]["max_steps"]
         try:
             resume = run.resume()
             if not is_finished(resume, rounds):
                 show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
-                self.fit(run, [f"--ckpt_path={resume.folder}"] if resume else [])
+                began, args = monotonic(), [f"--ckpt_path={resume.folder}"] if resume else []
+                self.fit(run, args)
+                if not args:
+                    self.seconds.append(monotonic() - began)
                 resume = run.resume()
                 if not is_finished(resume, rounds):
                     raise PflError(f"it ended after round {rounds_done(resume)} of {rounds}")
         except (PflError, OSError) as error:
             show(f"{run.name}: {'stopped' if self.signal else f'failed: {error}'}")
             return None
-        show(f"{run.name}: finished")
+        show(f"{run.name}: finished{self.time_left()}")
         return resume and resume.folder
+
+    def time_left(self) -> str:
+        """What the runs that are still to start will take, if each takes as long as those that were made here."""
+        if self.waiting <= 0 or not self.seconds:
+            return ""
+        seconds = mean(self.seconds) * self.waiting / self.jobs
+        return f"; {self.waiting} to start, which take about {timedelta(seconds=round(seconds))}"
 
     def fit(self, run: PlannedRun, args: list[str]) -> None:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with the last line of its stderr."""
@@ -205,6 +223,7 @@ def sweep_command(args: list[str]) -> None:
     except PflError as error:
         parser.error(str(error), error)
     sweep = Sweep(given.jobs, start)
+    sweep.waiting = len(runs)
     with sweep.forwarding():
         found = [each.run(given.trials, max(1, sweep.jobs // len(seeds)), sweep) for each in searches]
         folders = sweep.execute_all(runs)

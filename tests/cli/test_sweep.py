@@ -10,7 +10,8 @@ from fakes.forked import Command, pfl
 
 from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
-from pfl_lightning.cli.planning import with_method
+from pfl_lightning.cli.planning import PlannedRun, with_method
+from pfl_lightning.runs import Resume
 from pfl_lightning.settings import flat
 from pfl_lightning.strict import imported
 
@@ -106,6 +107,37 @@ def test_a_finished_run_is_skipped_unless_its_settings_are_others(capsys):
         code, told = swept(capsys, *command, f"--model.{option}")
         assert code == 1
         assert told[0].startswith(f"1/1 fedavg, hidden=[8], seed 1: failed: {line}")
+
+
+def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch, capsys):
+    """One has done all of its five rounds, one three of them; each of the others takes five minutes."""
+    done, now = {"a": 5, "b": 3, "c": 0, "d": 0, "e": 0}, [0]
+
+    def fit(_, run: PlannedRun, args: list[str]):
+        done[run.name] = 5
+        now[0] += 1 if args else 300
+
+    def resume(run: PlannedRun):
+        return Resume(Path(), {"global_step": done[run.name], "callbacks": {}}, run.folder) if done[run.name] else None
+
+    monkeypatch.setattr(sweep, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sweep.Sweep, "fit", fit)
+    monkeypatch.setattr(PlannedRun, "resume", resume)
+    runs = [PlannedRun(name, Path(name), [], {"trainer": {"max_steps": 5}}) for name in done]
+    monkeypatch.setattr(sweep, "plan", lambda *_: runs)
+    code, told = swept(capsys, "--methods=fedavg.yaml", "--seeds=1")
+    assert code == 0
+    assert told[:-1] == [
+        "a: finished",
+        "b: starts round 4 of 5",
+        "b: finished",
+        "c: starts round 1 of 5",
+        "c: finished; 2 to start, which take about 0:10:00",
+        "d: starts round 1 of 5",
+        "d: finished; 1 to start, which take about 0:05:00",
+        "e: starts round 1 of 5",
+        "e: finished",
+    ]
 
 
 def test_a_run_that_fails_is_told_with_its_last_line(monkeypatch, capsys):
