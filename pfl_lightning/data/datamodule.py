@@ -279,7 +279,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         examples = self.tables["train"].examples(ids[order])
         dropped, times = self.participation.drops(self.seed, index, examples.ids, times[order.numpy()])
         weights = client_weights(examples.counts, "samples")
-        return Round(index, self.seed, examples, weights, times, self.communication_time).drop(dropped)
+        clients, clock = self.training_clients, self.communication_time
+        return Round(index, self.seed, clients, examples, weights, times, clock).drop(dropped)
 
     def times(self, index: int) -> Times:
         """Computation time of every client that can train, in the round with this index, ``[training_clients]``."""
@@ -288,8 +289,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _make_update(self, index: int, participation: Asynchronous) -> Round:
         """The update of the server with this index, of clients that do not wait for each other."""
-        clock = self.communication_time
-        update = participation.update(index, self.seed, self.training_clients, self.times, clock)
+        clients, clock = self.training_clients, self.communication_time
+        update = participation.update(index, self.seed, clients, self.times, clock)
         ids = torch.tensor([flight.client for flight in update.uploads])
         order = largest_first(self.tables["train"].counts[ids])
         examples = self.tables["train"].examples(ids[order])
@@ -299,7 +300,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         arrivals = Arrivals(update, began, shares, participation.uploads == "changes")
         weights = client_weights(examples.counts, "samples")
         return Round(
-            *(index, self.seed, examples, weights, np.array([flight.seconds for flight in flights]), clock),
+            *(index, self.seed, clients, examples, weights, np.array([flight.seconds for flight in flights]), clock),
             dropped=torch.tensor([flight.client for flight in dropped], dtype=torch.int64),
             dropped_times=np.array([flight.seconds for flight in dropped]),
             arrivals=arrivals,

@@ -34,6 +34,7 @@ class Round(NamedTuple):
     Attributes:
         round_index: Rounds completed before this one.
         seed: Seed of the experiment; local randomness depends on it, the round and the client.
+        training_clients: Number of clients that can train, whether they take part or not.
         examples: Training examples of the participants, largest client first.
         weights: Weight of each participant's upload, float64 ``[cohort]``, on the CPU; the sum is 1.
         times: Computation time of each participant in simulated seconds, ``[cohort]``.
@@ -47,6 +48,7 @@ class Round(NamedTuple):
 
     round_index: int
     seed: int
+    training_clients: int
     examples: Examples
     weights: Tensor
     times: Times

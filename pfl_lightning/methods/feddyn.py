@@ -4,7 +4,7 @@ from torch import Tensor
 
 from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.client import Correlation, Examples, Proximity, total
-from pfl_lightning.data import Round, federated
+from pfl_lightning.data import Round
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
@@ -61,7 +61,7 @@ class FedDyn(Method):
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Move the server's drift, and step to the mean beyond it."""
-        share = len(batch.examples) / federated(self.trainer).training_clients
+        share = len(batch.examples) / batch.training_clients
         shared, target = self.shared_parameters, dict(mean)
         for name, drift in self.server.tree.items() if self.alpha else ():
             drift.add_(mean[name] - shared[name], alpha=share)

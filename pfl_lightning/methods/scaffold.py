@@ -3,7 +3,7 @@ from typing import Any
 from torch import Tensor
 
 from pfl_lightning.client import Correlation, Examples
-from pfl_lightning.data import Round, federated
+from pfl_lightning.data import Round
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
@@ -66,6 +66,6 @@ class SCAFFOLD(Method):
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Take the step of FedAvg, and move the server's control variate."""
         super().server_update(mean, batch)
-        share = len(batch.examples) / federated(self.trainer).training_clients
+        share = len(batch.examples) / batch.training_clients
         for name, control in self.server.tree.items():
             control.add_(mean[f"{CHANGE}.{name}"], alpha=share)

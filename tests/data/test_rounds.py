@@ -46,7 +46,7 @@ def test_evaluations_cover_every_client_once():
 
 def test_participants_that_are_not_chosen_are_remembered():
     weights = torch.tensor([0.3, 0.25, 0.25, 0.15, 0.05], dtype=torch.float64)
-    whole = Round(0, 1, examples_of(), weights, np.arange(5.0), 0.0)
+    whole = Round(0, 1, 5, examples_of(), weights, np.arange(5.0), 0.0)
     assert len(whole.left_out) == 0
     once = whole.take(torch.tensor([True, False, True, True, False]))
     twice = once.take(torch.tensor([False, True, True]))
@@ -59,7 +59,7 @@ def test_participants_that_are_not_chosen_are_remembered():
 
 def test_what_is_lost_is_waited_for_and_received_but_not_weighed():
     weights = torch.tensor([0.3, 0.25, 0.25, 0.15, 0.05], dtype=torch.float64)
-    whole = Round(0, 1, examples_of(), weights, np.arange(5.0), 0.0)
+    whole = Round(0, 1, 5, examples_of(), weights, np.arange(5.0), 0.0)
     assert whole.drop(torch.zeros(5, dtype=torch.bool)) is whole
     once = whole.drop(torch.tensor([False, True, False, False, True]))
     assert (once.examples.ids.tolist(), once.dropped.tolist(), once.times.tolist()) == (
