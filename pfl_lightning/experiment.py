@@ -50,7 +50,8 @@ class Experiment:
     """A method, a data set and a number of rounds: what ``pfl fit`` runs, from Python.
 
     Every run makes the method, the data set and the callbacks of this package anew from the arguments that they were
-    made with, so the same experiment gives the same numbers again, and those of the same command. Nothing is printed.
+    made with, so the same experiment gives the same numbers again, and those of the same command. Nothing is printed,
+    but on a signal.
     What settings cannot say, such as arrays and functions, is used as it is.
 
     Args:
@@ -260,7 +261,7 @@ class Run:
         return self._evaluate("test", checkpoint, data)
 
     def validate(self, checkpoint: Checkpoint = "last", **data: Any) -> "pd.DataFrame":
-        """Evaluate on the validation samples, as ``pfl validate`` does; see ``test``."""
+        """Evaluate on the validation samples, as ``pfl validate`` does; see ``test``, but not of new clients."""
         return self._evaluate("validate", checkpoint, data)
 
     def results(self) -> "pd.DataFrame":

@@ -47,9 +47,9 @@ class RoundCheckpoint(Checkpoint):
     It replaces the trainer's ``CheckpointIO`` by one that writes into the run's folder alone.
 
     Args:
-        monitor: Logged value that selects the best checkpoint; larger is better, except for a loss. Default: the mean
-            validation score of the method's first evaluated model; without validation samples there is no best
-            checkpoint.
+        monitor: Logged value that selects the best checkpoint; larger is better, except for losses, errors and metrics
+            of which less is better. Default: the mean validation score of the method's first evaluated model; without
+            validation samples there is no best checkpoint.
         every: Rounds between two saves of the last checkpoint; also saved are the last round, and the current one
             on a signal. Default: each evaluated round. A new best checkpoint is always saved when it is found.
     """

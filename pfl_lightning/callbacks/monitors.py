@@ -1,7 +1,7 @@
 """What callbacks monitor, such as Lightning's ``EarlyStopping``."""
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import EarlyStopping, Timer
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
 from pfl_lightning.data import FederatedDataModule
@@ -43,7 +43,8 @@ class CheckMonitors(pl.Callback):
             PflError: If a callback would do so.
         """
         logged = [name for name in trainer.callback_metrics if not name.startswith(("test/", "choice/", "step"))]
-        for monitor in [] if self.checked else monitored(trainer.callbacks):  # type: ignore[attr-defined]
+        others = [each for each in trainer.callbacks if not isinstance(each, Checkpoint)]  # type: ignore[attr-defined]
+        for monitor in [] if self.checked else monitored(others):
             if monitor not in logged:
                 raise PflError(f"trainer.callbacks.monitor: {monitor} is not logged; allowed: {', '.join(logged)}")
         self.checked = True
@@ -95,6 +96,6 @@ def early_stop(trainer: pl.Trainer) -> str:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, EarlyStopping) and callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
             return str(callback.stopping_reason_message).removesuffix(" Signaling Trainer to stop.")
-    if any(isinstance(callback, Timer) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-        return "trainer.max_time is over"
+        if isinstance(callback, Timer) and (callback.time_remaining() or 0) <= 0:
+            return "trainer.max_time is over"
     return "a callback asked for it"

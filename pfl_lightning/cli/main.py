@@ -12,7 +12,7 @@ def main(args: list[str] | None = None) -> None:
         args: Arguments; those of the process by default.
 
     Raises:
-        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130 or 143 after a signal.
+        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130, 138 or 143 after a signal.
     """
     prepared(args)()
 

@@ -22,7 +22,7 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
         args: Arguments; those of the process by default.
 
     Raises:
-        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130 or 143 after a signal.
+        SystemExit: With code 2 for a wrong command line, 1 for errors found later, 130, 138 or 143 after a signal.
     """
     silence_lightning()
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder

@@ -32,7 +32,7 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
     size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
     with grid(*size, len(curves), len(splits), sharex="col", sharey="col") as (figure, panels):
         for column, (name, evaluated) in zip(panels.T, splits.items(), strict=True):
-            highest = max(values.max() for _, values in evaluated)
+            highest = max(values.max(where=np.isfinite(values), initial=0) for _, values in evaluated)
             bins = np.linspace(0, highest or 1, BINS + 1).tolist()
             for axes, (_, values), style in zip(column, evaluated, styles_of(curves), strict=True):
                 _draw_histogram(axes, values, bins, style["color"])
@@ -60,7 +60,7 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
                 scatter_axes(axes, samples, values, style["color"])
                 axes.set_xlabel(f"{name.partition(' ')[0]} samples of a client")
                 axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
-            highest = max(values.max() for _, values in evaluated)
+            highest = max(values.max(where=np.isfinite(values), initial=0) for _, values in evaluated)
             row[0].set(ylabel=name, ylim=(0, 1.2 * highest or 1))  # with room for the legends
         for axes, curve in zip(panels[0], curves, strict=True):
             axes.set_title(curve.label)
@@ -79,7 +79,8 @@ def _splits(curves: Sequence[Curve]) -> dict[str, Values]:
 
 
 def _with_samples(curves: Sequence[Curve], split: str, values: Sequence[Floats]) -> Values:
-    return [(curve.final(split)[0].samples, each) for curve, each in zip(curves, values, strict=True)]
+    finite = [np.where(np.isfinite(each), each, np.nan) for each in values]  # nan is not drawn
+    return [(curve.final(split)[0].samples, each) for curve, each in zip(curves, finite, strict=True)]
 
 
 def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:

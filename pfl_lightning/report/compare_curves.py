@@ -133,8 +133,8 @@ class Curve:
         return before, there
 
     def logs_losses(self) -> bool:
-        """Whether the runs have logged the training loss of every round."""
-        return all(list(run.logged.get(LOSS, ())) == list(range(1, run.rounds[-1] + 1)) for run in self.runs)
+        """Whether the runs have logged the training loss of every round up to the last evaluation."""
+        return all({*range(1, run.rounds[-1] + 1)} <= {*run.logged.get(LOSS, ())} for run in self.runs)
 
     @cached_property
     def rounds_to_convergence(self) -> Floats:

@@ -98,7 +98,9 @@ def _zoom(row: Sequence[Axes]) -> None:
     """Fit the shared vertical axis to the lines without their first quarter, which would hide the differences."""
     lines = [np.asarray(line.get_xydata()) for axes in row for line in axes.lines]
     later = np.concatenate([line[line[:, 0] >= line[-1, 0] / 4, 1] for line in lines])
-    row[0].set_ylim(0.9 * later.min(), 1.1 * later.max() or 1)
+    later = later[np.isfinite(later)]
+    if len(later):
+        row[0].set_ylim(0.9 * later.min(), 1.1 * later.max() or 1)
 
 
 def cohort_figure(curves: Sequence[Curve]) -> Figure:

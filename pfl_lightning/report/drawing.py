@@ -96,6 +96,7 @@ def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: 
         style: The look of the line.
         label: Its name in a legend.
     """
+    values = np.where(np.isfinite(values), values, np.nan)  # a line has no points where a seed is not finite
     middle = values.mean(0)
     draw_line(axes, x, middle, style, label)
     if len(values) > 1:
@@ -105,8 +106,8 @@ def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: 
 
 def draw_line(axes: Axes, x: NDArray[Any], y: NDArray[Any], style: Style, label: str) -> None:
     """Draw a line; the markers tell it from others, and those of different lines are at different places."""
-    first = APART * (len(axes.lines) % 4) / 4
-    axes.plot(x, y, label=label, markevery=(first, APART), **style)
+    marked = (APART * (len(axes.lines) % 4) / 4, APART) if np.isfinite(x + y).any() else None  # none on an empty line
+    axes.plot(x, y, label=label, markevery=marked, **style)
 
 
 def fill_band(axes: Axes, x: NDArray[Any], low: Floats, high: Floats, style: Style) -> None:

@@ -9,6 +9,8 @@ Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TM
 and what we reconstructed, are in docs/derivations.md, Linear case.
 """
 
+from math import sqrt
+
 import torch
 from torch import Tensor
 
@@ -71,3 +73,46 @@ def contraction(lr: float, distance: float, diversity: float) -> float:
         0.25
     """
     return lr * (1 - distance**2) * diversity**2 / 2
+
+
+def next_distance(distance: float, stage: int, a: float) -> float:
+    """The bound on the distance after a round, eq. (11).
+
+    Args:
+        distance: Distance before the round.
+        stage: Stage of doubling, r, from 0.
+        a: The contraction.
+
+    Examples:
+        >>> next_distance(1.0, stage=2, a=0.75)
+        1.25
+    """
+    return sqrt(1 - a) * distance + a / sqrt(2**stage * (1 - a))
+
+
+def stage_floor(stage: int, a: float) -> float:
+    """The fixed point f_r of eq. (11), at which a stage makes no progress any more.
+
+    Args:
+        stage: Stage of doubling, r, from 0.
+        a: The contraction.
+
+    Examples:
+        >>> stage_floor(stage=2, a=0.75)
+        1.5
+    """
+    return a / (sqrt(2**stage * (1 - a)) * (1 - sqrt(1 - a)))
+
+
+def switching_distance(stage: int, a: float, seconds: float, next_seconds: float) -> float:
+    """The distance below which the next stage makes more progress per second.
+
+    Formula: X_{r+1} = f_r (1 + g_r), with g_r = (1 - 1 / sqrt(2)) seconds / (next_seconds - seconds).
+
+    Args:
+        stage: Stage of doubling, r, from 0.
+        a: The contraction.
+        seconds: Expected seconds of one of its rounds, with the communication.
+        next_seconds: Those of the next stage, which are more.
+    """
+    return stage_floor(stage, a) * (1 + (1 - 1 / sqrt(2)) * seconds / (next_seconds - seconds))

@@ -2,10 +2,13 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import Timer
 
+from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.cli import main
 from pfl_lightning.cli.sweep import is_finished
 from pfl_lightning.runs import find_resume
@@ -62,3 +65,8 @@ def test_a_run_that_reaches_its_threshold_says_so(capsys):
 def test_a_run_that_is_out_of_time_says_so(capsys):
     main(["fit", *TINY, *QUICK, "--trainer.max_time=00:00:00:00"])
     assert "Stopped early:  after round 0 of 20: trainer.max_time is over\n" in capsys.readouterr().out
+
+
+def test_time_that_is_left_is_no_reason():
+    trainer = SimpleNamespace(global_step=3, max_steps=20, callbacks=[Timer({"hours": 10})])
+    assert early_stop(trainer) == "a callback asked for it"

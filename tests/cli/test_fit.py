@@ -323,6 +323,7 @@ def test_a_traceback_is_there_for_who_asks(monkeypatch):
         ("test/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
         ("choice/global/accuracy/mean", "would select on test data; allowed: a name starting with val/"),
         ("val/globl/accuracy/mean", "is not logged; allowed: val/accuracy, val/global/accuracy"),
+        ("val/global/accuracy/p99", "checkpoint.monitor: val/global/accuracy/p99 is not logged; allowed: val/"),
     ],
 )
 def test_a_best_checkpoint_is_chosen_by_a_logged_validation_value(monitor, line, capsys):

@@ -10,7 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.methods import DPSGD, DisPFL
-from pfl_lightning.models import VGG
+from pfl_lightning.models import VGG, LogisticRegression
 from pfl_lightning.server import Complete, ErdosRenyi, Ring
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import select
@@ -208,3 +208,19 @@ def test_a_client_sends_the_weights_that_it_holds_and_a_bit_for_each_weight(topo
     assert (ledger.up, ledger.down, ledger.total) == (links * bits, 0, 2 * links * bits)
     assert 0.5 < ledger.up / whole.up < 0.6
     assert 0.5 < ledger.paper / whole.paper < 0.6
+
+
+def test_a_weight_is_averaged_over_the_clients_that_hold_it():
+    """Three of them, and four weights: all hold the first, two the second, one the third and nobody the last."""
+    method = DisPFL(network=partial(LogisticRegression, bias=False))
+    method.build((4,), 1, 3)
+    for name, kept in (
+        ("fc.weight", [[1.0, 2, 0, 0], [3, 0, 5, 0], [5, 4, 0, 0]]),
+        ("mask.fc.weight", [[1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]]),
+    ):
+        stack = method.clients.stack(name)
+        stack.copy_(torch.tensor(kept)[:, None].to(stack.dtype))
+    torch.testing.assert_close(method.mean_model(None)["fc.weight"], torch.tensor([[3.0, 3, 5, 0]]))
+    method.mix_clients(torch.full((3, 3), 1 / 3), None)
+    mixed = torch.tensor([[3.0, 3, 0, 0], [3, 0, 5, 0], [3, 3, 0, 0]])
+    torch.testing.assert_close(method.clients.stack("fc.weight")[:, 0], mixed)

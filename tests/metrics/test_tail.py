@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
@@ -18,6 +18,10 @@ DUAL = [
     ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.5, [0, 0.2, 0.2, 0.2, 0.4], {2, 5}),
     ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.1, [0, 0, 0, 0, 1], {5}),
     ([3, 1, 2], [5, 3, 2], 0.5, [1, 0, 0], {2, 3}),
+    ([1, 2, 3, 4], [1, 1, 1, 1], 0.8, [0.0625, 0.3125, 0.3125, 0.3125], {1, 2, 3, 4}),
+    ([1, 2, 3, 4], [1, 2, 3, 4], 0.8, [0, 0.125, 0.375, 0.5], {2, 3, 4}),
+    ([1, 2, 2, 2, 5], [1, 1, 1, 1, 1], 0.25, [0, 0.2 / 3, 0.2 / 3, 0.2 / 3, 0.8], {2, 5}),
+    ([3, 1, 2], [5, 3, 2], 0.8, [0.625, 0.125, 0.25], {1, 2, 3}),
 ]
 # values, weights, tail, smoothing, threshold, value of the smoothed superquantile, its weights
 SMOOTH = [
@@ -63,6 +67,22 @@ def test_the_weighted_mean_of_the_tail_is_the_superquantile(pairs, forties):
     assert ((found * values).sum() / found.sum()).item() == pytest.approx(
         superquantile(values, weights, tail).item(), abs=1e-9
     )
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 3), st.integers(1, 9)), min_size=1, max_size=8),
+    st.floats(0.1, 1),
+    st.floats(0.01, 0.99),
+)
+def test_values_that_are_far_apart_have_a_smoothed_quantile_in_closed_form(pairs, smoothing, tail):
+    """x_i - nu (tail - A_i) / a_i, where i has the quantile and A_i is the share of the larger ones."""
+    gaps, weights = map(np.array, zip(*pairs, strict=True))
+    values, shares = np.cumsum(gaps + smoothing), weights / weights.sum()
+    larger = shares[::-1].cumsum()[::-1] - shares
+    i = np.flatnonzero(larger < tail)[0]
+    assume(1e-6 < tail - larger[i] < shares[i] - 1e-6)  # at a tie a whole interval is optimal
+    found = smooth_quantile(*tensors(values, weights), tail, smoothing).item()
+    assert found == pytest.approx(values[i] - smoothing * (tail - larger[i]) / shares[i], abs=1e-9)
 
 
 def test_an_old_threshold_gives_the_clients_above_it_their_full_weight():

@@ -53,7 +53,7 @@ def test_without_rounds_the_communication_time_is_that_of_the_run(write_run):
     assert (none.label, some.label) == ("FedRep, communication_time=0.0", "FedRep, communication_time=5.0")
     assert some.seconds_to(0.2, 5).tolist() == [6.5]
     assert np.isnan(some.seconds_to(0.2, 0)).all()
-    assert time_figure([none, some], [0, 5]).axes
+    time_figure([none, some], [0, 5]).draw_without_rendering()
 
 
 def test_the_seconds_to_a_score_are_those_of_the_first_evaluation_that_has_it(write_run):

@@ -136,7 +136,8 @@ def test_a_csv_has_an_empty_cell_for_what_is_not_known(raced, tmp_path):
 
 def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converged(write_run, log):
     # the fifteenth loss ends ten rounds in which the mean of five stays 1; round k ends after 2 k seconds
-    flat, falling = dict.fromkeys(range(1, 21), 1.0), {n: 0.9**n for n in range(1, 21)}
+    # one run was stopped after its last evaluation
+    flat, falling = dict.fromkeys(range(1, 24), 1.0), {n: 0.9**n for n in range(1, 21)}
     late = {n: max(1.0, 6.0 - n) for n in range(1, 21)}  # 1 from round 5 on, so that the mean is 1 from round 9 on
     folders = []
     for name, method, seed, losses in (
@@ -148,6 +149,7 @@ def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converg
         folders.append(log(log(folder, "train/loss", losses), "time/compute", {n: 2.0 * n for n in range(21)}))
     found = curves(*folders)
     assert all(curve.logs_losses() for curve in found)
+    assert not curves(write_run("none", {"stored": [[0.1], [0.6]]}))[0].logs_losses()
     rows, text = convergence_table(found, [0, 10])[1:]
     first, _, never, _ = rows
     assert (first["round"], first["seconds"], first["reached"]) == ((15 + 19) / 2, (30 + 38) / 2, 2)

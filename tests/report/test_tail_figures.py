@@ -3,6 +3,7 @@ import pytest
 
 from pfl_lightning.report import choice_of, curves_of, read_run
 from pfl_lightning.report.choice import choice_tables
+from pfl_lightning.report.client_figures import samples_figure
 from pfl_lightning.report.compare_figures import error_rounds_figure
 from pfl_lightning.report.tail_figures import choice_figure, tail_figure
 
@@ -36,6 +37,18 @@ def test_a_line_of_the_tail_goes_through_the_percentiles_of_the_clients(folders)
     point = right.lines[0].get_xydata()[0]
     assert point == pytest.approx([80 / 3, 44])
     assert [right.lines[-2].get_xdata()[0], right.lines[-1].get_ydata()[0]] == pytest.approx([80 / 3, 44])
+
+
+@pytest.mark.parametrize("loss", [np.nan, np.inf])
+def test_losses_that_are_not_finite_are_left_out_of_the_pictures(loss, folders, evaluate):
+    """Those of a model that diverges while it is finetuned for an evaluation."""
+    for folder in folders:
+        evaluate(folder, "train", [[5.0, 6.0], [loss, 3.0]], samples=[30, 10], first=3)
+    found = curves(folders)
+    for draw in (error_rounds_figure, samples_figure):
+        figure = draw(found)
+        figure.draw_without_rendering()
+        assert np.isfinite([axes.get_ylim() for axes in figure.axes]).all()
 
 
 def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(folders, evaluate, log):

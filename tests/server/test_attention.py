@@ -78,3 +78,12 @@ def test_distances_of_equal_models_are_not_negative():
     distances = squared_distances(products(models))
     assert 0 <= distances.min() <= distances.max() < 1e-14
     torch.testing.assert_close(squared_distances(products(MODELS)), torch.cdist(MODELS, MODELS).square())
+
+
+def test_the_weights_of_three_models_are_known():
+    """From angles of 45 and 90 degrees; a client keeps 0.4, and exp(2 cos) shares the rest among the others."""
+    gram = products(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], dtype=torch.float64))
+    assert float(cosines(gram)[0, 1]) == pytest.approx(0.7071067812)
+    near, far = 0.4826578095, 0.1173421905
+    expected = torch.tensor([[0.4, near, far], [0.3, 0.4, 0.3], [far, near, 0.4]], dtype=torch.float64)
+    torch.testing.assert_close(cosine_attention(gram, 0.4, 2.0), expected, atol=1e-10, rtol=0)

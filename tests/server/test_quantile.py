@@ -45,6 +45,27 @@ def test_the_limit_lies_a_third_of_the_resolution_above_the_quantile(resolution)
     assert values.double()[2] >= found - resolution
 
 
+def test_from_a_value_the_steps_leave_it_slower_the_finer_the_resolution():
+    """From 4 of 1, 2, 3, 4 and 10, whose median is 3; the numbers are those of the same formula in Python's floats."""
+    coarse, fine = (steps_of([1, 2, 3, 4, 10], [1] * 5, 0.5, 4.0, each, 50) for each in (1e-3, 1e-6))
+    assert coarse[:5] == pytest.approx([3.998004, 3.996016, 3.992063, 3.984252, 3.968989], abs=5e-7)
+    assert [coarse[9], coarse[19], fine[19]] == pytest.approx([3.477, 3.0, 3.471], abs=5e-4)
+    assert fine[49] == pytest.approx(3, abs=1e-9)
+    assert steps_of([1, 2, 4], [1] * 3, 0.75, 3.0, 1e-6, 60)[-1] == pytest.approx(4, abs=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_of_a_hundred_clients_the_median_error_is_below_the_resolution(share):
+    errors = []
+    for seed in range(40):
+        source = torch.Generator().manual_seed(seed)
+        values = torch.empty(100, dtype=torch.float64).exponential_(generator=source)
+        weights = torch.randint(50, 500, (100,), generator=source)
+        exact = float(weighted_quantile(values, weights, share))
+        errors.append(abs(quantile_from_sums(values, share, adder(weights), 1e-6) - exact))
+    assert sorted(errors)[20] < 1e-6
+
+
 def test_between_two_values_every_point_is_a_quantile():
     found = quantile_from_sums(torch.tensor([1.0, 2.0, 3.0, 4.0, 10.0]), 0.2, adder([1] * 5), 1e-3)
     assert 1 <= found <= 2

@@ -57,6 +57,7 @@ def test_round_lasts_as_long_as_its_slowest_client_and_one_communication(communi
     [
         (150, DOUBLING, 0.0, 516.2304461),
         (150, DOUBLING, 10.0, 2016.2304461),  # and 150 times 10 s
+        (150, DOUBLING, 100.0, 15516.2304461),
         (150, None, 0.0, 674.5966195),
         (100, DOUBLING, 0.0, 291.3649063),
         (120, DOUBLING, 0.0, 381.3111222),
@@ -161,3 +162,26 @@ def test_the_clock_never_goes_back():
     clock.advance_locally([0, 1], np.array([9.0, 1.0]), np.zeros((2, 2), dtype=bool), 1.0)
     clock.advance_locally([1], np.array([1.0]), np.zeros((1, 1), dtype=bool), 1.0)
     assert (clock.compute, clock.total) == (9, 11)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "charges", "ticks"),
+    [(150, 17, {0: 516, 10: 684, 100: 2216}), (100, 28, {0: 288, 10: 568, 100: 3088}), (120, 32, {0: 380, 10: 700})],
+)
+def test_the_last_ticks_of_the_published_axes_charge_communication_in_few_rounds(rounds, charges, ticks):
+    """A tick every four seconds: the last one is the total, rounded down."""
+    compute = total(FixedExponential(seed=1), rounds, DOUBLING)
+    assert {time: 4 * int((compute + time * charges) // 4) for time in ticks} == ticks
+
+
+def test_the_stages_of_the_published_figures_round_by_round():
+    assert [min(20, 10 << DOUBLING.stage_of(index)) for index in range(150)] == 10 * [10] + 140 * [20]
+    assert [min(83, 20 << SENT140.stage_of(index)) for index in range(50)] == 4 * [20] + 5 * [40] + 5 * [80] + 36 * [83]
+
+
+def test_fresh_speeds_give_the_published_axes_of_figures_5_and_6():
+    """2.8e2 and 3.1e4 s, as means over seeds; 120 rounds of Figure 5 are inferred from its axis."""
+    fast = [total(DynamicExponential(seed=seed), 120, DOUBLING) for seed in range(8)]
+    slow = [total(DynamicExponential(high=100.0, seed=seed), 150, DOUBLING, pool=20) for seed in range(8)]
+    assert np.mean(fast) == pytest.approx(284, rel=0.05)
+    assert np.mean(slow) == pytest.approx(3.1e4, rel=0.05)

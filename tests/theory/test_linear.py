@@ -1,4 +1,4 @@
-from math import ceil, cos, log, pi, sin, sqrt
+from math import ceil, cos, log, log2, pi, sin, sqrt
 
 import pytest
 import torch
@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from scipy.linalg import subspace_angles
 from torch import Tensor
 
-from pfl_lightning.theory.linear import contraction, orthonormal, principal_angle_distance
+from pfl_lightning.theory.linear import (
+    contraction,
+    next_distance,
+    orthonormal,
+    principal_angle_distance,
+    stage_floor,
+    switching_distance,
+)
 from pfl_lightning.theory.times import expected_order_statistic, stage_sizes
 
 TIMES = [expected_order_statistic(size, 256) for size in stage_sizes(8, 256)]  # of 6 stages
@@ -69,24 +76,14 @@ def test_orthonormal_is_unique_and_spans_the_same_space(seed):
 # Stages of doubling, after docs/derivations.md: a is the contraction, C the communication time
 
 
-def next_distance(distance, stage, a):
-    """The bound on the distance after a round in a stage, eq. (11)."""
-    return sqrt(1 - a) * distance + a / sqrt(2**stage * (1 - a))
-
-
-def stage_floor(stage, a):
-    """The fixed point f_r of eq. (11), where a stage makes no progress any more."""
-    return a / (sqrt(2**stage * (1 - a)) * (1 - sqrt(1 - a)))
-
-
 def slack(stage, communication):
     """g_r: by which share the switching distance exceeds the floor of the stage that ends."""
     return (TIMES[stage] + communication) * (1 - 1 / sqrt(2)) / (TIMES[stage + 1] - TIMES[stage])
 
 
-def switching_distance(stage, a, communication):
-    """The distance below which the next stage makes more progress per second, X_{r+1} = f_r (1 + g_r)."""
-    return stage_floor(stage, a) * (1 + slack(stage, communication))
+def switching(stage, a, communication):
+    """The switching distance X_{r+1} of these times."""
+    return switching_distance(stage, a, TIMES[stage] + communication, TIMES[stage + 1] + communication)
 
 
 def stage_length(stage, a, communication):
@@ -102,6 +99,13 @@ def test_floor_is_where_the_bound_stays_and_where_it_goes(a, stage):
     assert next_distance(floor, stage, a) == pytest.approx(floor)
     # deviations from the fixed point shrink by sqrt(1 - a)
     assert next_distance(floor + 1, stage, a) - floor == pytest.approx(sqrt(1 - a))
+
+
+@pytest.mark.parametrize(("a", "floor"), [(0.05, 2.0259784), (0.1, 2.0540926), (0.25, 2.1547005)])
+def test_the_first_floor_is_known(a, floor):
+    # a / (sqrt(1 - a) (1 - sqrt(1 - a))) = 1 + 1 / sqrt(1 - a)
+    assert stage_floor(0, a) == pytest.approx(1 + 1 / sqrt(1 - a))
+    assert stage_floor(0, a) == pytest.approx(floor, abs=5e-8)
 
 
 @given(a=st.floats(1e-3, 0.25))
@@ -121,7 +125,7 @@ def test_contraction_is_half_the_step_size_times_alignment_times_squared_diversi
 def test_both_cohorts_make_the_same_progress_per_second_at_the_switching_distance(stage):
     # eq. (11): f_r - f_{r+1} matters because a round of stage r shrinks distance - f_r by 1 - sqrt(1 - a)
     a, communication = 0.1, 0.3
-    distance = switching_distance(stage, a, communication)
+    distance = switching(stage, a, communication)
     speeds = [
         (distance - next_distance(distance, each, a)) / (TIMES[each] + communication) for each in (stage, stage + 1)
     ]
@@ -136,9 +140,9 @@ def test_both_cohorts_make_the_same_progress_per_second_at_the_switching_distanc
 @pytest.mark.parametrize("stage", range(1, 4))
 @pytest.mark.parametrize("a", [0.01, 0.1, 0.25])
 @pytest.mark.parametrize("communication", [0.0, 10.0])
-def test_stage_lasts_until_the_bound_has_reached_the_next_switching_distance(stage, a, communication):
-    distance = switching_distance(stage - 1, a, communication)
-    target, rounds = switching_distance(stage, a, communication), 0
+def test_stage_lasts_until_the_bound_has_reached_the_next_switching(stage, a, communication):
+    distance = switching(stage - 1, a, communication)
+    target, rounds = switching(stage, a, communication), 0
     while distance > target:
         distance, rounds = next_distance(distance, stage, a), rounds + 1
     assert stage_length(stage, a, communication) == rounds
@@ -153,3 +157,25 @@ def test_the_papers_bound_is_the_exact_length_plus_room_for_rounding_up(stage, a
     exact = 2 * log(sqrt(2) * increase) / log(1 / (1 - a))
     bound = 2 * log(2 * increase) / log(1 / (1 - a))
     assert exact <= stage_length(stage, a, 7.0) < min(exact + 1, bound)
+
+
+def seconds_to(accuracy, sizes, pool, a, communication, distance):
+    """Seconds until eq. (11) is at ``accuracy`` times the last floor; stages end at their switching distances."""
+    times, total = [expected_order_statistic(size, pool) + communication for size in sizes], 0.0
+    for size, seconds, later in zip(sizes, times, [*times[1:], None], strict=True):
+        stage = log2(size)  # the first stage has one client
+        target = accuracy * stage_floor(stage, a) if later is None else switching_distance(stage, a, seconds, later)
+        while distance > target:
+            distance, total = next_distance(distance, stage, a), total + seconds
+    return total
+
+
+@pytest.mark.parametrize("pool", [16, 64, 256, 1024])
+@pytest.mark.parametrize("communication", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize(("a", "accuracy", "start"), [(0.05, 1.05, 1.0), (0.1, 1.2, 4.0), (0.25, 1.4, 4.0)])
+def test_doubling_takes_at_most_the_share_of_the_time_that_the_paper_proves(pool, communication, a, accuracy, start):
+    """Theorem 4.9: (6 (C + 1) + 4 L) / (log N + 2 L), with L = log(1 / (accuracy - 1)); the times have rate 1."""
+    rest = pool, a, communication, start
+    share = seconds_to(accuracy, stage_sizes(1, pool), *rest) / seconds_to(accuracy, [pool], *rest)
+    log_accuracy = log(1 / (accuracy - 1))
+    assert share < (6 * (communication + 1) + 4 * log_accuracy) / (log(pool) + 2 * log_accuracy)

@@ -23,8 +23,8 @@ def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArra
     """
     figure = Figure(figsize=(7, 1.2 + INCHES * min(len(rows), LABELS)), layout="constrained")
     axes = figure.subplots()
-    edges = column_edges(np.asarray(rounds, dtype=float))
-    mesh = axes.pcolormesh(edges, np.arange(len(rows) + 1), densities.T, vmin=0, vmax=1, rasterized=True)
+    middles = np.arange(len(rows)) + 0.5
+    mesh = axes.pcolormesh(rounds, middles, densities.T, shading="nearest", vmin=0, vmax=1, rasterized=True)
     axes.axhline(len(rows) - 1, color="white", linewidth=2)  # the whole model is apart from its layers
     step = -(-len(rows) // LABELS)
     labels = [f"{row}: {share:.1%}" for row, share in zip(rows, densities[-1], strict=True)]
@@ -34,18 +34,3 @@ def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArra
     axes.locator_params(axis="x", integer=True)
     figure.colorbar(mesh, label="density")
     return figure
-
-
-def column_edges(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Edges of columns around some rounds, ``[columns + 1]``.
-
-    Examples:
-        >>> column_edges(np.array([0.0, 10.0, 14.0])).tolist()
-        [-5.0, 5.0, 12.0, 16.0]
-        >>> column_edges(np.array([3.0])).tolist()
-        [2.5, 3.5]
-    """
-    if len(rounds) == 1:
-        return np.array([rounds[0] - 0.5, rounds[0] + 0.5])
-    middles = (rounds[1:] + rounds[:-1]) / 2
-    return np.array([2 * rounds[0] - middles[0], *middles, 2 * rounds[-1] - middles[-1]])

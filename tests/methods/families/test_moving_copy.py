@@ -56,6 +56,21 @@ def test_steps_of_pfedme_have_their_closed_form(steps, theta, w):
     assert found == pytest.approx([theta, w], abs=1e-12)
 
 
+@pytest.mark.parametrize(("curvature", "correlation"), [(1.0, 0.5), (2.0, 0.5), (4.0, 3.0), (1.0, 1.0), (1.0, 2.0)])
+def test_the_objective_of_fedmac_is_concave_where_the_correlation_is_above_the_curvature(curvature, correlation):
+    """Its slope at the copy w is c (w - theta), so its curvature is c - c^2 / mu; a step is 0.1 times the slope."""
+
+    def slope(start):
+        data = Quadratics([[2.0]], curvature)
+        rule = {"correlation": correlation, "copy_lr": 0.1, "lr": 0.2, "inner_steps": 200, "batch_size": 1}
+        method = built_at(FedMac(network=network, **rule), data, [start])
+        cohort = data.make_round(0).examples
+        moved, _ = method.local_update(cohort, method.received(cohort.ids), (0,))
+        return (start - moved.own["fc.weight"].item()) / 0.1
+
+    assert slope(1.0) - slope(0.0) == pytest.approx(correlation - correlation**2 / curvature, abs=1e-5)
+
+
 def test_the_copy_follows_the_schedule_of_the_rates():
     def step(**options):
         data = Quadratics([[2.0]])
