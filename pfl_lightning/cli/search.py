@@ -12,11 +12,11 @@ was stopped goes on as if it had not been.
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, Protocol
 
 import optuna
 import yaml
@@ -30,13 +30,21 @@ from pfl_lightning import files
 from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, check, has_begun, load_yaml, planned_runs, values_by_key
-from pfl_lightning.cli.sweep import Sweep
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
 RANGE = re.compile(r"(log:)?([^,:]+?)\.\.([^,:]+)")
 DIGITS = 4  # of a real number that is tried: folders are named by it
+
+
+class Executor(Protocol):
+    """What executes runs; ``signal`` is not 0 after it was asked to stop."""
+
+    signal: int
+
+    def execute_all(self, runs: Iterable[PlannedRun]) -> list[Path | None]:
+        """Execute runs, and return the folders of those that are finished."""
 
 
 class Search:
@@ -83,7 +91,7 @@ class Search:
             raise PflError(f"search: '{self.folder}' has {others.pop()}, not {name}; keep it, or choose another --out")
         return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
 
-    def run(self, trials: int, at_once: int, sweep: Sweep) -> bool:
+    def run(self, trials: int, at_once: int, sweep: Executor) -> bool:
         """Make the trials that are missing, and write what was found.
 
         Args:
