@@ -43,7 +43,7 @@ class LabelledData(NamedTuple):
         if self.inputs.is_floating_point():
             check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
         wanted = shape if kind == "numbers" else shape[:1]
-        found = tuple(transform(self.inputs[:1]).shape[1:])
+        found = tuple(transform(self.inputs[:1].clone()).shape[1:])
         if found != wanted:
             raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(wanted)}")
         if kind != "numbers":

@@ -7,13 +7,12 @@ from pfl_lightning.errors import PflError, one_line
 
 
 @contextmanager
-def reading(path: object, remedy: str, place: str = "", key: str = "data.root") -> Iterator[None]:
+def reading(path: object, remedy: str, key: str = "data.root") -> Iterator[None]:
     """Turn whatever goes wrong while a file is read into one line that names the file.
 
     Args:
         path: The file.
         remedy: What the user can do; ends the line.
-        place: Which part of the file is read, such as a user.
         key: The option that led to the file.
 
     Raises:
@@ -26,8 +25,7 @@ def reading(path: object, remedy: str, place: str = "", key: str = "data.root") 
     except PflError:
         raise
     except Exception as error:  # parsers of damaged files raise almost everything
-        where = f"{place}: " if place else ""
-        raise PflError(f"{key}: cannot read '{path}' ({where}{_reason(error)}); {remedy}") from error
+        raise PflError(f"{key}: cannot read '{path}' ({_reason(error)}); {remedy}") from error
 
 
 def _reason(error: Exception) -> str:

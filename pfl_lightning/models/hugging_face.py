@@ -46,6 +46,8 @@ class HuggingFaceModel(nn.Module):
         cls, input_shape: tuple[int, ...], num_classes: int, name: str, dropout: bool = True, normalize: bool = False
     ) -> Any:
         """Load a network of the library's own class, which takes the data's batches."""
+        if len(input_shape) == 1:
+            raise PflError(f"{KEY}: HuggingFaceModel takes images or tokens; these inputs have the shape {input_shape}")
         with loading(name, f"{KEY}.name"):
             from transformers import AutoConfig
             from transformers import AutoModelForImageClassification as ForImages

@@ -42,7 +42,7 @@ class Parts(dict[Part, frozenset[str]]):
             return frozenset[str]().union(*(self[each.strip()] for each in pattern.split("|")))
         own_names = {name: self.network.own_name(name) for name in self["all"]}
         layers = self.network.named_modules() if pattern else ()
-        kinds = [path for path, layer in layers if type(layer).__name__.startswith(pattern)]
+        kinds = [path for path, layer in layers if any(k.__name__.startswith(pattern) for k in type(layer).__mro__)]
         within = tuple(f"{path}." for path in kinds)
         found = frozenset(n for n, own in own_names.items() if fnmatchcase(own, pattern) or n.startswith(within))
         if not found:

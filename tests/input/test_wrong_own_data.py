@@ -98,7 +98,7 @@ ROWS = {
     "longer": (TABLE, csv("3,1,1,1"), "cannot read 'my.csv' ("),
     "latin": (TABLE, file("my.csv", "ill\nZoë".encode("latin-1")), "cannot read 'my.csv' ("),
     "no data set": (SAVED, lambda: None, "data.root: cannot read 'saved' (no split 'train' among none); allowed"),
-    "no column": (SAVED, saved(picture=[[0.5]] * 20), "cannot read 'saved' ("),
+    "no column": (SAVED, saved(picture=[[0.5]] * 20), "data.input: image is not possible; allowed: a column "),
     "ragged": (SAVED, saved(image=[[0.5] * (1 + number % 2) for number in range(20)]), "allowed: numbers, all of one"),
 }
 

@@ -179,3 +179,11 @@ def test_a_module_with_other_tensors_is_a_copy_with_these():
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, tensors[name])
         assert torch.equal(network.state_dict()[name], start[name])
+
+
+def test_a_kind_of_layers_has_its_subclasses():
+    """The output of torch's attention is of a class of its own, which is a linear layer."""
+    network = Network({"attention": nn.MultiheadAttention(8, 2), "fc": nn.Linear(8, 4)})
+    assert network.parts(1)["Linear"] == {
+        f"{n}.{kind}" for n in ("attention.out_proj", "fc") for kind in ("weight", "bias")
+    }

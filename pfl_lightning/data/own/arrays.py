@@ -50,6 +50,8 @@ class Arrays(OwnData):
             raise PflError(f"data.file: {file} is not possible; allowed: a file, or from Python inputs and targets")
         if inputs is not None and targets is None:
             raise PflError("data.targets: None is not possible with inputs; allowed: one for each of them")
+        if test is not None and len(test) < 2:
+            raise PflError("data.test: inputs alone are not possible; allowed: inputs, targets and, if known, clients")
         self.inputs, self.targets, self.clients, self.test = inputs, targets, clients, test
         self.file = None if file is None else str(Path(file).expanduser())
 

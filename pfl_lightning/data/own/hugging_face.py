@@ -2,6 +2,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pfl_lightning.data.own.base import OwnData
 from pfl_lightning.data.own.image_folders import decode
 from pfl_lightning.data.own.raw import FromPython, RawData
@@ -60,6 +62,10 @@ class HuggingFace(OwnData):
         from datasets import ClassLabel, Image
         from datasets.features.features import require_decoding
 
+        for key, name in (("input", self.input), ("target", self.target), ("client", self.client)):
+            if name is not None and name not in split.column_names:
+                allowed = ", ".join(split.column_names)
+                raise PflError(f"data.{key}: {name} is not possible; allowed: a column of the data: {allowed}")
         names = [name for name in (self.input, self.target, self.client) if name is not None]
         pictures = [name for name in names if isinstance(split.features[name], Image)]
         others = split.select_columns([name for name in names if name not in pictures])
@@ -69,6 +75,11 @@ class HuggingFace(OwnData):
                     f"column '{name}' of the kind {type(feature).__name__}; allowed: pictures, numbers, text"
                 )
         columns = others.with_format("numpy")[:]
+        kind = split.features[self.input]
+        while hasattr(kind, "feature"):
+            kind = kind.feature
+        if getattr(kind, "dtype", "") == "uint8":  # of which the format makes int64
+            columns[self.input] = np.asarray(columns[self.input], np.uint8)
         for name in pictures:
             stored = split.cast_column(name, Image(decode=False))[name]
             columns[name] = decode([_Picture(name, row, picture) for row, picture in enumerate(stored)])

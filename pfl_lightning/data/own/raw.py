@@ -183,7 +183,8 @@ def _joined(splits: Sequence[Any], name: str) -> tuple[Array, list[int]]:
             raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: [samples], one for each sample")
     if len({array.dtype.kind if array.dtype.kind in "fU" else "i" for array in arrays}) > 1:
         raise ValueError(f"training and test {name} of two types; allowed: one of whole numbers, text and floats")
-    return np.concatenate(arrays), [len(array) for array in arrays]
+    whole = [array.astype(np.int64) if array.dtype.kind in "iu" else array for array in arrays]  # of one signedness
+    return np.concatenate(whole), [len(array) for array in arrays]
 
 
 def _array(values: Any, name: str, kinds: str = "biuf") -> Array:

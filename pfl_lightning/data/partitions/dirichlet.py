@@ -24,7 +24,8 @@ class Dirichlet(ClassPartition):
 
     Args:
         alpha: Concentration; a smaller value gives each client fewer classes.
-        min_size: Minimum number of training samples per client, including validation samples.
+        min_size: Minimum number of training samples per client, including validation samples, and test samples if
+            ``data.test_fraction`` takes them from these.
         repair: If clients still have too few, or no test sample: ``move`` samples of the largest clients to them, with
             a warning that counts them, or ``refuse``, so that all that a client holds is by the law.
     """

@@ -314,3 +314,33 @@ def test_arrays_are_neither_changed_nor_shared():
     inputs += 1
     targets += 1
     torch.testing.assert_close((train.inputs, train.targets), before)
+
+
+def test_bytes_in_a_column_of_lists_are_pixels():
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {"image": datasets.Sequence(datasets.Value("uint8")), "label": datasets.Value("int64")}
+    )
+    rows = IMAGES.reshape(N, -1)
+    dataset = datasets.Dataset.from_dict({"image": rows.tolist(), "label": LABELS}, features)
+    data = ready(HuggingFace(dataset, num_clients=2))
+    assert (data.input_kind, data.input_shape) == ("numbers", (90,))
+
+
+@pytest.mark.parametrize("key", ["input", "target", "client"])
+def test_a_column_that_is_not_there_is_named_by_its_option(key):
+    datasets = pytest.importorskip("datasets")
+    columns = {"input": "x", "target": "y", key: "z"}
+    line = f"data.{key}: z is not possible; allowed: a column of the data: x, y"
+    with pytest.raises(PflError, match=line):
+        HuggingFace(datasets.Dataset.from_dict({"x": [[0.5]] * 9, "y": [0, 1, 2] * 3}), **columns).setup()
+
+
+def test_inputs_for_testing_need_targets():
+    with pytest.raises(PflError, match=r"data\.test: inputs alone are not possible; allowed: inputs, targets and"):
+        Arrays(IMAGES, LABELS, test=(IMAGES,))
+
+
+def test_whole_numbers_with_and_without_a_sign_are_classes():
+    data = ready(Arrays(IMAGES, LABELS.astype(np.uint64), test=(IMAGES, LABELS.astype(np.int64)), num_clients=2))
+    assert (data.regression, data.num_classes) == (False, 3)
