@@ -77,7 +77,8 @@ class LoRA:
         }
         names = {path: network.own_name(f"{path}.weight").removesuffix(".weight") for path in layers}
         found = [path for path, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        whole = [path for path in layers if f"{path}.weight" in trained]
+        own = {id(parameter) for name, parameter in network.named_parameters() if name in trained}
+        whole = [path for path, layer in layers.items() if id(layer.weight) in own]
         wrong = [f"{names[path]}, which is of the head and trains whole" for path in found if path in whole]
         if wrong or not found:
             others = ", ".join(names[path] for path in names if path not in whole) or "none"

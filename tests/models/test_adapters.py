@@ -118,6 +118,18 @@ def test_torchs_attention_is_adapted_where_it_uses_its_two_layers(batch_first, m
             torch.testing.assert_close(network.train(training)(inputs), module.train(training)(inputs))
 
 
+class Attending(nn.Module):
+    """Ends with an attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.attention = nn.Linear(16, 3), nn.MultiheadAttention(3, 1, batch_first=True)
+
+    def forward(self, inputs):
+        rows = self.fc(inputs[:, 0])
+        return self.attention(rows, rows, rows)[0].mean(1)
+
+
 @pytest.mark.parametrize(
     ("given", "make", "head", "line"),
     [
@@ -139,6 +151,12 @@ def test_torchs_attention_is_adapted_where_it_uses_its_two_layers(batch_first, m
             partial(MLP, hidden=()),
             1,
             "fc1 matches fc1, which is of the head and trains whole; allowed: patterns of some of none",
+        ),
+        (
+            "*.in_proj",
+            Attending,
+            ["attention"],
+            "*.in_proj matches attention.in_proj, which is of the head and trains whole",
         ),
     ],
 )

@@ -54,8 +54,10 @@ class HuggingFace(OwnData):
         Raises:
             PflError: If the library is not installed, the files cannot be read, or a column is not there.
         """
-        with reading(Path(self.root), REMEDY):
-            train, test = _splits(_open(Path(self.root)) if self.dataset is None else self.dataset)
+        root, given = Path(self.root), self.dataset
+        source, key = (root, "data.root") if given is None else (type(given).__name__, "data.dataset")
+        with reading(source, REMEDY, key):
+            train, test = _splits(_open(root) if given is None else given)
             return self._columns(train), None if test is None else self._columns(test)
 
     def _columns(self, split: "Dataset") -> RawData:

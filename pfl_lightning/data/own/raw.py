@@ -39,10 +39,10 @@ class RawData(NamedTuple):
     """Samples as files and other libraries have them: NumPy arrays, tensors or lists.
 
     Attributes:
-        inputs: Pixels, uint8 ``[samples, height, width]``, ``[samples, channels, height, width]`` or ``[samples,
-            height, width, channels]``: the shorter of the second and the last axis has the channels. Or numbers, float
-            ``[samples, features]`` or of any other shape; with four axes they are images as well. Or tokens counted
-            from 0, any other whole numbers, ``[samples, length]``.
+        inputs: Pixels, uint8 ``[samples, pixels]``, ``[samples, height, width]``, ``[samples, channels, height,
+            width]`` or ``[samples, height, width, channels]``: the shorter of the second and the last axis has the
+            channels. Or numbers, float ``[samples, features]`` or of any other shape; with four axes they are images as
+            well. Or tokens counted from 0, any other whole numbers, ``[samples, length]``.
         targets: Classes, as whole numbers from 0 or as text; or floats for a regression, ``[samples]``.
         clients: The client that has each sample, as whole numbers or text, ``[samples]``; None if unknown.
         class_names: Names of the classes that whole numbers count; the numbers themselves if empty.
@@ -74,7 +74,10 @@ def encode_inputs(
         shown = " and ".join(sorted(f"{dtype} {list(shape)}" for shape, dtype in found))
         raise ValueError(f"training and test inputs of {shown}; allowed: of one kind and shape")
     if arrays[0].dtype == np.int64:
-        return [torch.from_numpy(array) for array in arrays], "tokens", Tokens()
+        tokens = [torch.from_numpy(array) for array in arrays]
+        for each in tokens:
+            check_each(each, each >= 0, "token", "whole numbers from 0; numbers of another kind as floats")
+        return tokens, "tokens", Tokens()
     is_pixels = arrays[0].dtype == np.uint8
     if not is_pixels:
         for array in arrays:

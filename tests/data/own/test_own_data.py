@@ -285,6 +285,10 @@ WRONG = {
     "objects": ({"inputs": np.array([{}] * N)}, "inputs of the type object and the shape [60]; allowed: numbers"),
     "flat": ({"inputs": np.arange(N) / 2}, "inputs of the shape [60]; allowed: [samples, features]"),
     "words": ({"inputs": IMAGES.astype(np.int64)}, "inputs of the type int64 and the shape [60, 6, 5, 3]"),
+    "negative": (
+        {"inputs": -np.ones((N, 4), int)},
+        "the token -1 of sample 0 is not possible; allowed: whole numbers from 0; ",
+    ),
     "one-hot": ({"targets": np.eye(3)[LABELS]}, "targets of the shape [60, 3]; allowed: [samples]"),
     "minus": ({"targets": LABELS - 1}, "the label -1 of sample 0 is not possible; allowed: classes counted from 0"),
     "one class": ({"targets": LABELS * 0}, "all targets are 0; allowed: two classes or more"),
@@ -339,6 +343,13 @@ def test_a_column_that_is_not_there_is_named_by_its_option(key):
 def test_inputs_for_testing_need_targets():
     with pytest.raises(PflError, match=r"data\.test: inputs alone are not possible; allowed: inputs, targets and"):
         Arrays(IMAGES, LABELS, test=(IMAGES,))
+
+
+def test_a_data_set_from_python_without_a_split_for_training_is_named_by_its_option():
+    datasets = pytest.importorskip("datasets")
+    given = {"test": datasets.Dataset.from_dict({"image": [[0.5]] * 4, "label": [0, 1] * 2})}
+    with pytest.raises(PflError, match=r"^data.dataset: cannot read 'dict' \(no split 'train' among test\); allowed"):
+        HuggingFace(given).setup()
 
 
 def test_whole_numbers_with_and_without_a_sign_are_classes():

@@ -7,7 +7,7 @@ import numpy as np
 
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, Floats, paired, spread, within
+from reproduction.claims import LEVEL, Claim, Floats, half_width, paired, spread, within
 from reproduction.runs import Place, Sweep, found_runs, is_finished, over_all_samples, publish, start
 
 TOLERANCE = 1.0  # points
@@ -83,7 +83,7 @@ def table_claims(place: Place, rows: Sequence[Row], published: Mapping[str, Mapp
             if None in runs[row.method]:
                 raise SystemExit(code)
     found = {row.name: scores(runs[row.method], row.model) for row in rows}
-    publish(place, "table", shown(place, found, published[place.pair]))
+    publish(place, "table", f"{shown(place, found, published[place.pair])}\n{above_local(found)}")
     return list(claims(found, published[place.pair])) if place.scale == "full" else []
 
 
@@ -112,6 +112,29 @@ def shown(place: Place, found: Found, published: Mapping[str, Published]) -> str
         "the published ones are; it and the last round are over all samples."
     )
     return markdown(title, list(COLUMNS), rows)
+
+
+def above_local(found: Found) -> str:
+    """How far the others are above Local, by what one round and all clients say."""
+    local = found["Local"]
+    rows = [
+        [name, difference(each.last - local.last), difference(each.mean - local.mean)]
+        for name, each in found.items()
+        if each is not local
+    ]
+    title = (
+        f"Points above Local: {100 * LEVEL:.0f} % intervals of the paired differences, not corrected for their number."
+    )
+    return markdown(title, ["method", "last round", "mean client"], rows)
+
+
+def difference(points: Floats) -> str:
+    """The mean of paired differences ``[seeds]`` with half of its interval, of the seeds that have one."""
+    known = points[~np.isnan(points)]
+    if len(known) < 2:
+        return spread(points, nan="ended early")
+    seeds = "" if len(known) == len(points) else f" ({len(known)} of {len(points)} seeds)"
+    return f"{known.mean():.2f} ± {half_width(known, len(known)):.2f}{seeds}"
 
 
 def published_text(number: Published | None) -> str:

@@ -35,6 +35,18 @@ def test_a_run_that_ended_early_has_no_scores():
     np.testing.assert_allclose(found, [[np.nan, 100]] * 4)
 
 
+def test_differences_from_local_are_paired_by_seed_and_have_the_interval_of_their_own_mean():
+    last, early = np.array([80.0, 84.0, 91.0]), np.array([np.nan, 85.0, 89.0])
+    found = {"Local": last, "FedPer": last + np.arange(1, 4), "SCAFFOLD": early, "APFL": early * np.nan}
+    text = table.above_local({name: Scores(each, each, each[:1], each) for name, each in found.items()})
+    rows = [[word.strip() for word in line.split("|")[1:-1]] for line in text.splitlines()[-3:]]
+    assert rows == [
+        ["FedPer", "2.00 ± 2.48", "1.00"],  # t with two degrees of freedom is 4.303, by the root of three
+        ["SCAFFOLD", "-0.50 ± 19.06 (2 of 3 seeds)", "ended early"],
+        ["APFL", "ended early", "ended early"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("best", "published", "expected"),
     [
@@ -76,6 +88,7 @@ def test_rows_of_the_same_runs_train_once_and_stand_beside_what_was_published(tr
     assert "| Local | - | 87.50 ± 0.00 | 87.50 ± 0.00 | 75.00 ± 0.00 | 50.00 ± 0.00 |" in text
     assert "| FedAvg | 50.90 ± 0.20 | 50.00 ± 0.00 | 40.00 ± 0.00 |" in text
     assert "| FedAvg-FT | - | 90.00 ± 0.00 | 82.50 ± 0.00 | 85.00 ± 0.00 | 80.00 ± 0.00 |" in text
+    assert "| FedAvg-FT | -5.00 ± 0.00 | 10.00 ± 0.00 |" in text
 
 
 def test_nothing_is_claimed_at_the_small_scale_whose_numbers_are_expected_below_the_published_ones(trained, place):
