@@ -58,7 +58,7 @@ class Engine:
             parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
-            scoring), and how many gradients of samples were taken, counting each inner step.
+            scoring), and how many gradients of samples were taken, counting each of a step.
         loss: The loss.
 
     Attributes:
@@ -221,7 +221,7 @@ class Engine:
             losses = epoch.present.new_zeros(len(examples))
             for clients, batch, samples in batches:
                 losses[:clients] += steps.step(clients, batch)
-                self.report(samples, samples * phase.inner_steps)
+                self.report(samples, samples * steps.taken)
         steps.finish()
         return losses / epoch.counts
 

@@ -45,8 +45,26 @@ def with_streams(network: nn.Sequential) -> nn.Sequential:
 
 def streams(network: nn.Module, key: Key, ids: Tensor) -> Tree:
     """The beginning of the streams of each client, ``[clients]`` by name, which are tensors like those of a network."""
-    names = [f"{path}.stream" for path, layer in network.named_modules() if isinstance(layer, StreamDropout)]
-    return {name: random_words((*key, name), ids, 1)[:, 0] for name in names}
+    return {name: random_words((*key, name), ids, 1)[:, 0] for name in _stream_names(network)}
+
+
+def rewinding(network: nn.Module, tensors: Tree) -> Callable[[], None]:
+    """What makes a network draw again what it draws next, so that other tensors meet the same dropout.
+
+    Args:
+        network: The network.
+        tensors: Its streams by name, among others.
+    """
+    before = {name: tensors[name].clone() for name in _stream_names(network)}
+    seed = int(torch.randint(2**62, ())) if needs_torchs_stream(network) else None
+
+    def rewind() -> None:
+        for name, stream in before.items():
+            tensors[name].copy_(stream)
+        if seed is not None:
+            torch.manual_seed(seed)
+
+    return rewind
 
 
 class StreamDropout(nn.Dropout):
@@ -87,6 +105,10 @@ def dropout_noise(streams: Tensor, like: Tensor, probability: float) -> Tensor:
     bits = torch.stack([words >> 32, words << 32 >> 32], -1).flatten(-2)  # both halves of each word, in [-2^31, 2^31)
     kept = bits[..., :count].reshape(like.shape) > round(probability * 2**32) - 2**31 - 1
     return kept.to(like.dtype) / (1 - probability or 1)
+
+
+def _stream_names(network: nn.Module) -> list[str]:
+    return [f"{path}.stream" for path, layer in network.named_modules() if isinstance(layer, StreamDropout)]
 
 
 def _draws(module: nn.Module) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pfl_lightning.client.epochs import Epoch
-from pfl_lightning.client.layers import layout_of_each, part, tensor_names
+from pfl_lightning.client.layers import layout_of_each, part, rewinding, tensor_names
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.optimizers import Moving, clipped, take_step
 from pfl_lightning.client.penalties import Slope, slopes_of
@@ -35,6 +35,7 @@ class Steps(ABC):
         params: The tensors of this network, for the clients of the current step.
         moving: The trained parameters among them.
         beside: The extra tensors that do not belong to the network.
+        taken: Gradients of each sample that ``step`` has taken.
         kind: How the steps are computed, for the log.
     """
 
@@ -67,6 +68,7 @@ class Steps(ABC):
             Sum of the losses of each client's samples before the first step, ``[clients]``.
         """
         self.attach(clients)
+        self.taken = self.phase.inner_steps
         losses = self.step_once(clients, batch)
         for _ in range(self.phase.inner_steps - 1):
             self.step_once(clients, batch)
@@ -125,16 +127,29 @@ class AutogradSteps(Steps):
     def step_once(self, clients: int, batch: slice) -> Tensor:
         """One step of the optimizer."""
         phase, moving = self.phase, self.moving
+        again = self._gradient_again(clients, batch)
         losses, grads = self._gradient(self.epochs[0], clients, batch, moving.tensors)
         if phase.gradient_transform is not None:
-            again = self.epochs[-1]
-            grads = phase.gradient_transform(
-                moving.tensors, grads, lambda w: self._gradient(again, clients, batch, w)[1], self.beside
-            )
+            grads = phase.gradient_transform(moving.tensors, grads, again, self.beside)
         if phase.clip_norm is not None and grads:
             grads = clipped(grads, phase.clip_norm)
         take_step(moving, grads, phase)
         return (losses * self.epochs[0].present[:clients, batch]).sum(1)
+
+    def _gradient_again(self, clients: int, batch: slice) -> Callable[[Tree], Tree]:
+        """The gradient at other tensors, which counts: on the same mini-batch, with the same dropout, or on another."""
+        same = self.phase.gradient_transform is not None and not self.phase.independent_batch
+        rewind = rewinding(self.network, self.params.own) if same else None
+
+        def gradient(tensors: Tree) -> Tree:
+            self.taken += 1
+            if rewind is not None:
+                rewind()
+            return self._gradient(self.epochs[-1], clients, batch, tensors)[1]
+
+        if rewind is not None:
+            rewind()
+        return gradient
 
     def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:
         """Losses of a mini-batch, and the gradient of their mean plus the penalty."""

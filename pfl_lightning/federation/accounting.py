@@ -1,6 +1,6 @@
 """What a run has cost so far: simulated time, bits that were sent, samples trained on, privacy budget."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +9,15 @@ from pfl_lightning.data import Arrivals, FederatedDataModule, Round
 from pfl_lightning.server import Aggregator, nbytes, packed_bits
 from pfl_lightning.system import Clock, Ledger, model_bits
 from pfl_lightning.tree import Tree
+
+
+def parameters_of(tree: Tree, names: Set[str]) -> Tree:
+    """What in a tree are parameters of a network, or of one of several, whose names have words before them."""
+
+    def is_one(words: Sequence[str]) -> bool:
+        return any(".".join(words[start:]) in names for start in range(len(words)))
+
+    return {name: tensor for name, tensor in tree.items() if is_one(name.split("."))}
 
 
 class Traffic:
@@ -31,13 +40,12 @@ class Traffic:
         """Count a model that is sent, or several of the same size.
 
         Args:
-            model: What is sent, ``[...]`` each, under the network's names, with or without a prefix.
+            model: What is sent, ``[...]`` each, under the network's names, with or without words before them.
             links: Over how many links it is sent.
         """
-        counted = {name: t for name, t in model.items() if {name, name.partition(".")[2]} & self.parameters}
         packed = {name: tensor[None] for name, tensor in model.items()}
         self.bits += links * (int(packed_bits(packed)) if self.pruned else 8 * nbytes(model))
-        self.paper += links * model_bits(counted, self.pruned)
+        self.paper += links * model_bits(parameters_of(model, self.parameters), self.pruned)
 
 
 class Accounting:

@@ -148,22 +148,25 @@ class ClientStates(nn.Module):
                 target[senders.receivers, block] = mixed
 
     @torch.no_grad()
-    def inner_products(self, names: Iterable[str]) -> Tensor:
-        """Inner products between all clients' rows, summed over some tensors block by block.
+    def inner_products(self, names: Iterable[str], ids: Tensor | None = None) -> Tensor:
+        """Inner products between clients' rows, summed over some tensors block by block.
 
         Args:
             names: Tensors of real numbers; their order decides about the last digits.
+            ids: The clients, on the CPU, ``[clients]``; by default all of them.
 
         Returns:
             Float64, ``[clients, clients]``.
         """
-        clients, own = self.shard.clients, slice(processes.rank(), None, processes.count())
+        count, rank, clients = processes.count(), processes.rank(), self.shard.clients if ids is None else len(ids)
+        chosen, own = (slice(None), slice(rank, None, count)) if ids is None else (ids, ids % count == rank)
         products = torch.zeros(clients, clients, dtype=torch.float64)
         for matrix in map(self._matrix, names):
             products = products.to(matrix.device)
             for block in self._blocks(matrix):
-                rows = matrix[:, block].double()
-                products[own] += rows @ everyone(rows, clients).T
+                rows = matrix[:, block]
+                others = everyone(rows, self.shard.clients)[chosen].double()
+                products[own] += rows[self._places(ids)].double() @ others.T
         return processes.total({"": products})[""]
 
     @torch.no_grad()

@@ -13,6 +13,7 @@ from pfl_lightning import processes
 from pfl_lightning.client import Engine, Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.accounting import parameters_of
 from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.federation.versions import Versions
 from pfl_lightning.memory import LARGEST
@@ -207,7 +208,7 @@ class Cohort:
                 upload = brought_forward(upload, received.tree, method.broadcast(), counts, names)
             further = {name: rows for name, rows in trained.own.items() if name.startswith(method.uploads)}
             share = weights[here]
-            bits = model_bits(select(upload, method.engine.trainable), total.packed)
+            bits = model_bits(parameters_of({**upload, **further}, method.engine.trainable), total.packed)
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, **further, LOSS: losses}), bits
 
         with self.share(method.clients, batch.examples, changes=True) as (places, mine):

@@ -86,7 +86,7 @@ class CFL(WholeModels):
 
         Args:
             groups: Those before, on the CPU, ``[clients]``.
-            present: Which clients have taken part, ``[clients]``.
+            present: Which clients have taken part in this round, ``[clients]``.
         """
         updates = [name for name in self.clients.names if name.startswith(f"{UPDATE}.")]
         products, found = self.clients.inner_products(updates).cpu(), groups.clone()

@@ -67,7 +67,7 @@ class DeltaFL(Method):
             raise PflError("model.quantile: sums is not possible with a dual tail; allowed: exact")
         self.conformity, self.tail, self.smoothing = conformity, tail, smoothing
         self.quantile, self.quantile_every = quantile, quantile_every
-        self.register_buffer("threshold", torch.zeros(()))
+        self.register_buffer("threshold", torch.tensor(torch.finfo(torch.float32).max))  # which no loss exceeds
 
     @property
     def is_baseline(self) -> bool:

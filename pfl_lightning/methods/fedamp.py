@@ -42,9 +42,10 @@ class FedAMP(MessagePassing):
         Raises:
             PflError: If weights could be negative: the rate is too large for so many clients.
         """
-        if num_clients > 1 and self.attention_lr > (most := self.sigma / (num_clients - 1)):
+        clients = self.num_clients  # others are new ones, which receive no mix
+        if clients > 1 and self.attention_lr > (most := self.sigma / (clients - 1)):
             raise PflError(
-                f"model.attention_lr: {self.attention_lr} is not possible with sigma {self.sigma} and {num_clients} "
+                f"model.attention_lr: {self.attention_lr} is not possible with sigma {self.sigma} and {clients} "
                 f"clients, whose own weights could be negative; allowed: up to sigma / (clients - 1), {most}"
             )
         return super().initial_state(tensors, num_clients, seed)

@@ -34,7 +34,7 @@ class FedPAC(Prototypes):
         head_i = sum_j a_ij * head_j                           # i and j are participants
 
     Without p_y there is no term. The mix needs each client's head and h, so that there is no option for sums: the
-    server has to see them. Its step takes time quadratic in the number of clients. Where one client takes part in a
+    server has to see them. Its step takes time quadratic in their number. Where one client takes part in a
     round, with ``strength`` 0 and an epoch, it is FedRep. ``momentum`` is 0.5 by default.
 
     Paper: Xu, Tong, Huang, Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR
@@ -88,11 +88,12 @@ class FedPAC(Prototypes):
 
     def head_weights(self, ids: Tensor) -> Tensor:
         """The a_ij among some clients, float64 ``[clients, clients]``."""
-        products = self.clients.inner_products([MEANS]).cpu()[ids][:, ids]
-        variances = everyone(self.clients.stack(VARIANCE), self.num_clients).cpu()[ids].double().diag()
+        products = self.clients.inner_products([MEANS], ids).cpu()
+        noisy = products + everyone(self.clients.stack(VARIANCE), self.num_clients).cpu()[ids].double().diag()
+        self.check_finite(noisy)
         weights = []
         for row, square in zip(products, products.diagonal(), strict=True):
-            weights.append(least_on_simplex(products + variances + square - row - row[:, None]))
+            weights.append(least_on_simplex(noisy + square - row - row[:, None]))
         return torch.stack(weights)
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:

@@ -384,8 +384,8 @@ class Method(pl.LightningModule):
     def common_body(self) -> Tree:
         """The body on which new clients train their heads.
 
-        It is the network's, except for what clients have of their own, in ``personal`` models or otherwise: this is the
-        mean over all clients.
+        It is the network's, except for what clients keep of it, or of their models where ``personal`` is true: that is
+        the mean over all clients.
         """
         names = {f"personal.{name}" if self.personal else name: name for name in self.parts["body"]}
         own = self.clients.mean(names.keys() & set(self.clients.names))
@@ -413,7 +413,7 @@ class Method(pl.LightningModule):
         self.log_round(batch, result.loss)
 
     def skip_round(self, batch: Round) -> None:
-        """Skip a round in which every upload was dropped: it takes time and traffic, and leaves the model as it was."""
+        """Skip a round with too few uploads, mostly none: it takes time and traffic, and leaves the model as it was."""
         batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
         self.optimizer.step()  # counts the round; no parameter has a gradient
         self.record(batch, 0)

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from pfl_lightning.memory import is_exhausted
 from pfl_lightning.models.checks import check_outputs, check_trains, two_inputs
 from pfl_lightning.models.factory import NetworkFactory, made
 from pfl_lightning.models.network import InputKind, Network
-from pfl_lightning.models.wrapped import Wrapped, are_tied
+from pfl_lightning.models.wrapped import BATCH_NORMS, Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.strict import origin
 
@@ -47,6 +48,9 @@ def start_network(
             network = _wrapped(module, input_shape, num_classes, input_kind)
         if extend is not None:
             extend(network)
+        for norm in (inner for inner in network.modules() if isinstance(inner, BATCH_NORMS)):
+            norm.register_forward_pre_hook(_before_norm)
+            norm.register_forward_hook(_after_norm)
         if isinstance(network, Wrapped):
             inputs = two_inputs(input_shape, input_kind)
             network.cut_before_trained(inputs)
@@ -93,6 +97,17 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
     if not torch.equal(inputs, unchanged):
         raise PflError(f"model.network: {type(module).__name__} changes its inputs in place; allowed: a copy of them")
     return Wrapped(module, inputs, input_kind)
+
+
+def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Use running statistics for a mini-batch with one value per channel, which has no variance."""
+    (batch,) = arguments
+    one = norm.training and batch.numel() == batch.shape[1]
+    vars(norm).update(takes_one=one, training=norm.training and not one)
+
+
+def _after_norm(norm: nn.Module, *_: Any) -> None:
+    norm.training = bool(norm.training or norm.takes_one)
 
 
 def _refusal(problem: str, error: Exception) -> PflError:

@@ -39,9 +39,6 @@ class Wrapped(Network):
         self._units, self._shell, self.takes = _units(whole, inputs), (module,), takes
         given = getattr(whole, "given", frozenset[str]())
         self.given = frozenset(name for name in self.state_dict() if self.own_name(name) in given)
-        for norm in (inner for inner in self.modules() if isinstance(inner, BATCH_NORMS)):
-            norm.register_forward_pre_hook(_before_norm)
-            norm.register_forward_hook(_after_norm)
         self.train()
 
     @torch.no_grad()
@@ -262,17 +259,6 @@ def _draws(layer: nn.Module, inputs: Tensor) -> bool:
         dropout.eval()
     layer(inputs)
     return not torch.equal(before, torch.get_rng_state())
-
-
-def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:
-    """Use running statistics for a mini-batch with one value per channel, which has no variance."""
-    (batch,) = arguments
-    one = norm.training and batch.numel() == batch.shape[1]
-    vars(norm).update(takes_one=one, training=norm.training and not one)
-
-
-def _after_norm(norm: nn.Module, *_: Any) -> None:
-    norm.training = bool(norm.training or norm.takes_one)
 
 
 def _joined(path: str, name: str) -> str:

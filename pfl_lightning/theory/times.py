@@ -38,10 +38,15 @@ def stage_sizes(n0: int, pool_size: int) -> list[int]:
         n0: Participants in the first stage.
         pool_size: Clients in the pool, N.
 
+    Raises:
+        PflError: If the first stage has none.
+
     Examples:
         >>> stage_sizes(10, 100)
         [10, 20, 40, 80, 100]
     """
+    if n0 < 1:
+        raise PflError(f"n0: {n0} is not possible; allowed: 1 to {pool_size}, the pool")
     sizes = []
     while n0 < pool_size:
         sizes.append(n0)

@@ -11,8 +11,24 @@ from fakes.networks import frozen_and_tied
 
 from pfl_lightning import load_method
 from pfl_lightning.federation import client_states
-from pfl_lightning.federation.accounting import Accounting, Traffic
-from pfl_lightning.methods import DPSGD, DisPFL, FedAvg, FedRep, HeurFedAMP, Local, Method, PFedMe, Sparsity
+from pfl_lightning.federation.accounting import Accounting, Traffic, parameters_of
+from pfl_lightning.methods import (
+    APFL,
+    DPSGD,
+    HFMAML,
+    IFCA,
+    SCAFFOLD,
+    DisPFL,
+    FedAvg,
+    FedEM,
+    FedRep,
+    HeurFedAMP,
+    Local,
+    Method,
+    PerFedAvg,
+    PFedMe,
+    Sparsity,
+)
 from pfl_lightning.models import MLP, ResNet18
 from pfl_lightning.server import Aggregator, SecureAggregator, restored
 from pfl_lightning.system import Participation
@@ -75,6 +91,21 @@ def test_frozen_parameters_are_not_sent_and_tied_ones_once(make, size, train):
     ledger = train(make, 2, network=frozen_and_tied).accounting.ledger
     assert (ledger.up, ledger.down) == (WIDTH * CLIENTS * (size + 1), WIDTH * CLIENTS * size), "with the loss"
     assert ledger.paper == 2 * dense_bits(size) * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "models"), [(FedAvg, 1), (SCAFFOLD, 2), (partial(IFCA, groups=3), 3), (partial(FedEM, models=3), 3)]
+)
+def test_the_formula_counts_all_models_that_travel(make, models, train):
+    method = train(make, 1)
+    assert method.accounting.ledger.paper == pytest.approx(2 * models * dense_bits(parameters(method)))
+
+
+def test_words_before_a_parameters_name_do_not_hide_it():
+    tree = {
+        name: torch.zeros(1) for name in ("fc.weight", "server.1.fc.weight", "server.weights", "my_fc.weight", "fc")
+    }
+    assert [*parameters_of(tree, {"fc.weight"})] == ["fc.weight", "server.1.fc.weight"]
 
 
 @pytest.mark.parametrize(("make", "links"), [(FedAvg, 4), (HeurFedAMP, 4)])
@@ -167,6 +198,10 @@ def test_the_ledger_does_not_depend_on_the_chunks(train):
         (FedAvg, {"epochs": 3}, 3),
         (FedRep, {"head_epochs": 4, "epochs": 2}, (4 + 1) * 2),
         (PFedMe, {"inner_steps": 5, "epochs": 2}, 10),
+        (PerFedAvg, {"epochs": 3}, 2 * 3),
+        (HFMAML, {"epochs": 3}, 4 * 3),
+        (APFL, {}, 2),
+        (SCAFFOLD, {}, 1),
         (LinearPull, {}, 1),
     ],
 )

@@ -77,12 +77,15 @@ def test_the_mean_is_over_all_clients_or_over_some(ids, two_columns):
     assert distance(expected, clients.mean(clients.names, some)) < 1e-6
 
 
-def test_inner_products_are_those_of_all_entries_in_float64(monkeypatch):
+@pytest.mark.parametrize("ids", [None, [1, 3, 4]])
+def test_inner_products_are_those_of_all_entries_in_float64(ids, monkeypatch):
     monkeypatch.setattr(client_states, "CPU_BLOCK_BYTES", 5 * 4 * 4)  # four columns of five floats, and a rest of two
     clients = filled()
     clients.stack("fc.weight").add_(1e4)  # squares of which float32 would lose the last digits
     rows = torch.cat([clients.stack(name).reshape(5, -1) for name in ("fc.weight", "scale")], dim=1).double()
-    torch.testing.assert_close(clients.inner_products(["fc.weight", "scale"]), rows @ rows.T, atol=0, rtol=1e-14)
+    rows = rows if ids is None else rows[ids]
+    found = clients.inner_products(["fc.weight", "scale"], None if ids is None else torch.tensor(ids))
+    torch.testing.assert_close(found, rows @ rows.T, atol=0, rtol=1e-14)
 
 
 def test_some_clients_can_mix_among_themselves():

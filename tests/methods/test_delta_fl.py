@@ -44,6 +44,20 @@ def test_conformity_one_is_fedavg_bit_for_bit(options, ragged_data, train):
     assert fedavg.accounting.clock == whole.accounting.clock
 
 
+def test_the_round_after_a_skipped_first_one_chooses_the_threshold(ragged_data, fit, monkeypatch):
+    data = ragged_data()
+    data.setup("fit")
+    lost, after = data.make_round(0), data.make_round(1)
+    lost = lost.drop(torch.ones(6, dtype=torch.bool))
+    monkeypatch.setattr(data, "make_round", [lost, after].__getitem__)
+    method = built(partial(DeltaFL, conformity=0.3, quantile_every=4), data)
+    losses, counts = losses_by_hand(method, method.network.state_dict(), after.examples), after.examples.counts.numpy()
+    fit(method, data, 2, bare=True)
+    in_tail = tail_by_hand(losses, counts, 0.3)
+    assert 0 < sum(in_tail) < 6
+    assert method.threshold.item() == pytest.approx(min(loss for loss, one in zip(losses, in_tail, strict=True) if one))
+
+
 def mean_by_fedavg(batch, data):
     """The shared model after a round of FedAvg by some clients with some weights."""
     reference = built(FedAvg, data)

@@ -42,3 +42,8 @@ def test_a_rate_that_could_make_a_weight_negative_is_refused():
     )
     with pytest.raises(PflError, match=f"^{line}$"):
         three_clients(0.3, 0.2)
+
+
+def test_the_rate_is_no_concern_of_new_clients():
+    method = three_clients(0.3, 0.15)
+    assert len(method.initial_state({"fc.weight": torch.zeros(1, 2)}, 20, seed=0)["cloud.fc.weight"]) == 20

@@ -8,6 +8,7 @@ from fakes.methods import built, distance, rows, tensors, weighted_mean
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
+from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedPAC, FedRep
 from pfl_lightning.system import Participation
 
@@ -31,6 +32,11 @@ def best_mix(index, means, variances):
                 weights[chosen] = some
                 found.append((float(some @ form @ some), weights))
     return min(found, key=lambda pair: pair[0])[1]
+
+
+def test_a_run_that_diverges_ends_with_a_line(train):
+    with pytest.raises(PflError, match="FedPAC diverged by round"):
+        train(FedPAC, 3, lr=1e30)
 
 
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):

@@ -4,10 +4,12 @@ import pytest
 import torch
 from fakes.loops import batches
 from fakes.methods import assert_weighted_mean, built, distance, tensors
+from fakes.networks import Plain
 from torch.func import functional_call, grad, jvp
 from torch.nn import functional as F
 
 from pfl_lightning.methods import HFMAML, PerFedAvg
+from pfl_lightning.models import MLP
 from pfl_lightning.seeding import samples
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -69,6 +71,30 @@ def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
             w = {name: tensor - 0.5 * (v[name] - 0.2 * hessian_times_v[name]) for name, tensor in w.items()}
         clients.append(w)
     assert_weighted_mean(method, start, clients, examples.counts, share=1e-6)
+
+
+class Dropping(Plain):
+    """Its dropout draws from torch's stream."""
+
+    def forward(self, inputs):
+        return self.fc2(F.dropout(self.fc1(inputs.flatten(1)), 0.5, self.training))
+
+
+DROPOUT = partial(MLP, hidden=(8,), dropouts=(0.5,))
+
+
+@pytest.mark.parametrize(("network", "backend"), [(DROPOUT, "sequential"), (DROPOUT, "batched"), (Dropping, "auto")])
+def test_dropout_is_the_same_throughout_a_step(network, backend, train):
+    """Or what two random networks differ by would be divided by the small difference."""
+    options = {"network": network, "backend": backend, "epochs": 3}
+    coarse, fine = (train(partial(HFMAML, inner_lr=0.1, difference=d), 1, **options) for d in (1e-5, 1e-7))
+    assert distance(coarse.network, fine.network) < 1e-6
+
+
+@pytest.mark.parametrize("network", [DROPOUT, Dropping])
+def test_dropout_is_another_in_each_step(network, train):
+    one, two = (train(HFMAML, 1, network=network, epochs=epochs).network for epochs in (1, 2))
+    assert distance(one, two) > 1e-3
 
 
 @pytest.mark.parametrize("make", [PerFedAvg, HFMAML])

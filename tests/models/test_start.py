@@ -2,11 +2,12 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.networks import Nested
+from fakes.methods import distance, normed, tensors
+from fakes.networks import Nested, Normed
 from torch import nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models import MLP, ExtendedLinear, start_network
+from pfl_lightning.models import MLP, VGG, ExtendedLinear, start_network
 
 MAKE = partial(MLP, hidden=(4,))
 
@@ -36,6 +37,21 @@ def test_pretrained_tensors_take_the_place_of_random_ones():
 def test_a_pretrained_tensor_of_another_shape_is_refused():
     with pytest.raises(PflError, match=r"model\.network: MLP has fc1\.weight of shape \(4, 6\); .*shape \(4, 7\)"):
         start(pretrained={"fc1.weight": torch.ones(4, 7)})
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [(normed, (6,)), (Normed, (6,)), (partial(VGG, convolutions=[4, "M", 4, "M", 4], batch_norm=True), (3, 4, 4))],
+    ids=["layers", "module", "VGG"],
+)
+def test_a_mini_batch_of_one_value_per_channel_uses_running_statistics(make, shape):
+    network = start_network(make, shape, 3, 0, {})
+    last = [layer for layer in network.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)][-1]
+    network.train()(torch.rand(5, *shape))
+    before = tensors(last)
+    assert network(torch.rand(1, *shape)).isfinite().all()
+    assert distance(before, last) == 0
+    assert last.training
 
 
 class Gated(ExtendedLinear):

@@ -68,3 +68,8 @@ def test_costly_communication_leaves_no_speedup():
     assert ratios == sorted(ratios)
     assert ratios[2] > 0.9
     assert ratios[3] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_first_stage_needs_a_participant():
+    with pytest.raises(PflError, match=r"^n0: 0 is not possible; allowed: 1 to 5, the pool$"):
+        stage_sizes(0, 5)

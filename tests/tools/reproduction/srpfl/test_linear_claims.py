@@ -84,7 +84,8 @@ def test_no_claim_fails_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(pla
     for module in (linear, claims):
         monkeypatch.setattr(module, "SEEDS", SEEDS[:2])
         monkeypatch.setattr(module, "ROUNDS", 50)
-    monkeypatch.setattr(linear, "SAFE_ROUNDS", 200)
+    monkeypatch.setattr(linear, "SAFE_ROUNDS", 150)
+    monkeypatch.setattr(claims, "SAFE_LAST", 50)
     monkeypatch.setattr(linear, "RACES", 3)
     monkeypatch.setattr(claims, "NEAR_RATIO", 0.4)
     assert {claim.word for claim in claims.linear_claims(place(""))} <= {HOLDS, UNTOLD}
