@@ -96,6 +96,6 @@ def early_stop(trainer: pl.Trainer) -> str:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, EarlyStopping) and callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
             return str(callback.stopping_reason_message).removesuffix(" Signaling Trainer to stop.")
-        if isinstance(callback, Timer) and (callback.time_remaining() or 0) <= 0:
+        if isinstance(callback, Timer) and (left := callback.time_remaining()) is not None and left <= 0:
             return "trainer.max_time is over"
     return "a callback asked for it"

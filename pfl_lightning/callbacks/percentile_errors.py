@@ -1,6 +1,7 @@
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
 from pfl_lightning.bounds import OpenUnitInterval, Percentile
@@ -63,7 +64,7 @@ class PercentileErrors(RunTable):
             assert isinstance(other, ClientMetric)
             _, samples, values = gathered(other)
             _log(method, tag, self._summary(values, samples, other.quantity.higher_is_better))
-        if self.csv is not None:
+        if self.csv is not None and trainer.state.fn == TrainerFn.FITTING:
             self.csv.write(method.accounting.clock.rounds, rows)
 
     on_test_epoch_end = on_validation_epoch_end

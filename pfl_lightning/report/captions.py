@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_runs import WITHOUT_ROUNDS
 from pfl_lightning.report.tails import count_sums, evaluate_training, reference_of
 from pfl_lightning.settings import class_name
 
-LATEX = str.maketrans({"\\": r"\textbackslash{}", "±": r"$\pm$", **{sign: f"\\{sign}" for sign in "%_&#$"}})
+SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+LATEX = str.maketrans({**SIGNS, **{sign: f"\\{sign}" for sign in "%_&#${}"}})
 CAPTIONS = {  # by the name of the figure
     "accuracy_time": "{score} against simulated time. A round takes as long as its slowest participant "
     "computes{alone}, plus {times} s of communication{panels}. {lines}",
@@ -51,7 +53,7 @@ def caption_of(
         "score": f"Test {quantity.name} as the mean over the clients{where},",
         "error": quantity.error_name,
         "where": where,
-        "alone": _neighbours(curves),
+        "alone": _exceptions(curves),
         "times": _listed([f"{time:g}" for time in communication_times]),
         "panels": ", from left to right" if len(communication_times) > 1 else "",
         "lines": f"Lines are {over}{f'; bands are {deviation}' if several else ''}. {_evaluations(curves)}",
@@ -94,9 +96,14 @@ def _where(curves: Sequence[Curve]) -> str:
     return f" on {class_name(str(settings['data']))}" + (f" with {clients} clients" if clients else "")
 
 
-def _neighbours(curves: Sequence[Curve]) -> str:
-    gossips = any("model.topology" in curve.runs[0].settings for curve in curves)
-    return " (without a server, clients wait for their neighbours alone)" if gossips else ""
+def _exceptions(curves: Sequence[Curve]) -> str:
+    settings = [curve.runs[0].settings for curve in curves]
+    found = ""
+    if any("model.topology" in each for each in settings):
+        found += " (without a server, clients wait for their neighbours alone)"
+    if any(class_name(str(each.get("data.participation"))) == WITHOUT_ROUNDS for each in settings):
+        found += " (where nobody waits, an update comes with its last upload, at that run's own time of communication)"
+    return found
 
 
 def _listed(words: Sequence[str]) -> str:

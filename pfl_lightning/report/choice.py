@@ -90,7 +90,7 @@ def choice_of(curves: Sequence[Curve]) -> Choice:
         for curve in curves
     ]
     losses, errors = np.moveaxis(np.array(both), 2, 0)
-    return Choice(curves, seeds, errors, losses.argmin(axis=0))
+    return Choice(curves, seeds, errors, np.nan_to_num(losses, nan=np.inf).argmin(axis=0))
 
 
 def choice_tables(choice: Choice) -> tuple[Table, Table]:

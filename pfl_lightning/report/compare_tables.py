@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, product
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from operator import itemgetter
 
 import numpy as np
@@ -107,6 +107,7 @@ def usual_targets(curves: Sequence[Curve]) -> list[float]:
     """90, 95 and 99 % of the best final mean score among the methods without stage doubling, or among all."""
     plain = [curve for curve in curves if not curve.doubled] or curves
     finals = [float(curve.means[:, -1].mean()) for curve in plain]
+    finals = [final for final in finals if isfinite(final)] or finals
     if curves[0].quantity.higher_is_better:
         return [share * max(finals) for share in SHARES]
     return [min(finals) / share for share in SHARES]

@@ -1,6 +1,7 @@
 """How errors are spread over clients, and what the tail of a curve gains over that of a reference."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +16,8 @@ TAIL = 0.1  # share of the clients in the superquantile
 def superquantile(errors: Floats) -> float:
     """Mean error of the worst 10 % of the clients; the client at the border counts with the share that is left."""
     place = TAIL * len(errors)
-    inside = np.clip(place - np.arange(len(errors)), 0, 1)
-    return float(np.sort(errors)[::-1] @ inside / place)
+    inside = np.clip(place - np.arange(np.ceil(place)), 0, 1)
+    return float(np.sort(errors)[::-1][: len(inside)] @ inside / place)
 
 
 def weighted_p90(values: Floats, weights: NDArray[np.int64]) -> float:
@@ -28,9 +29,7 @@ def weighted_p90(values: Floats, weights: NDArray[np.int64]) -> float:
 
 TEST: dict[str, Callable[[Floats], float]] = {
     "mean": lambda errors: float(errors.mean()),
-    "p10": lambda errors: float(np.percentile(errors, 10)),
-    "p50": lambda errors: float(np.percentile(errors, 50)),
-    "p90": lambda errors: float(np.percentile(errors, 90)),
+    **{f"p{percent}": partial(np.percentile, q=percent) for percent in (10, 50, 90)},
     "worst": lambda errors: float(errors.max()),
     "superquantile 10 %": superquantile,
 }

@@ -55,6 +55,16 @@ def test_the_table_has_every_clients_own_mean_loss_and_correct_predictions(ragge
             assert row["loss"] == pytest.approx(F.cross_entropy(outputs, targets).item(), rel=1e-5)
 
 
+def test_an_evaluation_after_the_run_leaves_the_table_as_it_was(ragged_data, fit, tmp_path):
+    method, data = FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0), ragged_data()
+    trainer = fit(method, data, 3, callbacks=[PercentileErrors()], logger=CSVLogger(tmp_path))
+    table = next(tmp_path.rglob("clients.csv"))
+    before = table.read_bytes()
+    trainer.test(method, data, verbose=False)
+    trainer.validate(method, data, verbose=False)
+    assert table.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("table", "has_logger", "trial"), [(False, True, False), (True, False, False), (True, True, True)]
 )

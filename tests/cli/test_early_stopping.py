@@ -68,5 +68,6 @@ def test_a_run_that_is_out_of_time_says_so(capsys):
 
 
 def test_time_that_is_left_is_no_reason():
-    trainer = SimpleNamespace(global_step=3, max_steps=20, callbacks=[Timer({"hours": 10})])
-    assert early_stop(trainer) == "a callback asked for it"
+    for timer in (Timer({"hours": 10}), Timer()):
+        trainer = SimpleNamespace(global_step=3, max_steps=20, callbacks=[timer])
+        assert early_stop(trainer) == "a callback asked for it"

@@ -33,7 +33,14 @@ def test_methods_without_a_server_wait_for_their_neighbours(write_run):
     assert "clients wait for their neighbours alone" in caption_of("accuracy_time", curves_of([read_run(run)]))
 
 
+def test_a_run_in_which_nobody_waits_has_a_time_of_its_own(write_run):
+    run = write_run("buff", {"stored": [[0.5]]}, data={"participation": {"class_path": "Asynchronous"}})
+    assert "where nobody waits, an update comes with its last" in caption_of(
+        "accuracy_time", curves_of([read_run(run)])
+    )
+
+
 def test_a_caption_can_be_pasted_into_latex():
-    code = latex("tail", "50 % ± 1 of a_b & c")
+    code = latex("tail", r"50 % ± 1 of a_b & c, ~/x^2 {\}")
     assert r"\includegraphics[width=\linewidth]{tail}" in code
-    assert r"\caption{50 \% $\pm$ 1 of a\_b \& c}" in code
+    assert r"\caption{50 \% $\pm$ 1 of a\_b \& c, \textasciitilde{}/x\textasciicircum{}2 \{\textbackslash{}\}}" in code

@@ -1,9 +1,11 @@
 import csv
 from math import isnan, sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from pfl_lightning.quantity import LOSS
 from pfl_lightning.report import curves_of, read_run, write_csv
 from pfl_lightning.report.compare_tables import (
     convergence_table,
@@ -76,6 +78,8 @@ def test_the_usual_targets_are_shares_of_the_best_method_without_doubling(write_
     assert usual_targets(found[-1:]) == pytest.approx([0.81, 0.855, 0.891])
     loss = curves(write_run("four", {"stored": [[1.8]]}, quantity="loss"))
     assert usual_targets(loss) == pytest.approx([2, 1.8 / 0.95, 1.8 / 0.99])
+    diverged = [SimpleNamespace(means=np.array([[np.nan]]), doubled=False, quantity=LOSS)]
+    assert usual_targets([*diverged, *loss]) == usual_targets([*loss, *diverged]) == usual_targets(loss)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ def test_the_superquantile_is_the_mean_of_the_worst_tenth():
     # of 15 clients the worst one counts, and half of the next one
     assert superquantile(np.array([0.9, 0.6, *[0.1] * 13])) == pytest.approx((0.9 + 0.5 * 0.6) / 1.5)
     assert superquantile(np.array([0.2, 0.7])) == pytest.approx(0.7)
+    assert superquantile(np.array([np.inf, np.inf, *[0.1] * 8])) == np.inf
 
 
 @pytest.mark.parametrize("clients", [1, 3, 10, 47])

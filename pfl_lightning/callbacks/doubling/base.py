@@ -70,6 +70,10 @@ class Doubling(pl.Callback, ABC):
         self.after_round(trainer, method_of(pl_module), batch)
         self._resize(trainer)
 
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave the pool whole for other runs on the same data."""
+        federated(trainer).participation.resize()
+
     @property
     def cohort_size(self) -> int:
         """Number of participants if the pool were unlimited."""

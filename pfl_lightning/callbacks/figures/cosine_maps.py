@@ -1,4 +1,4 @@
-from math import isfinite, nan
+from math import isfinite
 
 import lightning.pytorch as pl
 import torch
@@ -53,8 +53,8 @@ class CosineMaps(pl.Callback):
         correlation = float(pair_correlation(self.maps["data"], self.maps["heads"]))
         if isfinite(correlation):
             method.log("cosines/heads_data_correlation", correlation)
-        if "bodies" in self.maps:
-            method.log("cosines/bodies_smallest", min(pairs(self.maps["bodies"]).tolist(), default=nan))
+        if "bodies" in self.maps and len(found := pairs(self.maps["bodies"])):
+            method.log("cosines/bodies_smallest", found.min())
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the maps of the last evaluation."""

@@ -1,3 +1,4 @@
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -23,13 +24,13 @@ class OwnData(FederatedDataModule):
     (see ``RawData``), and the clients' names too.
 
     Args:
-        num_clients: Number of clients. Default: all clients of the data, or 20 if it says nothing of clients or another
-            partition than ``NaturalUsers`` is chosen.
+        num_clients: Number of clients. Default: all clients of the data that have samples for training and testing, or
+            20 if it says nothing of clients or another partition than ``NaturalUsers`` is chosen.
         partition: How samples are split among clients. Default: as the data has them (``NaturalUsers``), or
             ``Dirichlet`` if it says nothing of clients.
         standardize: Shift and scale each channel of images, or each feature, to mean 0 and standard deviation 1 over
-            the training samples of all clients; features that are 0 or 1 stay as they are. Otherwise pixels are scaled
-            to [0, 1], and other numbers are left as they are.
+            all samples but those of the data's own test part; features that are 0 or 1 stay as they are. Otherwise
+            pixels are scaled to [0, 1], and other numbers are left as they are.
         tokenizer: For inputs that are texts: folder of a tokenizer of ``transformers``, such as that of a
             ``HuggingFaceModel``, or its name on huggingface.co. Needs ``pip install "pfl_lightning[huggingface]"``.
         max_length: Tokens of each text: longer ones are cut, shorter ones padded.
@@ -120,4 +121,11 @@ class OwnData(FederatedDataModule):
         if self._takes_all and isinstance(self.partition, NaturalUsers):
             labels, official = train.join(test).labels(), None if test is None else len(train.targets)
             splits = [labels.take(split) for split in self.held_out.split(len(labels.classes), official)]
-            self.num_clients = max(1, len(self.partition.eligible(splits)))
+            users = self.partition.eligible(splits)
+            self.num_clients = max(1, len(users))
+            if left_out := len(self._names) - len(users):
+                warnings.warn(
+                    f"data: {left_out} clients of the data take no part; allowed: those with a training and a test "
+                    f"sample, and at least {self.partition.min_samples} in all",
+                    stacklevel=2,
+                )

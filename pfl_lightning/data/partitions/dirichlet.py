@@ -16,8 +16,8 @@ class Dirichlet(ClassPartition):
     """Splits every class by Dirichlet proportions, as in FedMA; DePRL's partition.
 
     A client that already has its fair number of samples gets nothing from later classes, which limits the sizes. The
-    draw is repeated until every client has ``min_size`` samples, at most 100 times (docs/derivations.md, Dirichlet
-    draws).
+    draw is repeated until every client's shares amount to ``min_size`` samples, at most 100 times (docs/derivations.md,
+    Dirichlet draws).
 
     Paper: Wang et al., "Federated Learning with Matched Averaging", ICLR 2020, arXiv:2002.06440; DePRL,
     arXiv:2312.10815.
@@ -26,8 +26,9 @@ class Dirichlet(ClassPartition):
         alpha: Concentration; a smaller value gives each client fewer classes.
         min_size: Minimum number of training samples per client, including validation samples, and test samples if
             ``data.test_fraction`` takes them from these.
-        repair: If clients still have too few, or no test sample: ``move`` samples of the largest clients to them, with
-            a warning that counts them, or ``refuse``, so that all that a client holds is by the law.
+        repair: If clients still have too few, also by rounding, or no test sample: ``move`` samples of the largest
+            clients to them, with a warning that counts them, or ``refuse``, so that all that a client holds is by the
+            law.
     """
 
     def __init__(

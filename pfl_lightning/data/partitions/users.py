@@ -50,7 +50,9 @@ class NaturalUsers(Partition):
 
     def eligible(self, splits: Sequence[Labels]) -> Indices:
         """The users that can be clients: they have a sample in every split, and ``min_samples`` in all."""
-        counts = _count([split.users for split in splits if split.users is not None])
+        users = [split.users for split in splits if split.users is not None]
+        most = max(int(each.max(initial=0)) for each in users) + 1
+        counts = np.stack([np.bincount(each, minlength=most) for each in users])  # [splits, users]
         return np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
 
     def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
@@ -58,12 +60,6 @@ class NaturalUsers(Partition):
         assert labels.users is not None, "the run's clients are users"
         seen = labels.users[np.concatenate([trained, tested])]
         return [split[~np.isin(labels.users[split], seen)] for split in splits]
-
-
-def _count(splits: Sequence[Indices]) -> Indices:
-    """Number of samples of every user in each split, ``[splits, users]``."""
-    users = max(int(split.max(initial=0)) for split in splits) + 1
-    return np.stack([np.bincount(split, minlength=users) for split in splits])
 
 
 def _samples_of(chosen: Indices, users: Indices) -> Parts:

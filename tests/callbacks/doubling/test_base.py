@@ -39,6 +39,13 @@ def test_a_rule_only_says_when_a_stage_ends(fit):
     assert rounds.sizes == [1, 2, 4, 8, 10]
 
 
+def test_another_run_on_the_same_data_has_the_whole_pool(fit):
+    rounds, data = Rounds(), Digits(num_clients=10)
+    for callbacks in ([EveryRoundDoubling(n0=1)], [rounds]):
+        fit(FedAvg(network=partial(MLP, hidden=(4,))), data, 2, callbacks=callbacks, bare=True)
+    assert rounds.sizes == [10, 10]
+
+
 @pytest.mark.parametrize(
     ("rule", "unit", "sizes"),
     # six clients with 1, 4, 9, 16, 25 and 36 samples, 91 / 6 at a mean client, the smallest ones first: 1, 5, 14, 30,

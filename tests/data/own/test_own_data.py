@@ -222,14 +222,15 @@ def test_hugging_faces_pictures_are_decoded_from_bytes_of_plain_formats_alone(tm
 def test_the_datas_own_clients_are_taken_unless_options_say_otherwise():
     assert ready(Arrays(IMAGES, LABELS, WARDS)).num_clients == 4
     assert ready(Arrays(IMAGES, LABELS, WARDS, num_clients=2)).num_clients == 2
-    few = ready(Arrays(IMAGES, LABELS, np.minimum(np.arange(N), 3), partition=NaturalUsers(min_samples=2)))
+    with pytest.warns(match=r"^data: 3 clients of the data take no part; allowed: .* sample, and at least 2 in all$"):
+        few = ready(Arrays(IMAGES, LABELS, np.minimum(np.arange(N), 3), partition=NaturalUsers(min_samples=2)))
     assert few.client_names == ("3",)
     dealt = ready(Arrays(IMAGES, LABELS, WARDS, partition=Dirichlet(10.0, min_size=2)))
     assert (dealt.num_clients, dealt.client_names) == (20, ())
     assert isinstance(ready(Arrays(IMAGES, LABELS, num_clients=3)).partition, Dirichlet)
-    # clients without test samples are left out
     test = IMAGES[:30], LABELS[:30], ["ward 1", "ward 3"] * 15
-    assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test)).client_names) == ["ward 1", "ward 3"]
+    with pytest.warns(match=r"^data: 2 clients of the data take no part; allowed: those with a training and a test"):
+        assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test)).client_names) == ["ward 1", "ward 3"]
     assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test, test_clients=0.5)).client_names) == sorted(set(WARDS))
 
 
