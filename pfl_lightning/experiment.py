@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import lightning.pytorch as pl
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -303,6 +303,8 @@ class Run:
             return method.client(client, model, loaded)
 
     def _find(self, checkpoint: Checkpoint) -> Resume:
+        if checkpoint not in get_args(Checkpoint):
+            raise PflError(f"checkpoint: {checkpoint} is not possible; allowed: {', '.join(get_args(Checkpoint))}")
         best = self.folder / CHECKPOINTS / BEST
         return find_resume(str(best if checkpoint == "best" else self.folder), Path())
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from lightning.pytorch.utilities.parsing import collect_init_args
+from torch import Tensor
 
 from pfl_lightning.strict import options_of
 
@@ -32,6 +34,8 @@ def recipe(value: Any) -> Any:
     Returns:
         Plain values, lists and mappings; a line for each object that they cannot say; see ``unsaid``.
     """
+    if isinstance(value, np.generic | np.ndarray | Tensor) and not value.ndim:
+        value = value.item()
     for plain in (bool, int, float, str):  # an option's own type, such as a positive number, becomes one of these
         if isinstance(value, plain):
             return plain(value)

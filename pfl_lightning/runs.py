@@ -268,5 +268,5 @@ def _comparable(settings: Settings) -> Iterator[tuple[str, Any]]:
     parts = {key: settings.get(key) for key in ("seed_everything", "model", "data")}
     parts |= {name: callback for name, callback in named_callbacks(trainer.get("callbacks")) if is_doubling(callback)}
     yield from flat(parts)
-    yield "trainer.precision", trainer.get("precision")
+    yield "trainer.precision", trainer.get("precision") or "32-true"
     yield "checkpoint.monitor", settings.get("checkpoint", {}).get("monitor")

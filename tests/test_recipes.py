@@ -56,6 +56,20 @@ def test_a_plain_argument_that_equals_its_default_is_left_out_and_one_of_another
     assert recipe(FedRep(lr=lr, weighting=weighting, epochs=True))["init_args"] == {"epochs": True}
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "plain"),
+    [
+        ("epochs", np.int64(2), 2),
+        ("epochs", torch.tensor(3), 3),
+        ("lr", np.float32(0.5), 0.5),
+        ("decay_biases", np.bool_(True), True),
+    ],
+)
+def test_a_number_of_numpy_or_torch_is_a_number(name, given, plain):
+    said = recipe(FedRep(**{name: given}))["init_args"][name]
+    assert (said, type(said)) == (plain, type(plain))
+
+
 def test_what_settings_cannot_say_is_a_line_at_its_place():
     images = np.zeros((4, 2))
     said = recipe(Arrays(images, np.arange(4), test=(images, images)))

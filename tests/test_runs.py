@@ -68,7 +68,7 @@ def test_lengths_change_without_a_word(key):
         (("model", "class_path"), "FedAvg", "model: FedRep in the checkpoint, FedAvg now"),
         (("model", "init_args", "epochs"), 3, "model.epochs: 1 in the checkpoint, 3 now"),
         (("data", "init_args", "num_clients"), 10, "data.num_clients: 20 in the checkpoint, 10 now"),
-        (("trainer", "precision"), "64-true", "trainer.precision: None in the checkpoint, 64-true now"),
+        (("trainer", "precision"), "64-true", "trainer.precision: 32-true in the checkpoint, 64-true now"),
         (
             ("trainer", "callbacks"),
             None,
@@ -80,6 +80,10 @@ def test_what_makes_a_run_may_not_change(path, value, line):
     with pytest.raises(PflError) as refused:
         changes(changed(*path, value=value))
     assert str(refused.value).startswith(line)
+
+
+def test_the_usual_precision_may_be_written_out():
+    assert changes(changed("trainer", "precision", value="32-true")) == []
 
 
 def test_a_default_may_be_written_out_but_not_become_another():

@@ -32,6 +32,7 @@ from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, check, has_begun, load_yaml, planned_runs, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
+from pfl_lightning.settings import flat
 
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
 RANGE = re.compile(r"(log:)?([^,:]+?)\.\.([^,:]+)")
@@ -77,11 +78,17 @@ class Search:
         """The runs of some settings, one for each seed."""
         return planned_runs([number] * len(self.seeds), self.method, values, self.seeds, self.passed, self.out)
 
+    def settings(self, values: Mapping[str, str]) -> dict[str, Any]:
+        """The settings of a trial, with which others can be run."""
+        found = self.planned("", values)[0].settings
+        del found["seed_everything"], found["trainer"]["default_root_dir"], found["trainer"]["enable_progress_bar"]
+        return found
+
     def study(self) -> optuna.Study:
         """The study of this search, in the folder.
 
         Raises:
-            PflError: If another search is there, whose table would be lost.
+            PflError: If another search is there, whose table would be lost, or one of other settings in a file.
         """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +96,14 @@ class Search:
         name = json.dumps([{key: str(tried) for key, tried in self.space.items()}, self.seeds, [*self.passed]])
         if others := {*optuna.get_all_study_names(storage)} - {name}:
             raise PflError(f"search: '{self.folder}' has {others.pop()}, not {name}; keep it, or choose another --out")
-        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+        now = json.loads(json.dumps(dict(flat(self.settings({})))))
+        for key, value in study.user_attrs.get("settings", now).items():
+            if value != now.get(key):
+                was = f"'{self.folder}' was made with {value}, and now there is {now.get(key)}"
+                raise PflError(f"search: {key}: {was}; keep it, or choose another --out")
+        study.set_user_attr("settings", now)
+        return study
 
     def run(self, trials: int, at_once: int, sweep: Executor) -> bool:
         """Make the trials that are missing, and write what was found.
@@ -145,11 +159,10 @@ class Search:
         """Write the table of the trials and the settings of the best one, and say which it is."""
         table = study.trials_dataframe(("number", "state", "value", "user_attrs"))
         table.columns = table.columns.str.removeprefix("user_attrs_")
-        table.to_csv(self.folder / "trials.csv", index=False)
+        files.write_text(table.to_csv(index=False), self.folder / "trials.csv")
         if any(trial.value is not None for trial in finished(study)):
             path = self.folder / "best.yaml"
-            best = self.planned("", self.values(study.best_trial))[0].settings
-            del best["seed_everything"], best["trainer"]["default_root_dir"], best["trainer"]["enable_progress_bar"]
+            best = self.settings(self.values(study.best_trial))
             files.write_text(yaml.safe_dump(best, sort_keys=False), path)
             which = f"trial {study.best_trial.number} of {path.with_name('trials.csv')}"
             show(f"Best so far: {which}: pfl fit --config {path}")
@@ -178,13 +191,18 @@ def planned_searches(
 def space_of(search: Sequence[str]) -> Space:
     """What a search tries: ranges such as ``model.lr=log:0.001..1``, and choices such as ``model.epochs=1,2,5``."""
     space = {
-        key: number_range(key, choices[0]) if ".." in choices[0] else CategoricalDistribution(choices)
+        key: number_range(key, ",".join(choices)) if is_range(choices[0]) else CategoricalDistribution(choices)
         for key, choices in values_by_key(search, "search").items()
     }
     if alone := [word for word, tried in zip(search, space.values(), strict=True) if tried.single()]:
         allowed = "several values, or a range, such as model.lr=log:0.001..1"
         raise PflError(f"search: {alone[0]} is a single value, which leaves nothing to search; allowed: {allowed}")
     return space
+
+
+def is_range(text: str) -> bool:
+    """Whether this is meant as a range of numbers; a path, such as ``../a``, is not."""
+    return ".." in text and "/" not in text
 
 
 def number_range(key: str, text: str) -> Any:

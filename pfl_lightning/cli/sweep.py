@@ -3,6 +3,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -38,6 +40,7 @@ class Sweep:
         signal: The last signal that asked to stop; 0 if there was none.
         waiting: Number of runs that are still to start, where it is known.
         seconds: What each run took that was made here from its first round.
+        folders: Which folders of runs are in use.
     """
 
     def __init__(self, jobs: int, start: "Start") -> None:
@@ -46,6 +49,7 @@ class Sweep:
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
+        self.folders: dict[Path, Lock] = defaultdict(Lock)
 
     def pass_on(self, number: int, *_: Any) -> None:
         """Let the processes save and stop; a second signal stops them at once."""
@@ -70,6 +74,10 @@ class Sweep:
 
     def execute(self, run: PlannedRun) -> Path | None:
         """Start or resume a run unless it is finished, and report on it; return the folder of a finished run."""
+        with self.folders[run.folder]:  # trials of the same settings have one
+            return self._execute(run)
+
+    def _execute(self, run: PlannedRun) -> Path | None:
         if self.signal:
             return None
         self.waiting -= 1

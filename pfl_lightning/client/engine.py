@@ -354,11 +354,12 @@ class Engine:
         """
         counts = examples.device_counts
         correct = torch.zeros_like(counts)
-        losses = next(self.network.parameters()).new_zeros(len(counts), device=counts.device)
+        dtype = torch.promote_types(next(self.network.parameters()).dtype, torch.float32)  # of sums of many losses
+        losses = torch.zeros(len(counts), dtype=dtype, device=counts.device)
         for found in self.predictions(examples, params):
             there, outputs, targets, present = found
             correct[there] += (hits(outputs, targets) & present).sum(1)
-            losses[there] += (self.loss(outputs, targets) * present).sum(1)
+            losses[there] += (self.loss(outputs, targets) * present).sum(1, dtype=dtype)
             for other in others:
                 other(found)
         return correct, losses

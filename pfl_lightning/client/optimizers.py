@@ -34,7 +34,8 @@ class Moving(NamedTuple):
         """Start a phase, with an optimizer that has seen nothing."""
         if phase.optimizer == "SGD":
             return cls(tensors, zeros_like(tensors) if phase.momentum else {}, {}, {})
-        taken = {name: torch.zeros(len(stack), device=stack.device) for name, stack in tensors.items()}
+        # float32 as in torch's own: bfloat16 cannot count beyond 256
+        taken = {name: stack.new_zeros(len(stack), dtype=torch.float32) for name, stack in tensors.items()}
         return cls(tensors, zeros_like(tensors), zeros_like(tensors), taken)
 
     def rows(self, clients: int) -> "Moving":

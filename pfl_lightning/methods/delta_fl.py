@@ -67,7 +67,7 @@ class DeltaFL(Method):
             raise PflError("model.quantile: sums is not possible with a dual tail; allowed: exact")
         self.conformity, self.tail, self.smoothing = conformity, tail, smoothing
         self.quantile, self.quantile_every = quantile, quantile_every
-        self.register_buffer("threshold", torch.tensor(torch.finfo(torch.float32).max))  # which no loss exceeds
+        self.register_buffer("threshold", torch.zeros(()))  # 0 until there is one
 
     @property
     def is_baseline(self) -> bool:
@@ -80,7 +80,7 @@ class DeltaFL(Method):
             return batch
         losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples)
         self.check_finite(losses)
-        if self.accounting.clock.rounds % self.quantile_every == 0 or losses.max() <= self.threshold:
+        if self.accounting.clock.rounds % self.quantile_every == 0 or not 0 < self.threshold < losses.max():
             self.threshold.fill_(self._threshold(losses, batch))
         self.log("train/threshold", self.threshold)
         weights = batch.weights * (losses >= self.threshold.cpu())

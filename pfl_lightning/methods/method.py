@@ -628,9 +628,9 @@ class Method(pl.LightningModule):
         return cast(LightningOptimizer, self.optimizers())
 
     def on_train_start(self) -> None:
-        """Apply this run's learning rate: restoring a checkpoint has overwritten it with the old one."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.optimizer.defaults["lr"]
+        """Apply this run's learning rates: restoring a checkpoint has overwritten them with the old ones."""
+        for group, new in zip(self.optimizer.param_groups, self.configure_optimizers().param_groups, strict=True):
+            group["lr"] = new["lr"]
 
     # Evaluation
 

@@ -56,6 +56,8 @@ class LoRA:
         for path, module in [*network.named_modules()]:
             if type(module) is nn.MultiheadAttention and Attention.suits(module):
                 network.set_submodule(path, Attention(module))
+            if isinstance(module, nn.TransformerEncoder):
+                module.use_nested_tensor = False  # which only torch's fused layers take
         layers = self._layers(network, trained)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and name in trained)

@@ -66,7 +66,7 @@ class Recurrent(nn.RNNBase, ABC):
         weight_ih, weight_hh, *biases = weights
         bias_ih, bias_hh = biases or (None, None)
         projected = F.linear(inputs, weight_ih, bias_ih).unbind(1)
-        state: State = (projected[0].new_zeros(len(inputs), self.hidden_size),) * self.state_size
+        state: State = (projected[0].new_zeros(inputs.shape[0], self.hidden_size),) * self.state_size
         outputs = []
         for time in reversed(range(len(projected))) if backwards else range(len(projected)):
             after = self.step(projected[time], state, weight_hh, bias_hh)

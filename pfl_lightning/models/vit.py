@@ -66,7 +66,7 @@ class Patches(nn.Module):
         size = (-1, self.patch)
         pieces = images.unflatten(3, size).unflatten(2, size)  # [batch, channels, rows, patch, columns, patch]
         tokens = self.linear(pieces.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
-        first = self.token.expand(len(tokens), *self.token.shape)
+        first = self.token.expand(tokens.shape[0], *self.token.shape)
         return torch.cat([first, tokens], 1) + self.positions
 
 

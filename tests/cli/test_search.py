@@ -163,6 +163,7 @@ def test_several_trials_can_run_at_once(scores):
         ("a=log:1e-4..1", FloatDistribution(1e-4, 1.0, log=True)),
         ("a=1,2,null", CategoricalDistribution(["1", "2", "null"])),
         ("a=MLP,LeNet5", CategoricalDistribution(["MLP", "LeNet5"])),
+        ("a=../one,../two", CategoricalDistribution(["../one", "../two"])),
     ],
 )
 def test_ranges_and_choices(setting, distribution):
@@ -182,6 +183,7 @@ def test_drawn_numbers_are_short_and_within_their_range():
         ("model.lr=1..0.1", "search: model.lr=1..0.1 is not possible; allowed: low..high, or log:low..high"),
         ("model.lr=log:0..1", "search: model.lr=log:0..1 is not possible"),
         ("model.lr=0.1..", "search: model.lr=0.1.. is not possible"),
+        ("model.epochs=1..5,10", "search: model.epochs=1..5,10 is not possible; allowed: low..high"),
         ("model.lr=a..b", "search: model.lr=a..b is not possible"),
         ("model.lr=.nan..1", "search: model.lr=.nan..1 is not possible"),
         ("model.lr=1...inf", "search: model.lr=1...inf is not possible"),
@@ -220,6 +222,21 @@ def test_another_search_in_the_same_folder_is_refused_and_its_table_stays(change
     with pytest.raises(PflError, match=r"^search: 'sweep/search/fedavg' has .*; keep it, or choose another --out$"):
         found(2, **changes)
     assert Path("sweep/search/fedavg/trials.csv").read_text() == table
+
+
+def test_trials_of_other_settings_in_a_file_are_not_mixed(scores, monkeypatch):
+    found(1)
+
+    def changed(*arguments):
+        runs = quickly_planned(*arguments)
+        for run in runs:
+            run.settings["data"]["init_args"]["root"] = "other"
+        return runs
+
+    monkeypatch.setattr(search, "planned_runs", changed)
+    line = "^search: data.root: 'sweep/search/fedavg' was made with data, and now there is other; keep it, or choose"
+    with pytest.raises(PflError, match=line):
+        found(2)
 
 
 def test_a_missing_library_gets_a_line(monkeypatch, capsys):

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pfl_lightning.client import Engine, Phase, Proximity, Samples, joined
+from pfl_lightning.client import Engine, Phase, Proximity, Samples, engine, joined
 from pfl_lightning.client.backends import Batched
 from pfl_lightning.client.layers import frozen_layers, layout, with_streams
 from pfl_lightning.data.clients import ClientTable
@@ -35,6 +35,17 @@ def params_of(network, own=()):
     for name in sorted(own):
         params.own[name] += 0.1 * torch.randn_like(params.own[name])
     return params
+
+
+def test_the_sum_of_many_losses_in_bfloat16_has_the_digits_of_float32(monkeypatch):
+    monkeypatch.setattr(engine, "SAMPLES_AT_ONCE", 20)
+    torch.set_default_dtype(torch.bfloat16)
+    network, examples = MLP((1, 16, 16), 3, hidden=()), examples_of(counts=(300,) * 4)
+    outputs = network(examples.gather(examples.positions).flatten(0, 1))
+    each = F.cross_entropy(outputs, examples.targets(examples.positions).flatten(), reduction="none")
+    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    losses = Engine(network).score(examples, params)[1]
+    torch.testing.assert_close(losses.double(), each.double().view(4, 300).sum(1), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "regression"])

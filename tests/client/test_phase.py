@@ -16,6 +16,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.client import Correlation, Engine, Masked, Phase, Proximity, Ridge, Samples, SmoothL1
+from pfl_lightning.client.optimizers import Moving
 from pfl_lightning.client.penalties import Total
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.errors import PflError
@@ -278,3 +279,12 @@ def smooth_l1(entries, smoothing):
     """smoothing * log cosh(w / smoothing) of each row, written so that cosh does not overflow."""
     sizes = (entries / smoothing).abs()
     return smoothing * (sizes + torch.log1p(torch.exp(-2 * sizes)) - log(2)).sum(1)
+
+
+def test_adam_counts_its_steps_in_bfloat16_too():
+    torch.set_default_dtype(torch.bfloat16)  # as Lightning does
+    taken = Moving.start(
+        {"w": torch.zeros(2, 3, dtype=torch.bfloat16)}, Phase({"w"}, 1, 1, 0.1, optimizer="Adam")
+    ).taken
+    assert taken["w"].tolist() == [0, 0]
+    assert (taken["w"] + 256 + 1).tolist() == [257, 257]

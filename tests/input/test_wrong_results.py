@@ -115,6 +115,7 @@ def test_a_missing_library_is_named(monkeypatch, refused):
             lambda: Experiment.from_settings("nowhere.yaml"),
             "config: nowhere.yaml is not possible; allowed: a file that exists, or a name",
         ),
+        (lambda: Run(RUN).test("bset"), "checkpoint: bset is not possible; allowed: last, best"),
         (lambda: Run(RUN).test("best"), f"ckpt_path: no such file: '{RUN}/checkpoints/best.ckpt'"),
         (lambda: Run(RUN).client(9), "client: 9 is not possible; allowed: 0 to 3"),
         (lambda: load_method(f"{RUN}/checkpoints/last.ckpt").client(1, "finetuned"), "model: finetuned is trained on"),

@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from fakes.methods import built, distance
+from torch.optim import SGD
 
 from pfl_lightning import load_method
 from pfl_lightning.client import largest_first
@@ -79,6 +80,15 @@ def test_a_server_without_a_step_of_the_optimizer_counts_its_rounds_and_the_run_
     trainer = fit(again, ragged_data(), 3, ckpt_path=tmp_path / "run/checkpoints/last.ckpt")
     assert trainer.global_step == again.accounting.clock.rounds == 3
     torch.testing.assert_close(again.network.get_parameter("fc2.bias"), start + 3)
+
+
+def test_each_group_of_the_servers_parameters_has_its_own_rate(train):
+    def grouped(parameters):
+        first, *others = parameters
+        return SGD([{"params": [first], "lr": 0.25}, {"params": others}], lr=1.0)
+
+    method = train(FedAvg, 1, server_optimizer=grouped)
+    assert [group["lr"] for group in method.trainer.optimizers[0].param_groups] == [0.25, 1.0]
 
 
 def test_every_local_setting_reaches_the_phase(ragged_data):

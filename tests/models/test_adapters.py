@@ -78,10 +78,10 @@ def test_an_adapted_module_of_ones_own_is_a_module_of_its_own_again():
 class Encoder(nn.Module):
     """torch's encoder on rows of images, with a mask if it is asked for."""
 
-    def __init__(self, batch_first=True, mask="none"):
+    def __init__(self, batch_first=True, mask="none", nested=False):
         super().__init__()
         layer = nn.TransformerEncoderLayer(16, 2, 8, 0.0, batch_first=batch_first)
-        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
         self.fc, self.batch_first, self.mask = nn.Linear(16, 3), batch_first, mask
 
     def forward(self, inputs):
@@ -92,6 +92,7 @@ class Encoder(nn.Module):
             "causal": {"mask": causal},
             "heads": {"mask": causal.expand(2 * len(inputs), 16, 16)},
             "padding": {"src_key_padding_mask": inputs[:, 0, 0] > 1},
+            "padding at the end": {"src_key_padding_mask": torch.arange(16) > 8 + 4 * inputs[:, 0, 0, :1].tanh()},
             "both": {"mask": causal, "src_key_padding_mask": (inputs[:, 0, 0] > 1) & (torch.arange(16) > 0)},
         }
         found = self.encoder(rows, **masks[self.mask])
@@ -116,6 +117,17 @@ def test_torchs_attention_is_adapted_where_it_uses_its_two_layers(batch_first, m
     for training in (True, False):  # torch fuses the layers in evaluation
         with torch.set_grad_enabled(training):
             torch.testing.assert_close(network.train(training)(inputs), module.train(training)(inputs))
+
+
+@pytest.mark.parametrize("targets", [None, "*.linear1"])
+def test_an_encoder_that_makes_nested_tensors_is_adapted(targets):
+    network, plain = (
+        adapted(given, partial(Encoder, mask="padding at the end", nested=True))
+        for given in (LoRA(2, targets=targets), None)
+    )
+    inputs = torch.randn(4, 1, 16, 16)
+    with torch.no_grad():
+        torch.testing.assert_close(network.eval()(inputs), plain.eval()(inputs))
 
 
 class Attending(nn.Module):

@@ -1,5 +1,6 @@
 """Exported files are loaded back, and give what the network gives, for batches of other sizes too."""
 
+from functools import partial
 from importlib.util import find_spec
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models import MLP, LeNet5
+from pfl_lightning.models import MLP, CharGRU, LeNet5, TweetLSTM, ViT
 from pfl_lightning.models.checks import two_inputs
 from pfl_lightning.models.export import export
 
@@ -40,13 +41,20 @@ ONNX = [
 
 @pytest.mark.parametrize(
     ("kind", "shape", "suffix"),
-    [(MLP, (1, 8, 8), ".pt"), (LeNet5, (3, 32, 32), ".pt2"), pytest.param(LeNet5, (3, 32, 32), ".onnx", marks=ONNX)],
+    [
+        (MLP, (1, 8, 8), ".pt"),
+        (LeNet5, (3, 32, 32), ".pt2"),
+        (partial(ViT, depth=1), (3, 32, 32), ".pt2"),
+        (CharGRU, (6, 20), ".pt2"),
+        (TweetLSTM, (6, 20), ".pt2"),
+        pytest.param(LeNet5, (3, 32, 32), ".onnx", marks=ONNX),
+    ],
 )
 def test_a_file_gives_what_the_network_gives(kind, shape, suffix, tmp_path):
     network, path = kind(shape, 10).eval(), tmp_path / f"model{suffix}"
     export(network, two_inputs(shape, network.takes), path)
     for batch in (1, 5):
-        inputs = torch.randn(batch, *shape)
+        inputs = torch.cat([two_inputs(shape, network.takes) for _ in range(3)])[:batch]
         found = outputs_of(path, lambda: kind(shape, 10), inputs)
         torch.testing.assert_close(found, network(inputs), rtol=1e-5, atol=1e-6)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
