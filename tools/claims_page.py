@@ -23,16 +23,17 @@ What four papers claim of their tables and figures, and what was measured here. 
 `python tools/claims_page.py` draws it from the files in `docs/results`, which `tools/reproduce.py ... --csv` writes.
 What has no file there has not been decided by this rule; the papers' pages have it.
 
-A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval of
-the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on the
-other side, or if a run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds is that
-with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if one does.
-A claim that one of several is better holds if one is, by intervals that are wider for it (Bonferroni's), and fails if
-none can be. What is computed without seeds holds or fails.
+A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval
+of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
+the other side, or if a run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds
+is that with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if
+one does, by intervals that are not corrected for their number: one of ten can fail by chance. A claim that one of
+several is better holds if one is, by intervals that are wider for it (Bonferroni's), and fails if none can be. What
+is computed without seeds holds or fails.
 
 Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` has
 the papers' numbers of clients and rounds, and otherwise what two cores can bear, `full` all settings of the paper that
-are known.
+are known. A commit is that of the last command; runs that it found finished can be older.
 """
 
 

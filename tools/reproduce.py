@@ -68,8 +68,8 @@ def reproduce(
         pairs: Pairs of data and network, or of DePRL data sets; by default all of the table or figure.
         seeds: Seeds to run; by default the paper's at full scale.
         jobs: Number of runs at the same time; those of ``stragglers`` are made one after another.
-        csv: File to which one row per claim is written, with the commit and the command that made it; none is made
-            where there are no claims.
+        csv: File to which one row per claim is written, with this commit and command, though runs that are finished
+            can be of older ones; none is made where there are no claims.
     """
     keep_quiet()
     made = command(paper, item, scale, pairs=pairs, seeds=seeds)
