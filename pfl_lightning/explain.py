@@ -69,8 +69,7 @@ def explain(message: str, options: Iterable[str] = ()) -> str:
         what = wrong[1] or "an empty file"
         return f"config: {what} is not possible; allowed: settings by their names, such as model: FedAvg"
     if wrong := re.match(r"unrecognized arguments: (\S+?)(?:[\s=]|$)", message):
-        near = nearest("--" + wrong[1].lstrip("-"), options)
-        return f"{wrong[1]}: no such option{near}" if wrong[1][0] == "-" else _lost(wrong[1])
+        return f"{wrong[1]}: no such option{nearest(wrong[1], options)}" if wrong[1][0] == "-" else _lost(wrong[1])
     if wrong := re.search(r"(?:Group '(\w+)' does not accept option|^Option) '([\w.]+?)(?:\.class_path)?'", message):
         key = ".".join(filter(None, wrong.groups()))  # in a file
         return f"{key}: no such option{nearest(key, [name.removeprefix('--') for name in options])}"
