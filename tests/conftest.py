@@ -1,4 +1,3 @@
-import gc
 import os
 import subprocess
 import sys
@@ -36,14 +35,6 @@ torch.set_num_threads(1)
 registry.entry_points = cache(registry.entry_points)
 if not torch.cuda.is_available():
     _ResultMetric.to = lambda metric, *_: metric
-
-
-def pytest_collection_finish():
-    gc.freeze()  # or each full collection would look through all modules and tests again
-
-
-def pytest_sessionfinish():
-    gc.unfreeze()  # or libraries say at the end what was not collected
 
 
 @pytest.fixture(autouse=True)
