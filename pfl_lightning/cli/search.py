@@ -66,7 +66,8 @@ class Search:
         self.method, self.space, self.passed, self.out = method, space, passed, out
         self.seeds = list(dict.fromkeys(map(int, seeds)))
         self.folder = out / "search" / Path(method).stem
-        monitor = self.planned("", {})[0].settings["checkpoint"]["monitor"]
+        self.common = self.settings({})
+        monitor = self.common["checkpoint"]["monitor"]
         if not (monitor or "val/").startswith("val/"):
             allowed = "one starting with val/"
             raise PflError(f"checkpoint.monitor: {monitor} is not possible with search; allowed: {allowed}")
@@ -97,7 +98,7 @@ class Search:
         if others := {*optuna.get_all_study_names(storage)} - {name}:
             raise PflError(f"search: '{self.folder}' has {others.pop()}, not {name}; keep it, or choose another --out")
         study = optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
-        now = json.loads(json.dumps(dict(flat(self.settings({})))))
+        now = json.loads(json.dumps(dict(flat(self.common))))
         for key, value in study.user_attrs.get("settings", now).items():
             if value != now.get(key):
                 was = f"'{self.folder}' was made with {value}, and now there is {now.get(key)}"

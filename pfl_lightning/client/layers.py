@@ -49,7 +49,7 @@ def streams(network: nn.Module, key: Key, ids: Tensor) -> Tree:
 
 
 def rewinding(network: nn.Module, tensors: Tree) -> Callable[[], None]:
-    """What makes a network draw again what it draws next, so that other tensors meet the same dropout.
+    """What makes a network draw again what it draws after this, so that other tensors meet the same dropout.
 
     Args:
         network: The network.
@@ -64,6 +64,7 @@ def rewinding(network: nn.Module, tensors: Tree) -> Callable[[], None]:
         if seed is not None:
             torch.manual_seed(seed)
 
+    rewind()
     return rewind
 
 

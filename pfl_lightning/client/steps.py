@@ -126,20 +126,20 @@ class AutogradSteps(Steps):
     @torch.no_grad()
     def step_once(self, clients: int, batch: slice) -> Tensor:
         """One step of the optimizer."""
-        phase, moving = self.phase, self.moving
-        again = self._gradient_again(clients, batch)
+        phase, moving, transform = self.phase, self.moving, self.phase.gradient_transform
+        if transform is not None:
+            again = self._gradient_again(clients, batch)  # before the first gradient, whose dropout it repeats
         losses, grads = self._gradient(self.epochs[0], clients, batch, moving.tensors)
-        if phase.gradient_transform is not None:
-            grads = phase.gradient_transform(moving.tensors, grads, again, self.beside)
+        if transform is not None:
+            grads = transform(moving.tensors, grads, again, self.beside)
         if phase.clip_norm is not None and grads:
             grads = clipped(grads, phase.clip_norm)
         take_step(moving, grads, phase)
         return (losses * self.epochs[0].present[:clients, batch]).sum(1)
 
     def _gradient_again(self, clients: int, batch: slice) -> Callable[[Tree], Tree]:
-        """The gradient at other tensors, which counts: on the same mini-batch, with the same dropout, or on another."""
-        same = self.phase.gradient_transform is not None and not self.phase.independent_batch
-        rewind = rewinding(self.network, self.params.own) if same else None
+        """The gradient at other tensors: on the same mini-batch, with the same dropout, or on an independent one."""
+        rewind = None if self.phase.independent_batch else rewinding(self.network, self.params.own)
 
         def gradient(tensors: Tree) -> Tree:
             self.taken += 1
@@ -147,8 +147,6 @@ class AutogradSteps(Steps):
                 rewind()
             return self._gradient(self.epochs[-1], clients, batch, tensors)[1]
 
-        if rewind is not None:
-            rewind()
         return gradient
 
     def _gradient(self, epoch: Epoch, clients: int, batch: slice, tensors: Tree) -> tuple[Tensor, Tree]:

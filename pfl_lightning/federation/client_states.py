@@ -164,9 +164,8 @@ class ClientStates(nn.Module):
         for matrix in map(self._matrix, names):
             products = products.to(matrix.device)
             for block in self._blocks(matrix):
-                rows = matrix[:, block]
-                others = everyone(rows, self.shard.clients)[chosen].double()
-                products[own] += rows[self._places(ids)].double() @ others.T
+                rows = everyone(matrix[:, block], self.shard.clients)[chosen].double()
+                products[own] += rows[own] @ rows.T
         return processes.total({"": products})[""]
 
     @torch.no_grad()

@@ -6,6 +6,7 @@ from fakes.methods import distance, normed, tensors
 from fakes.networks import Nested, Normed
 from torch import nn
 
+from pfl_lightning.client.layers import BATCH_NORM
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, VGG, ExtendedLinear, start_network
 
@@ -46,7 +47,7 @@ def test_a_pretrained_tensor_of_another_shape_is_refused():
 )
 def test_a_mini_batch_of_one_value_per_channel_uses_running_statistics(make, shape):
     network = start_network(make, shape, 3, 0, {})
-    last = [layer for layer in network.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)][-1]
+    last = [layer for layer in network.modules() if isinstance(layer, BATCH_NORM)][-1]
     network.train()(torch.rand(5, *shape))
     before = tensors(last)
     assert network(torch.rand(1, *shape)).isfinite().all()
