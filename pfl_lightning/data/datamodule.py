@@ -72,6 +72,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             that did (DePRL, arXiv:2312.10815). With ``NaturalUsers`` they are users that training has left. Otherwise
             they get a new draw of the partition: they train on samples that the run has trained on, and are tested on
             its test samples. 0 to disable.
+        new_samples: Most samples that a new client trains on, drawn at random. Default: all.
         new_head_epochs: Epochs for which each new client trains a new head on the learned body, which is frozen
             (``finetuned``). 0 for what the method does with a client that has not taken part yet.
         partition_seed: Seed of the split into clients; it does not follow ``seed_everything``.
@@ -112,6 +113,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         sample_fraction: Share = 1.0,
         eval_train: bool = False,
         new_clients: NewClients = 0,
+        new_samples: PositiveInt | None = None,
         new_head_epochs: NonNegativeInt = 10,
         partition_seed: Seed = 0,
         seed: Seed = 1,
@@ -135,7 +137,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.held_out = HeldOut(val_fraction, test_fraction, val_clients, test_clients, choice_fraction)
         self.max_samples, self.sample_fraction = max_samples, sample_fraction
         self.eval_train, self.seed = eval_train, seed
-        self.new_clients, self.new_head_epochs, self.partition_seed = new_clients, new_head_epochs, partition_seed
+        self.new_clients, self.new_samples, self.new_head_epochs = new_clients, new_samples, new_head_epochs
+        self.partition_seed = partition_seed
         self.tables: dict[Split, ClientTable] = {}
 
     @abstractmethod
@@ -243,6 +246,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             trained, tested = (np.concatenate(each) for each in (parts["train"] + parts["val"], parts["test"]))
             splits = self.partition.for_new_clients(labels, splits, trained, tested)
             parts = self._deal(labels, splits, self.new_clients, new=True)
+            rng = numpy_generator(self.partition_seed, "new samples")
+            parts |= at_most({"train": parts["train"]}, self.new_samples, rng)
         return parts
 
     def _deal(self, labels: Labels, splits: Sequence[Indices], clients: int, new: bool = False) -> dict[Split, Parts]:

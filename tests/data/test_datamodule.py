@@ -379,6 +379,16 @@ def test_new_clients_train_on_what_the_run_trained_on_and_are_tested_on_its_test
             assert sorted(chain(*after.values())) == sorted(chain(*before.values())), "they get every sample"
 
 
+@pytest.mark.parametrize("partition", [ClassShards(2), NaturalUsers()])
+def test_new_clients_can_train_on_few_samples_and_are_tested_on_all(partition):
+    options = {"partition": partition, "num_clients": 6, "new_clients": 4, "val_fraction": 0.0}
+    (trained, tested), (few, tested_then) = (held(ready(**options, new_samples=most)) for most in (None, 3))
+    assert tested_then == tested
+    assert min(map(len, trained.values())) > 3
+    assert [len(own) for own in few.values()] == [3] * 4
+    assert all(set(few[client]) < set(own) for client, own in trained.items())
+
+
 @pytest.mark.parametrize(("kind", "test_fraction"), [(Numbered, None), (Numbered, 0.3), (Unsplit, None)])
 def test_new_clients_of_natural_users_are_users_that_the_run_has_left(kind, test_fraction):
     options = {"partition": NaturalUsers(), "num_clients": 6, "test_fraction": test_fraction}

@@ -1,4 +1,4 @@
-"""DePRL's Figures 8 and 9: local epochs, and the number of clients."""
+"""DePRL's Figures 8 and 9: local epochs and numbers of clients; and no figure's, samples of new clients."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,8 +9,10 @@ from pfl_lightning.report.drawing import grid
 from pfl_lightning.report.style import looks_of
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim, Floats, deviation, spread, trend
+from reproduction.deprl.newcomers import CLIENTS as NEW_CLIENTS
+from reproduction.deprl.newcomers import new_accuracy
 from reproduction.deprl.orderings import NAMES, best_claim
-from reproduction.deprl.runs import GOSSIP, MethodName, clients, curves, final, folder, sweep
+from reproduction.deprl.runs import GOSSIP, SERVER, MethodName, clients, curves, final, folder, sweep
 from reproduction.runs import Place, publish
 
 ALPHA = 0.3  # the paper's is not known, nor is its graph; ours is the ring
@@ -18,6 +20,7 @@ EPOCHS = (1, 2, 3, 4, 5)
 EPOCHS_KEY: Mapping[str, str] = {"d-psgd": "model.epochs", "dispfl": "model.epochs", "deprl": "model.head_epochs"}
 USUAL_EPOCHS = 2
 CLIENTS = {"small": (8, 16, 32, 64), "full": (16, 32, 64, 128)}
+NEW_SAMPLES = (5, 10, 20, 50)
 
 Found = Mapping[MethodName, Sequence[Floats]]  # accuracies in % for each value, [seeds]
 
@@ -36,6 +39,16 @@ def fig9_claims(place: Place) -> list[Claim]:
     found = ablation(place, dict.fromkeys(GOSSIP, "data.num_clients"), values, usual=clients(place))
     show(place, "fig9", "clients", values, found)
     return list(best_everywhere("clients", values, found))
+
+
+def new_samples_claims(place: Place) -> list[Claim]:
+    """DePRL's body is best for new clients with any number of samples, which the paper does not ask."""
+    found = {}
+    for method in (*GOSSIP, *SERVER):
+        trained = curves(place, [sweep(place, method, ("Ring",), (ALPHA,))])[folder(method, "Ring", ALPHA)]
+        found[method] = [new_accuracy(trained, NEW_CLIENTS[place.scale], samples) for samples in NEW_SAMPLES]
+    show(place, "new_samples", "samples of a new client", NEW_SAMPLES, found)
+    return list(best_everywhere("samples of a new client", NEW_SAMPLES, found))
 
 
 def ablation(place: Place, keys: Mapping[str, str], values: Sequence[int], usual: int) -> Found:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from reproduction.claims import Claim
-from reproduction.deprl.ablations import fig8_claims, fig9_claims
+from reproduction.deprl.ablations import fig8_claims, fig9_claims, new_samples_claims
 from reproduction.deprl.consensus import fig10_claims
 from reproduction.deprl.figures import fig2_claims, fig3_claims
 from reproduction.deprl.runs import DATA, SEEDS, SMALL, fit_options
@@ -21,6 +21,7 @@ USUAL: dict[str, Callable[[Place], list[Claim]]] = {
     "fig9": fig9_claims,
     "fig10": fig10_claims,
     "fig11": fig10_claims,
+    "new_samples": new_samples_claims,
 }
 SPEEDUP = Item(table9_claims, ("cifar100", "harbox"), ("fashion_mnist",))
 PAPER = Paper(

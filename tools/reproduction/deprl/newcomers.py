@@ -13,27 +13,24 @@ FILE = "new_clients.json"
 MODEL = "finetuned"  # a new head on the body
 
 
-def new_accuracy(curve: Curve, clients: int) -> Floats:
+def new_accuracy(curve: Curve, clients: int, samples: int | None = None) -> Floats:
     """Mean test accuracy in % of clients that are new to some runs, ``[seeds]``.
 
     Args:
         curve: The runs.
         clients: Number of new clients.
+        samples: Most training samples of each; None for all.
     """
-    return np.array([100 * run_accuracy(run, clients) for run in curve.runs])
+    return np.array([100 * run_accuracy(run, clients, samples) for run in curve.runs])
 
 
-def run_accuracy(run: RunRecord, clients: int) -> float:
-    """The mean accuracy of clients that are new to a run; kept in its folder.
-
-    Args:
-        run: The run.
-        clients: Number of new clients.
-    """
+def run_accuracy(run: RunRecord, clients: int, samples: int | None = None) -> float:
+    """The mean accuracy of clients that are new to a run, as ``new_accuracy``; kept in its folder."""
+    key = f"{clients} clients, {samples or 'all'} samples"
     path = run.folder / FILE
     known = json.loads(path.read_text()) if path.is_file() else {}
-    if str(clients) not in known:
-        rows = pfl_lightning.Run(run.folder).test(new_clients=clients)
-        known[str(clients)] = rows.accuracy[(rows.split == "test") & (rows.model == MODEL)].mean()
+    if key not in known:
+        rows = pfl_lightning.Run(run.folder).test(new_clients=clients, new_samples=samples)
+        known[key] = rows.accuracy[(rows.split == "test") & (rows.model == MODEL)].mean()
         path.write_text(json.dumps(known) + "\n")
-    return float(known[str(clients)])
+    return float(known[key])

@@ -46,3 +46,20 @@ def test_a_rival_and_harmful_epochs_fail(train, place):
 def test_every_number_of_clients_has_a_claim(train, place):
     train(lambda method, clients: clients if method == "deprl" else 20, usual=16)
     assert failed(ablations.fig9_claims(place("cifar10"))) == ["8 clients", "16 clients"]
+
+
+def test_new_clients_are_tested_with_every_number_of_samples(train, place, monkeypatch):
+    def new_accuracy(curve, clients, samples):
+        return np.array([40, 60]) + (samples - clients if curve.name.startswith("deprl") else 0)
+
+    train(None, usual=2)
+    monkeypatch.setattr(ablations, "new_accuracy", new_accuracy)
+    place = place("cifar10", seeds=(1, 2))
+    claims = ablations.new_samples_claims(place)
+    assert failed(claims) == ["5 samples of a new client", "10 samples of a new client"]
+    assert len(claims) == 4
+    (header,) = (line for line in (place.folder / "new_samples.md").read_text().splitlines() if "D-PSGD" in line)
+    assert [name.strip() for name in header.split("|")[2:-1]] == [
+        *("D-PSGD", "DisPFL", "DePRL", "FedAvg", "FedRep", "Ditto", "FedRoD")
+    ]
+    assert (place.folder / "new_samples.png").is_file()

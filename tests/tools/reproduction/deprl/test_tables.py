@@ -105,13 +105,13 @@ def test_two_cores_show_the_smallest_alpha_alone(trained, fashion):
 def test_new_clients_of_a_run_are_tested_once(monkeypatch, tmp_path):
     asked = []
 
-    def test(folder, new_clients):
-        asked.append(new_clients)
+    def test(folder, new_clients, new_samples):
+        asked.append((new_clients, new_samples))
         rows = [("test", "stored", 0.0), *(("test", "finetuned", new_clients / 50 * each) for each in (0, 1))]
         return pd.DataFrame([*rows, ("train", "finetuned", 0.0)], columns=["split", "model", "accuracy"])
 
     monkeypatch.setattr("pfl_lightning.Run", lambda folder: SimpleNamespace(test=partial(test, folder)))
     curve = SimpleNamespace(runs=[SimpleNamespace(folder=tmp_path)])
-    for clients in (16, 64, 16):
-        assert newcomers.new_accuracy(curve, clients).tolist() == [clients]
-    assert asked == [16, 64]
+    for clients, samples in ((16, None), (64, None), (16, None), (16, 5), (16, 5)):
+        assert newcomers.new_accuracy(curve, clients, samples).tolist() == [clients]
+    assert asked == [(16, None), (64, None), (16, 5)]
