@@ -192,12 +192,14 @@ def _release(block: nn.Module, *_: Any) -> Tensor:
 
 def _packed(path: str, front: nn.Module, inputs: tuple[Tensor], _: Any) -> Tensor:
     hidden = _release(front.get_submodule(path))
-    return torch.cat([1.0 * inputs[0].flatten(1), hidden.flatten(1)], 1)  # tokens as floats
+    exact = torch.promote_types(inputs[0].dtype, torch.float32)  # in bfloat16 tokens above 256 are others
+    return torch.cat([inputs[0].flatten(1).to(exact), hidden.flatten(1)], 1)
 
 
 def _unpacked(path: str, inputs: Tensor, hidden: Tensor, back: nn.Module, rows: tuple[Tensor]) -> Tensor:
     first, rest = rows[0].split([inputs[0].numel(), hidden[0].numel()], 1)
-    _hold(back.get_submodule(path), (), torch.unflatten(rest, 1, hidden.shape[1:]))
+    kind = next(back.parameters()).dtype
+    _hold(back.get_submodule(path), (), torch.unflatten(rest, 1, hidden.shape[1:]).to(kind))
     return torch.unflatten(first, 1, inputs.shape[1:]).to(inputs.dtype)
 
 

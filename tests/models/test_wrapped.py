@@ -242,6 +242,45 @@ def test_frozen_blocks_are_a_layer_in_front_of_those_that_train(frozen):
     torch.testing.assert_close(network(inputs), module(inputs))
 
 
+class Read(nn.Module):
+    """Adds the mean of the tokens' vectors."""
+
+    def __init__(self):
+        super().__init__()
+        self.vectors = nn.Embedding(1000, 5)
+
+    def forward(self, hidden, tokens):
+        return hidden + self.vectors(tokens).mean(1)
+
+
+class Reader(nn.Module):
+    """Two blocks that read tokens, of which the first is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.fc = nn.Embedding(1000, 5), nn.Linear(5, 3)
+        self.blocks = nn.ModuleList(Read() for _ in range(2))
+        for part in (self.words, self.blocks[0]):
+            part.requires_grad_(False)
+
+    def forward(self, tokens):
+        hidden = self.words(tokens).mean(1)
+        for block in self.blocks:
+            hidden = block(hidden, tokens)
+        return self.fc(hidden)
+
+
+def test_tokens_pass_frozen_blocks_unchanged_in_half_precision():
+    network, tokens = start(Reader, (6, 1000), input_kind="tokens"), torch.randint(900, 1000, (7, 6))
+    assert [name for name, _ in network.named_children()] == ["Reader_front", "Reader", "fc"]
+    module = network.to(torch.bfloat16).module_with({})
+    torch.set_default_dtype(torch.bfloat16)  # as Lightning does for bf16-true
+    try:
+        assert torch.equal(network(tokens), module(tokens))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_body_with_frozen_blocks_is_whole_again_in_the_users_module():
     network, inputs = start(lambda: nn.Sequential(Body(1), nn.Linear(5, 3))), torch.randn(7, 4)
     assert [name for name, _ in network.named_children()] == ["0_front", "0", "1"]
