@@ -1,9 +1,11 @@
 """A published table beside ours: the best round on test samples, as they report it, and what it does not say."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
@@ -84,6 +86,7 @@ def table_claims(place: Place, rows: Sequence[Row], published: Mapping[str, Mapp
                 raise SystemExit(code)
     found = {row.name: scores(runs[row.method], row.model) for row in rows}
     publish(place, "table", f"{shown(place, found, published[place.pair])}\n{above_local(found)}")
+    write(place.folder / "table.csv", found, place.seeds)
     return list(claims(found, published[place.pair])) if place.scale == "full" else []
 
 
@@ -98,6 +101,18 @@ def run_scores(run: RunRecord, model: str) -> list[float]:
     micro = over_all_samples(run, "test", model)
     clients = run.client_scores(model, int(run.rounds[-1]))
     return [max(micro), micro[-1], float(clients.mean()), float(clients.min())]
+
+
+def write(path: Path, found: Found, seeds: Sequence[int]) -> None:
+    """Write the scores of each seed, from which the table can be drawn again."""
+    each = [pd.DataFrame(scores._asdict()).assign(method=name, seed=seeds) for name, scores in found.items()]
+    pd.concat(each).set_index(["method", "seed"]).to_csv(path, float_format="%.4f")
+
+
+def read(path: Path) -> Found:
+    """The scores in a file of ``write``."""
+    rows = pd.read_csv(path).groupby("method", sort=False)
+    return {str(name): Scores(*own[list(Scores._fields)].to_numpy().T) for name, own in rows}
 
 
 def shown(place: Place, found: Found, published: Mapping[str, Published]) -> str:

@@ -89,6 +89,9 @@ def test_rows_of_the_same_runs_train_once_and_stand_beside_what_was_published(tr
     assert "| FedAvg | 50.90 ± 0.20 | 50.00 ± 0.00 | 40.00 ± 0.00 |" in text
     assert "| FedAvg-FT | - | 90.00 ± 0.00 | 82.50 ± 0.00 | 85.00 ± 0.00 | 80.00 ± 0.00 |" in text
     assert "| FedAvg-FT | -5.00 ± 0.00 | 10.00 ± 0.00 |" in text
+    again = table.read(place("toy").folder / "table.csv")
+    assert list(again) == ["Local", "FedAvg", "FedAvg-FT"]
+    np.testing.assert_allclose(again["FedAvg"], np.repeat([[50], [40], [40], [40]], 3, axis=1))
 
 
 def test_nothing_is_claimed_at_the_small_scale_whose_numbers_are_expected_below_the_published_ones(trained, place):
