@@ -169,8 +169,8 @@ class Experiment:
             "percentile_errors": recipe(arguments(self.percentile_errors)),
         }
         settings = completed(said)
-        parsed = dict(flat({name: settings[name] for name in ("model", "data")}))
-        for key, value in flat({name: said[name] for name in ("model", "data")}):
+        parsed = dict(flat(settings))
+        for key, value in flat(said):
             if isinstance(value, str) and parsed.get(key) != value:
                 raise PflError(f"{key}: the text '{value}' is not possible in a program; allowed: the number or object")
         return settings
