@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch import callbacks as theirs
+from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from pfl_lightning import callbacks as ours
 from pfl_lightning import registry
@@ -89,6 +90,11 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
         )
     if trainer["default_root_dir"] is None:
         raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
+    here = {name for name, entry in AcceleratorRegistry.items() if entry["accelerator"].is_available()}
+    usual = {"auto", "gpu"} if here & {"cuda", "mps"} else {"auto"}
+    if isinstance(name := trainer["accelerator"], str) and name not in here | usual:
+        allowed = ", ".join(sorted(here | usual))
+        raise PflError(f"trainer.accelerator: {name} is not possible on this machine; allowed: {allowed}")
 
 
 def check_callbacks(callbacks: Sequence[pl.Callback], bar: bool) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from inspect import Parameter
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -102,7 +103,7 @@ class Experiment:
             checkpoint or RoundCheckpoint(),
             percentile_errors or PercentileErrors(),
         )
-        own = {"max_steps": rounds, "default_root_dir": str(folder)}
+        own = {"max_steps": rounds, "default_root_dir": fspath(folder)}
         self.trainer = {"enable_progress_bar": False, **trainer, **own}
         self.seed, self._settings = seed, settings
 
@@ -136,8 +137,8 @@ class Experiment:
         """The experiment of settings files and options.
 
         Args:
-            words: Settings files, by paths or by names such as ``quickstart``, and options as on the command line, such
-                as ``--model.lr=0.1``.
+            words: Settings files, by paths or by names such as ``quickstart``, and options as on the command line, each
+                as one word, such as ``--model.lr=0.1``.
 
         Raises:
             PflError: If they are wrong.

@@ -131,7 +131,7 @@ def _problem(key: str, texts: list[str]) -> str:
         yours = [each for each in meant(given, name) if each != given]
         near = _variant(key, given) or nearest(given, yours, cutoff=0)
         near = near or nearest(given, {*(() if reason else names)} - {given})
-        said = f"{given} is not possible{reason}{near}" if given else "a class is missing"
+        said = f"{given} is not possible{reason}{near}" if given else "a class is missing, which comes first"
         return f"{key}: {said}; allowed: {', or '.join([kinds, *allowed, *_OWN.get(name, ())])}"
     if allowed and given:
         return f"{key}: {given} is not possible; allowed: {', or '.join(allowed)}"

@@ -130,8 +130,10 @@ def loss_of_samples(given: Any) -> LossFunction | None:
     """A given loss, or a class of losses or ``functools.partial`` of one, as a loss of samples.
 
     Raises:
-        PflError: If it has parameters, which nothing would train, or its reduction is a sum.
+        PflError: If it cannot be called, has parameters, which nothing would train, or its reduction is a sum.
     """
+    if not (given is None or callable(given)):
+        raise PflError(f"model.loss: {given!r} is not possible; allowed: a module or a function")
     if isinstance(kind := origin(given), type) and issubclass(kind, nn.Module):
         given = given()
     if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):

@@ -284,6 +284,23 @@ class ClientStates(nn.Module):
                 raise ValueError(f"{CLIENTS}.{name} has {found} instead of {now[0]} {now[1]}")
 
 
+def rows_of_all(start: Mapping[str, Any], num_clients: int) -> Mapping[str, Tensor]:
+    """What clients begin with, if there is a row for each of them.
+
+    Args:
+        start: What a method says.
+        num_clients: Number of clients.
+
+    Raises:
+        PflError: If something else is there.
+    """
+    for name, stack in start.items():
+        if not (isinstance(stack, Tensor) and stack.shape[:1] == (num_clients,)):
+            found = f"a tensor {[*stack.shape]}" if isinstance(stack, Tensor) else f"a {type(stack).__name__}"
+            raise PflError(f"initial_state: {name} is {found}; allowed: a tensor [{num_clients}, ...], a row a client")
+    return start
+
+
 class ServerState(nn.Module):
     """The tensors that the server keeps beside the model, as buffers, whose names may have dots here.
 

@@ -316,13 +316,19 @@ def _updated(method: Learner, cohort: Examples, received: Params, key: Key) -> t
     """What ``local_update`` returns for some clients.
 
     Raises:
-        PflError: If it is something else than tensors and losses.
+        PflError: If it is something else than tensors and losses, or lacks rows that the clients keep.
     """
+    name = f"{type(method).__name__}.local_update"
     match method.local_update(cohort, received, key):
         case Params() as trained, Tensor() as losses if losses.shape == (len(cohort),):
+            for row, before in select(received.own, method.clients.names).items():
+                after = trained.own.get(row)
+                if after is None or after.shape != before.shape:
+                    found = "nothing" if after is None else [*after.shape]
+                    raise PflError(f"{name} returns {found} as {row}; allowed: a tensor {[*before.shape]}, as received")
             return trained, losses
     allowed = f"Params, and the clients' losses as a tensor [{len(cohort)}]"
-    raise PflError(f"{type(method).__name__}.local_update returns something else; allowed: {allowed}")
+    raise PflError(f"{name} returns something else; allowed: {allowed}")
 
 
 def _room(sizes: Sequence[int], device: torch.device) -> int:

@@ -2,6 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
+from torch.optim import SGD
 
 from pfl_lightning.client import Examples
 from pfl_lightning.methods.families.prototypes import Prototypes
@@ -19,7 +20,8 @@ class FedProto(Prototypes):
         w_i  = SGD for epochs on the mean of this loss over the samples of client i, from w_i
         p_y  = mean of the clients' features of class y, over all samples of the participants
 
-    Clients are evaluated with their own models (``stored``). With ``strength`` 0 it is Local.
+    Clients are evaluated with their own models (``stored``). With ``strength`` 0 it is Local. No model is sent, so that
+    there are no options for the server's optimizer and for pruning.
 
     Paper: Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022, arXiv:2105.00243,
     Algorithm 1.
@@ -34,9 +36,10 @@ class FedProto(Prototypes):
 
     keeps: Part = "all"
     eval_models = ("stored",)
+    prunes = False
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(eval_epochs=0, **kwargs)
+        super().__init__(eval_epochs=0, server_optimizer=SGD, **kwargs)
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train near the prototypes, and compute the sums of the client's own."""

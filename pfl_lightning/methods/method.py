@@ -53,7 +53,7 @@ from pfl_lightning.federation.checks import (
     why_closed,
 )
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
-from pfl_lightning.federation.client_states import ClientStates, ServerState
+from pfl_lightning.federation.client_states import ClientStates, ServerState, rows_of_all
 from pfl_lightning.federation.cohort import Cohort, Progress
 from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
@@ -587,7 +587,7 @@ class Method(pl.LightningModule):
         chooses = type(self).select_clients is not Method.select_clients
         check_aggregator(self.aggregator, self.shared, self.uploads, self.shared & statistics, self.weighting, chooses)
         tensors = movable(self.network)
-        start = self.initial_state(tensors, num_clients, seed)
+        start = rows_of_all(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients, self.server = ClientStates(start), ServerState(self.server_state(tensors))
         sizes = [each.nbytes for each in {**tensors, **{name: stack[0] for name, stack in start.items()}}.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)

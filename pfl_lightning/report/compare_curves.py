@@ -139,7 +139,7 @@ class Curve:
     @cached_property
     def rounds_to_convergence(self) -> Floats:
         """The round at which the training loss has converged, nan for never, ``[seeds]``."""
-        found = [converged_round(list(run.logged[LOSS].values())) for run in self.runs]
+        found = [converged_round(list(run.logged.get(LOSS, {}).values())) for run in self.runs]
         return np.array(found, dtype=float)  # None becomes nan
 
     def seconds_to_convergence(self, communication_time: float) -> Floats:

@@ -9,6 +9,11 @@ from pfl_lightning.cli.own_files import blame
 
 HEAD = "from pfl_lightning.methods import FedAvg\n\n"
 METHOD = "class Mine(FedAvg):\n    '''Mine.'''\n\n"
+KEEPS = f"""{HEAD}import torch
+{METHOD}
+    def initial_state(self, tensors, num_clients, seed):
+        return {{"seen": torch.zeros(num_clients, 3)}}
+"""
 FUNCTION = "def function():\n    pass\n\n\nNUMBER = 3\n"
 FILES = {
     "lacks": f"{HEAD}import nonexistent\n\n{METHOD}",
@@ -21,6 +26,12 @@ FILES = {
     "bare": f"{HEAD}{METHOD}    def __init__(self, rho: float = 1.0):\n        self.rho = rho\n",
     "half": f"{HEAD}{METHOD}    def local_update(self, *given):\n        return super().local_update(*given)[0]\n",
     "mean": f"{HEAD}{METHOD}    def local_update(self, cohort, received, key):\n        return received, 0.5\n",
+    "forgets": f"{KEEPS}\n    def local_update(self, *given):\n        trained, losses = super().local_update(*given)\n"
+    "        return trained.without(['seen']), losses\n",
+    "narrows": f"{KEEPS}\n    def local_update(self, *given):\n        trained, losses = super().local_update(*given)\n"
+    "        return trained.with_own({'seen': losses}), losses\n",
+    "flat": KEEPS.replace("num_clients, 3", "3"),
+    "arrays": KEEPS.replace("torch.zeros(num_clients, 3)", "[0.0] * num_clients"),
     "trains": f"{HEAD}{METHOD}    def local_update(self, *_):\n        raise RuntimeError('no luck')\n",
     "library": f"{HEAD}import torch\n{METHOD}    def local_update(self, *_):\n        torch.ones(2) @ torch.ones(3)\n",
     "good": f"{HEAD}from torch import nn\n\n{METHOD}\nclass Net(nn.Module):\n    pass\n\n\n{FUNCTION}",
@@ -99,6 +110,10 @@ def test_an_error_of_a_users_class_names_its_line(words, line, not_run):
         ("--model=bare.Mine", "model: Mine.__init__ lacks its super().__init__(**kwargs)"),
         ("--model=half.Mine", "Mine.local_update returns something else; allowed: Params, and the clients' losses as "),
         ("--model=mean.Mine", "Mine.local_update returns something else; allowed: Params, and the clients' losses as "),
+        ("--model=forgets.Mine", "Mine.local_update returns nothing as seen; allowed: a tensor [4, 3], as received"),
+        ("--model=narrows.Mine", "Mine.local_update returns [4] as seen; allowed: a tensor [4, 3], as received"),
+        ("--model=flat.Mine", "initial_state: seen is a tensor [3]; allowed: a tensor [4, ...], a row a client"),
+        ("--model=arrays.Mine", "initial_state: seen is a list; allowed: a tensor [4, ...], a row a client"),
     ],
 )
 def test_a_method_that_leaves_out_what_the_base_needs_is_named(words, line, not_run):

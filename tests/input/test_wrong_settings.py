@@ -34,7 +34,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--modell=FedRep", 2, "--modell: no such option; did you mean --model?"),
         ("--model=FedRpe", 2, "model: FedRpe is not possible; did you mean FedRep?; allowed: "),
         ("--model=FedAdam", 2, "model: FedAdam is not possible; write --config methods/fedadam; allowed: "),
-        ("--data.partition.alpha=1", 2, "data.partition: a class is missing; allowed: ClassShards, "),
+        ("--data.partition.alpha=1", 2, "data.partition: a class is missing, which comes first; allowed: Class"),
         # as word processors write it
         ("\u2013model FedRep", 2, "\u2013model: a dash is no hyphen; write --model"),
         ("quickstart.yaml", 2, "quickstart.yaml: the option before it is missing; write --config quickstart.yaml"),
@@ -73,7 +73,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"{METRICS}={F1} --trainer.callbacks.name=f/1", 1, "trainer.callbacks.name: 'f/1' is not possible; allowed: "),
         # the trainer
         ("--trainer.val_check_interval=0", 1, "trainer.val_check_interval: 0 is not possible"),
-        ("--trainer.accelerator=warp", 1, "trainer: "),
+        ("--trainer.accelerator=warp", 1, "trainer.accelerator: warp is not possible on this machine; allowed: "),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
         ("--trainer.num_nodes=2", 1, "trainer.num_nodes: 2 is not possible in a program; allowed: 1, or pfl fit"),
         ("--trainer.logger=tensorboard", 2, "trainer.logger: tensorboard is not possible; did you mean TensorBoardLog"),

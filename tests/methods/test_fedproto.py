@@ -10,6 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
+from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import FedProto, Local
 from pfl_lightning.models import ConvNet
 from pfl_lightning.server import SecureAggregator
@@ -93,3 +94,10 @@ def test_a_client_sends_a_prototype_and_a_count_for_each_class(train):
     ledger = train(FedProto, 1).accounting.ledger
     assert ledger.up == 6 * 64 * (3 * 5 + 3 + 1)
     assert ledger.down == 6 * 64 * (3 * 5 + 3)
+
+
+def test_what_a_server_does_with_models_is_no_option_where_none_is_sent():
+    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with FedProto; allowed: False$"):
+        FedProto(sparsity=Sparsity(prune=True))
+    with pytest.raises(TypeError, match="server_optimizer"):
+        FedProto(server_optimizer=torch.optim.Adam)

@@ -152,6 +152,7 @@ class Learned(nn.Module):
     ("loss", "line"),
     [
         (Learned(), "Learned with parameters (scale) is not possible, nothing would train them; allowed: a"),
+        ("mse", "'mse' is not possible; allowed: a module or a function"),
         (nn.CrossEntropyLoss(reduction="sum"), "sum is not possible; allowed: none, mean"),
         (nn.MSELoss(), "mine of outputs and targets (4, 3) (torch.float64) and (4,) (torch.int64) fails: The size of"),
         (F.cross_entropy, "mine returns the shape () for 4 samples; allowed: one finite loss for each sample"),

@@ -154,6 +154,8 @@ def test_the_table_of_convergence_has_the_mean_over_seeds_where_all_have_converg
     found = curves(*folders)
     assert all(curve.logs_losses() for curve in found)
     assert not curves(write_run("none", {"stored": [[0.1], [0.6]]}))[0].logs_losses()
+    (diverged,) = curves(write_run("diverged", {"stored": [[0.1]]}, compute=[0]))
+    assert cells(convergence_table([diverged], [0])[2])[1:] == [["FedRep", "-", "-"]]
     rows, text = convergence_table(found, [0, 10])[1:]
     first, _, never, _ = rows
     assert (first["round"], first["seconds"], first["reached"]) == ((15 + 19) / 2, (30 + 38) / 2, 2)
