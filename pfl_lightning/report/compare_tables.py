@@ -138,10 +138,9 @@ def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_
         ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
         return _interval(row, "seconds", _seconds) + ratio
 
-    title = (
-        f"Simulated seconds to a mean test {quantity.name}: {BETWEEN} "
-        "(ratio of the latter to that of the same method without stage doubling)"
-    )
+    title = f"Simulated seconds to a mean test {quantity.name}: {BETWEEN}"
+    if any(curve.doubled for curve in curves):
+        title += " (ratio of the latter to that of the same method without stage doubling)"
     return Table("time_to_accuracy", rows, _to_targets(title, rows, quantity, _time_columns(communication_times), show))
 
 
