@@ -154,9 +154,9 @@ class Method(pl.LightningModule):
         progress: How far the current round or evaluation is.
         init_args: What it was made with, by name.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
-        num_clients: Number of clients, also of those that never train; ``num_classes`` beside it. Both are there once
-            the method is built.
-        taken: A line that says which tensors a file of ``pretrained`` weights had.
+        num_clients (int): Number of clients, also of those that never train; ``num_classes`` beside it. Both are there
+            once the method is built.
+        taken (str): A line that says which tensors a file of ``pretrained`` weights had.
     """
 
     display_name: ClassVar[str] = "Method"  # in tables and figures; by default the name of the class
