@@ -1,9 +1,12 @@
-"""docs/claims.md and the README's table are what the files in docs/results give."""
+"""docs/claims.md, the README's table and those of other libraries are what the files in docs/results give."""
 
 import claims_page
 import pytest
 from reproduce import PAPERS
-from reproduction.claims import VERDICTS
+from reproduction.baselines import table
+from reproduction.claims import VERDICTS, spread
+
+TABLES = sorted((claims_page.RESULTS / "tables").glob("*.csv"))
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +41,14 @@ def test_a_long_command_fits_its_page():
     long = f"python tools/reproduce.py {'x' * 60} --root DIR"
     assert claims_page.wrapped(long).splitlines() == [f"{long[: -len(' --root DIR')]} \\", "    --root DIR"]
     assert claims_page.wrapped("python tools/reproduce.py a b --root DIR") == "python tools/reproduce.py a b --root DIR"
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_a_table_beside_published_numbers_is_that_of_its_file(path):
+    lines = (claims_page.ROOT / "docs/baselines.md").read_text(encoding="utf-8").splitlines()
+    found = table.read(path)
+    for name, scores in found.items():
+        cells = " | ".join(map(spread, scores))
+        assert [line for line in lines if line.startswith(f"| {name} |") and line.endswith(f"| {cells} |")]
+    differences = [" ".join(line.split()) for line in table.above_local(found).splitlines()[-len(found) + 1 :]]
+    assert set(differences) <= set(lines)
