@@ -90,11 +90,22 @@ def check_trainer(trainer: Mapping[str, Any]) -> None:
         )
     if trainer["default_root_dir"] is None:
         raise PflError("trainer.default_root_dir: null is not possible; allowed: a folder")
+
+
+def check_accelerator(accelerator: Any) -> None:
+    """Refuse an accelerator that is not on this machine; the one that plans a sweep may lack it.
+
+    Args:
+        accelerator: Its name, or an object, which Lightning checks.
+
+    Raises:
+        PflError: If it is not there.
+    """
     here = {name for name, entry in AcceleratorRegistry.items() if entry["accelerator"].is_available()}
-    usual = {"auto", "gpu"} if here & {"cuda", "mps"} else {"auto"}
-    if isinstance(name := trainer["accelerator"], str) and name not in here | usual:
-        allowed = ", ".join(sorted(here | usual))
-        raise PflError(f"trainer.accelerator: {name} is not possible on this machine; allowed: {allowed}")
+    here |= {"auto", "gpu"} if here & {"cuda", "mps"} else {"auto"}
+    if isinstance(accelerator, str) and accelerator not in here:
+        allowed = ", ".join(sorted(here))
+        raise PflError(f"trainer.accelerator: {accelerator} is not possible on this machine; allowed: {allowed}")
 
 
 def check_callbacks(callbacks: Sequence[pl.Callback], bar: bool) -> None:

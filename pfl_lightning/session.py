@@ -22,7 +22,7 @@ from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monit
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import LOCK, RunFolder, continues, new_folder
-from pfl_lightning.checks import check_callbacks, check_settings
+from pfl_lightning.checks import check_accelerator, check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import NOISE, PflError, one_line, printable
@@ -78,6 +78,7 @@ class Session(pl.Callback):
         verbose: bool = False,
     ) -> None:
         check_settings(settings)
+        check_accelerator(settings["trainer"]["accelerator"])
         self.command, self.method, self.data, self.settings = command, method, data, settings
         self.resume, self.speaks, self.logger = resume, speaks, options.get("logger")
         self.trains, self.shows = command == "fit", options.get("enable_progress_bar") is not False

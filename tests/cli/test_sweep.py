@@ -340,3 +340,9 @@ def test_a_signal_lets_the_run_save_and_the_same_command_goes_on(capsys, monkeyp
     code, told = swept(capsys, "--methods=fedrep.yaml", "--seeds=1", "--", *command, str(done + 1))
     assert (code, told[0]) == (0, f"1/1 fedrep, seed 1: starts round {done + 1} of {done + 1}")
     assert [int(index) for index in rounds(run)] == list(range(done + 2))
+
+
+def test_a_sweep_is_planned_where_the_accelerator_of_its_runs_is_not(planned, capsys):
+    options = ["--methods", "fedavg.yaml", "--seeds", "1", "--", "--config=data.yaml", "--trainer.accelerator=hpu"]
+    assert swept(capsys, *options)[0] == 0
+    assert planned[0].settings["trainer"]["accelerator"] == "hpu"

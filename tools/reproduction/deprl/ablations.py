@@ -43,10 +43,10 @@ def fig9_claims(place: Place) -> list[Claim]:
 
 def new_samples_claims(place: Place) -> list[Claim]:
     """DePRL's body is best for new clients with any number of samples, which the paper does not ask."""
-    found = {}
-    for method in (*GOSSIP, *SERVER):
-        trained = curves(place, [sweep(place, method, ("Ring",), (ALPHA,))])[folder(method, "Ring", ALPHA)]
-        found[method] = [new_accuracy(trained, NEW_CLIENTS[place.scale], samples) for samples in NEW_SAMPLES]
+    methods, number = (*GOSSIP, *SERVER), NEW_CLIENTS[place.scale]
+    trained = curves(place, [sweep(place, method, ("Ring",), (ALPHA,)) for method in methods])
+    bodies = {method: trained[folder(method, "Ring", ALPHA)] for method in methods}
+    found = {method: [new_accuracy(curve, number, most) for most in NEW_SAMPLES] for method, curve in bodies.items()}
     show(place, "new_samples", "samples of a new client", NEW_SAMPLES, found)
     return list(best_everywhere("samples of a new client", NEW_SAMPLES, found))
 
