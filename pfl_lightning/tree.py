@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 Tree = dict[str, Tensor]
+BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # layers with running statistics
 
 
 def movable(module: nn.Module) -> Tree:
@@ -57,6 +58,11 @@ def repeated(tree: Mapping[str, Tensor], clients: int) -> Tree:
 def zeros_like(tree: Mapping[str, Tensor]) -> Tree:
     """Zeros of the same shapes, types and devices."""
     return {name: torch.zeros_like(tensor) for name, tensor in tree.items()}
+
+
+def sum_type(dtype: torch.dtype) -> torch.dtype:
+    """The type in which many numbers of some type are added up: float32 for those that are shorter."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def wide(values: Tensor, like: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ from pfl_lightning.client.backends import TILE_BYTES, Backend, Batched, ClientFu
 from pfl_lightning.client.epochs import Epochs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
-    BATCH_NORM,
     SLOW_WHEN_BATCHED_ON_CPU,
     alone,
     frozen_layers,
@@ -36,7 +35,7 @@ from pfl_lightning.client.steps import Steps, loss_gradient
 from pfl_lightning.client.threads import one_at_a_time, spread
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
-from pfl_lightning.tree import Params, Tree, movable, select
+from pfl_lightning.tree import BATCH_NORM, Params, Tree, movable, select, sum_type
 
 BackendName = Literal["auto", "sequential", "batched"]
 REQUESTED = "requested by model.backend"
@@ -218,7 +217,7 @@ class Engine:
             if draws:
                 torch.manual_seed(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
             steps.enter(epoch)
-            losses = epoch.present.new_zeros(len(examples))
+            losses = torch.zeros_like(epoch.counts, dtype=sum_type(epoch.present.dtype))
             for clients, batch, samples in batches:
                 losses[:clients] += steps.step(clients, batch)
                 self.report(samples, samples * steps.taken)
@@ -354,7 +353,7 @@ class Engine:
         """
         counts = examples.device_counts
         correct = torch.zeros_like(counts)
-        dtype = torch.promote_types(next(self.network.parameters()).dtype, torch.float32)  # of sums of many losses
+        dtype = sum_type(next(self.network.parameters()).dtype)
         losses = torch.zeros(len(counts), dtype=dtype, device=counts.device)
         for found in self.predictions(examples, params):
             there, outputs, targets, present = found

@@ -122,7 +122,7 @@ class Examples:
         return self.at(chosen.cpu().nonzero()[:, 0])
 
     def at(self, places: Tensor) -> "Examples":
-        """The examples of the clients at these positions, which are on the CPU, ``[clients]``."""
+        """The examples of the clients at these positions, which rise and are on the CPU, ``[clients]``."""
         if len(places) == len(self):
             return self
         return self._some(places, places.to(self.ids.device, non_blocking=True))

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.seeding import Key, next_words, random_words
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import BATCH_NORM, Tree
 
-BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 SLOW_WHEN_BATCHED_ON_CPU = (*CONVOLUTION, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop, unlike models.recurrent

@@ -24,13 +24,6 @@ class Slope(NamedTuple):
     of_parameter: float = 0.0
     others: tuple[tuple[float, Tensor], ...] = ()
 
-    def at(self, parameter: Tensor) -> Tensor:
-        """The gradient, in a new tensor."""
-        result = parameter * self.of_parameter
-        for scale, tensor in self.others:
-            result.add_(tensor, alpha=scale)
-        return result
-
     def added_to(self, grad: Tensor, parameter: Tensor) -> Tensor:
         """The sum of ``grad`` and this gradient, in a new tensor unless this one is zero."""
         if self.of_parameter:
@@ -54,7 +47,10 @@ class Penalty(ABC):
 
     def __call__(self, tensors: Tree, beside: Tree) -> Tree:
         """The gradient."""
-        return {name: slope.at(tensors[name]) for name, slope in self.slopes(tensors, beside).items()}
+        return {
+            name: slope.added_to(torch.zeros_like(tensors[name]), tensors[name])
+            for name, slope in self.slopes(tensors, beside).items()
+        }
 
 
 @dataclass(frozen=True)

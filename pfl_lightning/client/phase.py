@@ -2,7 +2,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-import torch
 from torch import Tensor
 
 from pfl_lightning.errors import PflError
@@ -103,7 +102,7 @@ class Phase:
 
     def steps_of(self, samples: Tensor) -> Tensor:
         """Number of steps of clients that have so many samples, ``[clients]``."""
-        return self.epochs * self.inner_steps * torch.ceil(self.visited(samples) / self.batch_size).long()
+        return self.epochs * self.inner_steps * -(-self.visited(samples) // self.batch_size)
 
     def feature_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
         """The ``feature_loss`` of a client's samples, ``[batch]``.

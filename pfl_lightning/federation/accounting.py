@@ -89,7 +89,7 @@ class Accounting:
 
     def budget(self, data: FederatedDataModule) -> dict[str, float]:
         """The privacy budget that the rounds have taken so far, by name; empty if the aggregator has none."""
-        clients = data.training_clients
+        clients = len(data.held_out.roles(data.num_clients).training)  # of the run, also when new ones are tested
         return self.aggregator.spent(self.clock.rounds, data.participation.pool_size or clients, clients)
 
     def scalars(self) -> dict[str, float]:

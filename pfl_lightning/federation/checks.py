@@ -1,7 +1,7 @@
 """Checks that network, data, server optimizer and aggregator fit together, before a run starts."""
 
 from collections.abc import Callable, Collection, Iterable
-from typing import ClassVar, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -87,18 +87,7 @@ def why_closed(aggregator: Aggregator, method: str) -> str:
     return reason if aggregator.hides else ""
 
 
-class Uploading(Protocol):
-    """What is checked of a method whose clients may not wait for each other."""
-
-    needs: ClassVar[tuple[Need, ...]]
-    aggregator: Aggregator
-
-    @property
-    def packs(self) -> bool:
-        """Whether models are pruned before they are sent."""
-
-
-def check_participation(participation: Participation, method: Uploading, base: type) -> None:
+def check_participation(participation: Participation, method: Any, base: type) -> None:
     """Refuse what cannot be where clients do not wait for each other.
 
     Args:

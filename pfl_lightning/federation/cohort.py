@@ -21,7 +21,7 @@ from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Aggregator, Upload, brought_forward
 from pfl_lightning.system import model_bits
-from pfl_lightning.tree import Params, Tree, select
+from pfl_lightning.tree import Params, Tree, select, sum_type
 
 CPU_BYTES = LARGEST  # largest stacked tensor of a chunk on a CPU: the allocator keeps and reuses blocks up to this size
 DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator
@@ -181,7 +181,7 @@ class Cohort:
             batch: The round.
         """
         dtype, key = next(method.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
-        weights = batch.weights.to(batch.examples.ids.device, dtype, non_blocking=True)
+        weights = batch.weights.to(batch.examples.ids.device, sum_type(dtype), non_blocking=True)
         # where nothing is shared, the losses are for the log alone
         aggregator = method.aggregator if method.shared or method.uploads else Aggregator()
         received = select(method.network.state_dict(), method.shared)
@@ -235,7 +235,7 @@ class Cohort:
             work: Takes the place of a chunk's first client and the chunk, and returns their numbers, ``[chunk]``.
             examples: Examples of all clients.
         """
-        numbers = torch.zeros(len(examples), dtype=next(method.network.parameters()).dtype)
+        numbers = torch.zeros(len(examples), dtype=sum_type(next(method.network.parameters()).dtype))
         with self.share(method.clients, examples) as (places, mine):
             found = [chunk.cpu() for chunk in self.run(doing, work, mine)]
         if found:

@@ -78,7 +78,7 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples)
+        losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples).to(self.threshold.dtype)
         self.check_finite(losses)
         if self.accounting.clock.rounds % self.quantile_every == 0 or not 0 < self.threshold < losses.max():
             self.threshold.fill_(self._threshold(losses, batch))

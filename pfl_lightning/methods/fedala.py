@@ -120,5 +120,5 @@ def mixed(beside: Tree, names: Iterable[str]) -> Tree:
 
 def drawn(examples: Examples, share: float, key: Key) -> Examples:
     """About this share of each client's examples, drawn at random; at least one of each."""
-    counts = (share * examples.counts).round().long().clamp(min=1)
+    counts = (share * examples.counts.double()).round().long().clamp(min=1)
     return replace(examples.sample(key, examples.longest), counts=counts)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import Examples
@@ -52,9 +52,8 @@ class FedRoD(Method):
             PflError: If the last layer is not linear with a bias.
         """
         super().build(*args, **kwargs)
-        last = next(iter(self.parts["head"])).split(".")[0]
-        layer, self.bias = self.network.get_submodule(last), f"{last}.bias"
-        if not isinstance(layer, nn.Linear) or self.bias not in self.parts["head"]:
+        self.bias = f"{self.network.linear_head(self.parts['head'])}.bias"
+        if self.bias not in self.parts["head"]:
             kind = self.network.kind
             raise PflError(f"model.network: {kind} is not possible with FedRoD; allowed: a linear last layer with bias")
 

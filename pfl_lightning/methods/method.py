@@ -739,7 +739,7 @@ class Method(pl.LightningModule):
         phase = replace(self.phase("head", self.new_head_epochs), lr=lr, steps=None, after_step=None)
         yield "finetuned", self.engine.train(train, Params(self._newcomer, {}), phase, key)[0]
         if "global" in self.evaluated_models:
-            yield "global", Params(movable(self.network), {})
+            yield "global", Params({**movable(self.network), **select(self._newcomer, self.kept)}, {})
 
     # Checkpoints
 

@@ -61,11 +61,9 @@ class MOON(Method):
 
     def contrastive_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        near, far = (cosines(features, beside[prefix]) / self.temperature for prefix in (GLOBAL, PREVIOUS))
+        near, far = (
+            torch.cosine_similarity(features.flatten(1), beside[prefix].flatten(1), dim=1) / self.temperature
+            for prefix in (GLOBAL, PREVIOUS)
+        )
         losses: Tensor = self.sample_losses(outputs, targets) + self.mu * F.softplus(far - near)
         return losses
-
-
-def cosines(one: Tensor, other: Tensor) -> Tensor:
-    """Cosine between two features of each sample, ``[batch]``."""
-    return torch.cosine_similarity(one.flatten(1), other.flatten(1), dim=1)

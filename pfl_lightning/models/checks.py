@@ -1,4 +1,4 @@
-"""Checks of a module that is to become a network: a classifier of which something trains."""
+"""Checks of a module that is to become a network: a classifier."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.network import InputKind, Network, outputs, trains
+from pfl_lightning.models.network import InputKind, outputs
 
 
 def two_inputs(input_shape: tuple[int, ...], kind: InputKind) -> Tensor:
@@ -29,16 +29,6 @@ def check_outputs(module: nn.Module, found: Iterable[Any], num_classes: int) -> 
         if not isinstance(output, Tensor) or tuple(output.shape) not in shapes or not output.is_floating_point():
             allowed = " or ".join(f"a tensor of numbers [batch, {width}]" for _, width in shapes)
             raise PflError(f"model.network: {type(module).__name__} returns {_shown(output)}; allowed: {allowed}")
-
-
-def check_trains(network: Network) -> None:
-    """Check that a network has parameters that train.
-
-    Raises:
-        PflError: If it has none.
-    """
-    if not trains(network.parameters()):
-        raise PflError(f"model.network: {network.kind} has no parameters that train; allowed: one or more")
 
 
 def _shown(output: Any) -> str:

@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.memory import is_exhausted
-from pfl_lightning.models.checks import check_outputs, check_trains, two_inputs
+from pfl_lightning.models.checks import check_outputs, two_inputs
 from pfl_lightning.models.factory import NetworkFactory, made
-from pfl_lightning.models.network import InputKind, Network
-from pfl_lightning.models.wrapped import BATCH_NORMS, Wrapped, are_tied
+from pfl_lightning.models.network import InputKind, Network, trains
+from pfl_lightning.models.wrapped import Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.strict import origin
+from pfl_lightning.tree import BATCH_NORM
 
 
 def start_network(
@@ -48,14 +49,15 @@ def start_network(
             network = _wrapped(module, input_shape, num_classes, input_kind)
         if extend is not None:
             extend(network)
-        for norm in (inner for inner in network.modules() if isinstance(inner, BATCH_NORMS)):
+        for norm in (inner for inner in network.modules() if isinstance(inner, BATCH_NORM)):
             norm.register_forward_pre_hook(_before_norm)
             norm.register_forward_hook(_after_norm)
         if isinstance(network, Wrapped):
             inputs = two_inputs(input_shape, input_kind)
             network.cut_before_trained(inputs)
             network.mark(inputs)
-    check_trains(network)
+    if not trains(network.parameters()):
+        raise PflError(f"model.network: {network.kind} has no parameters that train; allowed: one or more")
     tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
     for name in tensors.keys() & pretrained.keys():
         if tensors[name].shape != pretrained[name].shape:

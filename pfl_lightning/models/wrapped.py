@@ -11,9 +11,7 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call, vmap
 
 from pfl_lightning.models.network import InputKind, Network, trains
-from pfl_lightning.tree import Tree, movable
-
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+from pfl_lightning.tree import BATCH_NORM, Tree, movable
 
 
 class Wrapped(Network):
@@ -244,7 +242,7 @@ def _runs_for_many(layer: nn.Module, inputs: Tensor) -> bool:
     try:
         for training in (True, False):
             layer.train(training)
-            for norm in (each for each in layer.modules() if isinstance(each, BATCH_NORMS)):
+            for norm in (each for each in layer.modules() if isinstance(each, BATCH_NORM)):
                 norm.train(training and trains(norm.parameters()))  # frozen ones use their running statistics
             with torch.set_grad_enabled(training), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # each comes again if it is so run

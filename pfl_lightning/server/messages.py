@@ -40,7 +40,7 @@ def packed_bits(models: Mapping[str, Tensor]) -> Tensor:
         words = _words(stack)
         packed = -(-words.shape[1] // 8) + words.count_nonzero(1) * words.element_size()
         sizes.append(packed.clamp(max=words[0].nbytes))
-    return 8 * torch.stack(sizes).sum(0)
+    return 8 * torch.as_tensor(sum(sizes))  # 0 of no tensors
 
 
 def stored(tree: Mapping[str, Tensor]) -> dict[str, Any]:

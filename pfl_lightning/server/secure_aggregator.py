@@ -13,7 +13,7 @@ from pfl_lightning.tree import Tree, zeros_like
 
 WEIGHT = "sums/weight"  # entry of every sum, for the sum of the weights
 WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
-TOLERANCE = 2.0**-7  # weights in bfloat16 can sum to a little more than 1; a word can hold twice as much
+TOLERANCE = 2.0**-7  # rounded weights can sum to a little more than 1; a word can hold twice as much
 
 
 class SecureAggregator(Aggregator):

@@ -30,11 +30,19 @@ from pfl_lightning.methods import (
     Sparsity,
 )
 from pfl_lightning.models import MLP, ResNet18
-from pfl_lightning.server import Aggregator, SecureAggregator, restored
+from pfl_lightning.server import Aggregator, DPAggregator, SecureAggregator, restored
 from pfl_lightning.system import Participation
 from pfl_lightning.system.ledger import dense_bits, sparse_bits
 
 CLIENTS, WIDTH = 6, 32  # of the ragged data; bits of a number
+
+
+def test_new_clients_leave_the_privacy_budget_as_it_was(ragged_data):
+    accounting = Accounting(DPAggregator(clip_norm=1.0, noise_multiplier=1.0))
+    accounting.clock.rounds = 3
+    for options in ({}, {"participation": Participation(pool_size=3)}):
+        run, more = ragged_data(**options), ragged_data(new_clients=2, **options)
+        assert accounting.budget(run) == accounting.budget(more)
 
 
 class LargestTwo(Method):

@@ -283,6 +283,46 @@ def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
 
 
 @every_method
+def test_pure_bfloat16_is_near_full_precision(make, ragged_data, fit):
+    losses = {}
+    for precision, kind in (("32-true", torch.float32), ("bf16-true", torch.bfloat16)):
+        torch.set_default_dtype(kind)  # of the data, too
+        method = make(network=NETWORKS["wide-mlp"])
+        trainer = fit(method, ragged_data(), 2, precision=precision)
+        losses[precision] = float(trainer.callback_metrics["train/loss"])
+        assert {parameter.dtype for parameter in method.network.parameters()} == {kind}
+    assert losses["bf16-true"] == pytest.approx(losses["32-true"], rel=0.1)
+
+
+class Ordered(frozenset):
+    """Names in a fixed order. A set of strings has another one in every process."""
+
+    def __new__(cls, names, backwards):
+        made = super().__new__(cls, names)
+        made.backwards = backwards
+        return made
+
+    def __iter__(self):
+        return iter(sorted(super().__iter__(), reverse=self.backwards))
+
+
+@every_method
+def test_no_number_depends_on_the_order_of_a_set(make, ragged_data, fit):
+    found = []
+    for backwards in (False, True):
+        method, data = make(network=NETWORKS["mlp"]), ragged_data()
+        data.setup()
+        method.build_for(data)
+        for part, names in method.parts.items():
+            method.parts[part] = Ordered(names, backwards)
+        method.kept, method.shared = (Ordered(names, backwards) for names in (method.kept, method.shared))
+        method.engine.trainable = Ordered(method.engine.trainable, backwards)
+        fit(method, data, 2)
+        found.append(method)
+    assert distance(*found) == 0
+
+
+@every_method
 def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, fit):
     torch.set_default_dtype(torch.float64)
     found = {}

@@ -45,6 +45,10 @@ def test_the_size_by_formula_is_that_of_the_encoding(entries, dtype):
     assert packed_bits({"w": stack}).tolist() == [8 * size for size in sizes]
 
 
+def test_no_tensors_take_no_bits():
+    assert packed_bits({}) == 0
+
+
 def test_minus_zero_is_a_value():
     assert packed_bits({"w": -torch.zeros(1, 4)}) == 8 * 16 == stored_bits({"w": -torch.zeros(4)})
     assert packed_bits({"w": torch.zeros(1, 4)}) == 8 == stored_bits({"w": torch.zeros(4)})

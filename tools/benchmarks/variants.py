@@ -13,9 +13,9 @@ from torch.nn import functional as F
 from benchmarks.training import MAKERS, Ours
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.client.layers import BATCH_NORM, alone, has_layers
+from pfl_lightning.client.layers import alone, has_layers
 from pfl_lightning.errors import PflError
-from pfl_lightning.tree import Params, Tree
+from pfl_lightning.tree import BATCH_NORM, Params, Tree
 
 COMPILER = "inductor"  # of torch.compile
 

@@ -63,13 +63,10 @@ class Gossip(Method):
         part = self.parts[self.mixes]
         return part & self.engine.trainable if self.batch_norm == "local" else part
 
-    def mixing_matrix(self, batch: Round) -> MixingMatrix:
-        """The weights of the participants of a round whose models arrive, by rising id."""
-        return self._mixing_matrix_of(batch, batch.examples.host_ids)
-
-    def _mixing_matrix_of(self, batch: Round, ids: Tensor) -> MixingMatrix:
+    def mixing_matrix(self, batch: Round, ids: Tensor | None = None) -> MixingMatrix:
+        """The weights of some participants of a round, by rising id; by default of those whose models arrive."""
         graph = self.topology.graph(self.num_clients, batch.seed, batch.round_index)
-        clients = ids.sort().values.tolist()
+        clients = (batch.examples.host_ids if ids is None else ids).sort().values.tolist()
         if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
             self._latest = graph, MixingMatrix.between(graph, clients, self.mixing)
         return self._latest[1]
@@ -109,7 +106,7 @@ class Gossip(Method):
     def advance_clock(self, batch: Round) -> None:
         """Advance the clock; a client waits for its neighbours alone, and for models that are dropped."""
         ids, times = batch.awaited
-        mixing = self._mixing_matrix_of(batch, ids)
+        mixing = self.mixing_matrix(batch, ids)
         self.accounting.clock.advance_locally(
             mixing.clients, times[ids.argsort().numpy()], mixing.adjacency > 0, batch.communication_time
         )

@@ -68,7 +68,8 @@ class SeveralModels(Method):
     def common_body(self) -> Tree:
         """The body of the model that had the most weight in the last round."""
         largest = int(self.server.tree[WEIGHTS].argmax())
-        return select(self.models(Params(self.broadcast(), {}))[largest].shared, self.parts["body"])
+        model = self.models(Params(self.broadcast(), {}))[largest].shared
+        return select({**super().common_body(), **model}, self.parts["body"])
 
 
 def uploaded(number: int, model: Tree) -> Tree:
