@@ -31,8 +31,10 @@ def config_file(word: str, option: str = "config") -> str:
         PflError: If there is no such file.
     """
     path = Path(word).expanduser()
-    if any(mark in word for mark in ":{") or path.is_file():
+    if any(mark in word for mark in ":{"):
         return word
+    if path.is_file():
+        return str(path)
     known = configs()
     name = word.removesuffix(".yaml")
     if name in known:

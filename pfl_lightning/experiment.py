@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
 from inspect import Parameter
+from math import nan
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -339,7 +340,7 @@ class Run:
         with without_chatter():
             session.run()
         rows = pd.DataFrame(session.table.rows)
-        return rows.assign(accuracy=rows["correct"] / rows["samples"])
+        return rows.assign(accuracy=nan if session.data.regression else rows["correct"] / rows["samples"])
 
 
 def completed(settings: Mapping[str, Any]) -> dict[str, Any]:

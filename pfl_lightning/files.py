@@ -30,8 +30,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
     except BaseException as error:
         path.unlink(missing_ok=True)
-        if isinstance(cause := root_cause(error), OSError):
-            raise OSError(cause.errno, cause.strerror, str(path)) from error
+        for cause in (error, error.__context__):  # torch.save hides what the system refused
+            if isinstance(cause, OSError):
+                raise OSError(cause.errno, cause.strerror, str(path)) from error
         raise
 
 
@@ -39,12 +40,6 @@ def save(content: Any, path: Path) -> None:
     """Write with ``torch.save`` to a new file; see ``new_file``."""
     with new_file(path) as file:
         torch.save(content, file)
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """What the system refused, if an error of ``torch.save`` hides that, or else the error."""
-    hidden = error.__context__
-    return hidden if isinstance(hidden, OSError) and not isinstance(error, OSError) else error
 
 
 def copy(source: Path, target: Path) -> None:

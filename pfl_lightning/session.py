@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning import files, processes
 from pfl_lightning.callbacks import EvaluateStartAndEnd, EvaluationTable, MetricsTable, RunFigures, RunSummary
-from pfl_lightning.callbacks.board import EVALUATED, boards, once_raised
+from pfl_lightning.callbacks.board import EVALUATED, Board, once_raised
 from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.labels import label_of
 from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, quantity_of
@@ -140,10 +140,11 @@ class Session(pl.Callback):
         launched: bool = self.trainer.strategy.cluster_environment.creates_processes_externally  # type: ignore[attr-defined]
         return launched
 
+    @rank_zero_only
     def note(self, line: str) -> None:
         """Say something, in one process."""
         if self.speaks:
-            _say(f"pfl: note: {line}")
+            sys.stderr.write(f"pfl: note: {printable(line)}\n")
 
     def _check_resume(self, resume: Resume, callbacks: Sequence[pl.Callback]) -> None:
         """Refuse to continue from a checkpoint with other settings, or with nothing left to do."""
@@ -222,7 +223,7 @@ class Session(pl.Callback):
             files.write_text(text, self.run_folder / CONFIG)
             files.write_text(yaml.safe_dump(label_of(trainer)._asdict()), self.run_folder / LABEL)
             begin(trainer.loggers, self.settings, self.run_folder, is_new)
-            for board in boards(trainer):
+            for board in (each for each in trainer.loggers if isinstance(each, Board)):
                 board.show_config(text, trainer.global_step)
                 if is_new:
                     board.show_row(self.settings, results_of(self.data))
@@ -255,11 +256,6 @@ def results_of(data: FederatedDataModule) -> list[str]:
     """Names of the results of a run beside its settings: the headlines, test first, their round, and the time."""
     splits = [split for split in reversed(HEADLINED) if split in data.eval_splits]
     return [*(headline(split, quantity_of(data)) for split in splits), EVALUATED, "time/total"]
-
-
-@rank_zero_only
-def _say(line: str) -> None:
-    sys.stderr.write(f"{printable(line)}\n")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
+from fakes.cohorts import Identity
 from fakes.hugging_face import write_networks
 from fakes.methods import built
 from hypothesis import settings
@@ -21,6 +22,7 @@ from torch.utils.tensorboard import SummaryWriter
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule, Partition
 from pfl_lightning.data.labelled import LabelledData
+from pfl_lightning.experiment import TRAINER
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")
@@ -90,15 +92,6 @@ def hugging_face(tmp_path_factory) -> Path:
     return folder
 
 
-class Plain:
-    """No transform: the raw inputs are what the network takes."""
-
-    random = False
-
-    def __call__(self, raw: torch.Tensor, bits: torch.Tensor | None = None) -> torch.Tensor:
-        return raw
-
-
 class RaggedPartition(Partition):
     """Clients with 1, 4, 9, 16, ... samples, without regard to their classes."""
 
@@ -124,7 +117,7 @@ class RaggedData(FederatedDataModule):
         return LabelledData(data.inputs[:120], targets[:120]), LabelledData(data.inputs[120:], targets[120:])
 
     def transform(self):
-        return Plain()
+        return Identity()
 
 
 @pytest.fixture
@@ -149,18 +142,9 @@ def fit(tmp_path) -> Callable[..., pl.Trainer]:
         own = any(isinstance(callback, RoundCheckpoint) for callback in callbacks)
         usual = [] if bare else [EvaluateStartAndEnd(), *([] if own else [RoundCheckpoint()])]
         options |= {"limit_val_batches": 0, "enable_checkpointing": False} if bare else {}
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            max_steps=rounds,
-            max_epochs=-1,
-            check_val_every_n_epoch=None,
-            num_sanity_val_steps=0,
-            log_every_n_steps=1,
-            enable_model_summary=False,
-            default_root_dir=tmp_path / folder,
-            callbacks=[*callbacks, *usual],
-            **{"logger": False, "val_check_interval": 2, "enable_progress_bar": False, **options},
-        )
+        given = {"max_steps": rounds, "default_root_dir": tmp_path / folder, "callbacks": [*callbacks, *usual]}
+        quiet = {"accelerator": "cpu", "logger": False, "val_check_interval": 2, "enable_progress_bar": False}
+        trainer = pl.Trainer(**{**TRAINER, **quiet, **given, **options})
         trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)
         return trainer
 

@@ -53,6 +53,12 @@ def test_a_file_beats_a_name_and_a_folder_does_not():
     assert config_file("quickstart") == "quickstart"
 
 
+def test_a_file_in_the_home_folder_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("seed_everything: 3\n")
+    assert config_file("~/mine.yaml") == str(tmp_path / "mine.yaml")
+
+
 @pytest.mark.parametrize("settings", ["model: FedAvg", '{"model": "FedAvg"}', "{}"])
 def test_settings_in_place_of_a_file_are_left_alone(settings):
     assert config_file(settings) == settings

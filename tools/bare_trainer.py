@@ -4,6 +4,8 @@ from typing import Any
 
 import lightning.pytorch as pl
 
+from pfl_lightning.experiment import TRAINER
+
 
 def bare_trainer(rounds: int, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:
     """A trainer without evaluations, logs, checkpoints and output, on one device.
@@ -13,17 +15,5 @@ def bare_trainer(rounds: int, *callbacks: pl.Callback, **options: Any) -> pl.Tra
         callbacks: Its callbacks.
         options: Other options of the trainer.
     """
-    return pl.Trainer(
-        max_steps=rounds,
-        max_epochs=-1,
-        devices=1,
-        callbacks=list(callbacks),
-        logger=False,
-        log_every_n_steps=1,
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **options,
-    )
+    off = {"logger": False, "limit_val_batches": 0, "enable_checkpointing": False, "enable_progress_bar": False}
+    return pl.Trainer(**{**TRAINER, **off, "max_steps": rounds, "callbacks": list(callbacks), **options})

@@ -22,7 +22,6 @@ from benchmarks.timing import in_turns
 from lightning.pytorch.cli import LightningArgumentParser
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.checks import check_trainer
 from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.cli.running import run
 from pfl_lightning.client import BackendName
@@ -80,7 +79,6 @@ class TuneCLI(SettingsCLI):
     def instantiate_classes(self) -> None:
         """Make the data, and measure."""
         config = self.config
-        check_trainer(config.trainer)
         torch.set_num_threads(config.threads or torch.get_num_threads())
         settings = config.model.init_args
         current = Choice(settings.get("backend", "auto"), settings.get("chunk_size"))

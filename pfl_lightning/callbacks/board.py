@@ -77,11 +77,6 @@ def tensorboards(trainer: pl.Trainer) -> list[TensorBoardLogger]:
     return [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger) and trainer.is_global_zero]
 
 
-def boards(trainer: pl.Trainer) -> list[Board]:
-    """The boards of this run; none in the processes that do not log."""
-    return [logger for logger in tensorboards(trainer) if isinstance(logger, Board)]
-
-
 def tag_of(name: str) -> str:
     """The tag under which TensorBoard shows a logged value.
 
@@ -115,8 +110,8 @@ def columns(row: Iterable[str]) -> list[str]:
     TensorBoard reads them from one of the runs that it shows, whichever is the first.
     """
     kinds = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
-    options = (f"model.{name}" for kind in kinds for name in signature(kind).parameters)
-    return list(dict.fromkeys([*row, *options]))
+    options = (each for kind in kinds for each in signature(kind).parameters.values())
+    return list(dict.fromkeys([*row, *(f"model.{each.name}" for each in options if each.kind != each.VAR_KEYWORD)]))
 
 
 def column_of(key: str) -> str:

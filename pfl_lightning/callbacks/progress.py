@@ -37,10 +37,6 @@ class RoundProgressBar(ProgressBar):
         """Show nothing."""
         self._enabled = False
 
-    def enable(self) -> None:
-        """Show progress."""
-        self._enabled = True
-
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin at the current round: the run may be resumed."""
         self._start(method_of(pl_module), trainer.max_steps)
@@ -182,7 +178,8 @@ class Lines(Thread):
     def run(self) -> None:
         """Write a line to stderr, and wait, until ``stop``."""
         while not self.ended.wait(SAID_EVERY):
-            sys.stderr.write(f"pfl: {self.status}\n")
+            if line := str(self.status):  # empty when some work has just begun
+                sys.stderr.write(f"pfl: {line}\n")
 
     def stop(self) -> None:
         """End the thread."""

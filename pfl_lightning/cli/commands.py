@@ -33,7 +33,7 @@ class Command(NamedTuple):
     module: str
     function: str
     quick: bool = False
-    """Whether it needs neither torch nor Lightning."""
+    """Whether ``answer`` runs it, without the libraries of the parser."""
 
     def load(self) -> Any:
         """Import the function."""
@@ -88,7 +88,7 @@ def answer(words: list[str]) -> None:
 
 
 def is_quick(words: list[str]) -> bool:
-    """Whether a command line can be answered without torch and Lightning."""
+    """Whether ``answer`` does a command line, without the libraries of the parser."""
     command = COMMANDS.get(words[0] if words else "")
     return command is None or command.quick or asks_for_help(words)
 

@@ -40,7 +40,7 @@ def compare_command(args: list[str]) -> None:
         say_once(f"final results are of different rounds, such as {rounds}", "note")
     if curves[0].quantity == ACCURACY and (wrong := [target for target in given.targets if target > 1]):
         raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
-    out = Path(given.out)
+    out = Path(given.out).expanduser()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -84,7 +84,7 @@ class DescribeCLI(SettingsCLI):
 
     def instantiate_classes(self) -> None:
         """Build the data and the method's options, and describe the clients."""
-        path = Path(self.config.figure)
+        path = Path(self.config.figure).expanduser()
         built = self.parser.instantiate(self.config)
         self.datamodule = built.data
         self.datamodule.setup()

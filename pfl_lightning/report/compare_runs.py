@@ -102,7 +102,8 @@ def read_run(folder: Path) -> RunRecord:
     tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
     clients = run_files.read_clients(folder / run_files.CLIENTS)
     known = {round_index for split, _, round_index in clients if split == "test"}
-    evaluated = logged[[COMPUTE, *(tag[0] for tag in tags)]].dropna()
+    names = [tag[0] for tag in tags]
+    evaluated = logged[[COMPUTE, *names]].dropna(how="all", subset=names)  # one model can have diverged
     left_out = [round_index for round_index in evaluated.index if round_index not in known]
     evaluated = evaluated.drop(left_out)
     if not tags or evaluated.empty:

@@ -106,7 +106,8 @@ def draw_band(axes: Axes, x: NDArray[Any], values: Floats, style: Style, label: 
 
 def draw_line(axes: Axes, x: NDArray[Any], y: NDArray[Any], style: Style, label: str) -> None:
     """Draw a line; the markers tell it from others, and those of different lines are at different places."""
-    marked = (APART * (len(axes.lines) % 4) / 4, APART) if np.isfinite(x + y).any() else None  # none on an empty line
+    is_line = np.isfinite(x + y).sum() > 1  # and no single point, which has its own marker
+    marked = (APART * (len(axes.lines) % 4) / 4, APART) if is_line else None
     axes.plot(x, y, label=label, markevery=marked, **style)
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ def results(folders: Folders) -> "pd.DataFrame":
         ``quantity``; and its ``mean``, ``std``, ``worst``, ``p10`` and other statistics, all of them over the clients.
 
     Raises:
-        PflError: If a folder is not that of a run.
+        PflError: If there is no folder, or one is not that of a run.
     """
     return _table(folders, _evaluations)
 
@@ -51,18 +52,21 @@ def clients(folders: Folders, table: str = run_files.CLIENTS) -> "pd.DataFrame":
 
     Returns:
         The columns of ``results`` up to ``round``; ``split``, ``model`` and ``client``; its ``samples``, ``correct``
-        predictions and mean ``loss``, its ``accuracy``, and what other metrics say of it (``ClientMetrics``).
+        predictions and mean ``loss``, its ``accuracy`` (nan of a regression), and what other metrics say of it
+        (``ClientMetrics``).
 
     Raises:
-        PflError: If a folder is not that of a run, or has no such table.
+        PflError: If there is no folder, or one is not that of a run or has no such table.
     """
-    return _table(folders, lambda folder: _clients(folder / table))
+    return _table(folders, lambda folder: _clients(folder, table))
 
 
 def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.DataFrame":
     import pandas as pd
 
     paths = [Path(folders)] if isinstance(folders, str | Path) else [Path(folder) for folder in folders]
+    if not paths:
+        raise PflError("folders: none is not possible; allowed: folders such as runs/FedRep-Digits/version_0")
     for path in paths:
         if not (path / run_files.CONFIG).is_file():
             raise PflError(f"folders: '{path}' is no run folder; allowed: folders such as runs/FedRep-Digits/version_0")
@@ -106,8 +110,10 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
     return costs.merge(statistics, on="round")
 
 
-def _clients(path: Path) -> "pd.DataFrame":
+def _clients(folder: Path, name: str) -> "pd.DataFrame":
     """The rows of one run, from ``clients.csv`` or another such table."""
-    table = run_files.read_client_table(path)
-    table.insert(list(table).index("loss") + 1, "accuracy", table["correct"] / table["samples"])
+    table, tags = run_files.read_client_table(folder / name), run_files.read_table(folder / run_files.METRICS, ())
+    counts = any("/accuracy/" in tag for tag in tags)  # not of a regression
+    accuracy = table["correct"] / table["samples"] if counts else nan
+    table.insert(list(table).index("loss") + 1, "accuracy", accuracy)
     return table

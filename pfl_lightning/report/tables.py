@@ -91,7 +91,7 @@ def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) 
     for row in rows:
         shown.add_row(*map(str, row))
     text = io.StringIO()
-    Console(file=text, width=1000, markup=False, emoji=False).print(shown)
+    Console(file=text, width=1000, markup=False, emoji=False, force_terminal=False).print(shown)
     return "\n".join((title, "", *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), ""))
 
 

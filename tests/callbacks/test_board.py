@@ -77,3 +77,4 @@ def test_the_groups_of_tags_begin_with_the_test_scores_and_keep_percentiles_apar
 
 def test_the_table_can_show_the_options_of_methods_that_are_not_in_the_first_run():
     assert {"model.proximity", "model.head_epochs", "mine"} <= set(columns(["mine"]))
+    assert "model.kwargs" not in columns([])

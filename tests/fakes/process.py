@@ -13,6 +13,7 @@ from methods.test_contract import METHODS, NETWORKS
 
 from fakes.forked import SERVER
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
+from pfl_lightning.experiment import TRAINER
 from pfl_lightning.federation import client_states
 from pfl_lightning.recipes import anew
 from pfl_lightning.system import Participation
@@ -77,20 +78,8 @@ def main(
 def train(method: Any, data: Any, rounds: int, folder: Path, ckpt_path: Path | None, processes: int) -> None:
     """Train with so many processes, with tables and checkpoints."""
     table = MetricsTable(folder)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=processes,
-        strategy="ddp" if processes > 1 else "auto",
-        max_steps=rounds,
-        max_epochs=-1,
-        check_val_every_n_epoch=None,
-        val_check_interval=2,
-        num_sanity_val_steps=0,
-        log_every_n_steps=1,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        default_root_dir=folder,
-        logger=table,
-        callbacks=[EvaluateStartAndEnd(), PercentileErrors(), RoundCheckpoint(), table],
-    )
+    callbacks = [EvaluateStartAndEnd(), PercentileErrors(), RoundCheckpoint(), table]
+    several = {"accelerator": "cpu", "devices": processes, "strategy": "ddp" if processes > 1 else "auto"}
+    own = {"max_steps": rounds, "val_check_interval": 2, "enable_progress_bar": False, "default_root_dir": folder}
+    trainer = pl.Trainer(**{**TRAINER, **several, **own, "logger": table, "callbacks": callbacks})
     trainer.fit(method, data, ckpt_path=ckpt_path, weights_only=True)

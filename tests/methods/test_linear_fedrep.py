@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from conftest import Plain
+from fakes.cohorts import Identity
 from fakes.methods import distance
 
 from pfl_lightning import load_method
@@ -68,7 +68,7 @@ class TwoSamples(FederatedDataModule):
         return data, data
 
     def transform(self):
-        return Plain()
+        return Identity()
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_clients_of_any_size_solve_for_the_head_and_step_along_the_gradient_at_i
     inputs, targets, counts = torch.randn(12, 5), torch.randn(12), torch.tensor([6, 4, 2])
     index = torch.stack([torch.arange(6), torch.arange(6, 12), torch.arange(10, 16) % 12])
     ids = torch.tensor([2, 0, 1])
-    cohort = Examples(Samples(inputs, targets, Plain()), ids, index, counts, ids)
+    cohort = Examples(Samples(inputs, targets, Identity()), ids, index, counts, ids)
     trained, losses = method.local_update(cohort, method.received(cohort.ids), (1,))
     for row, count in enumerate(counts):
         x, y = inputs[index[row, :count]], targets[index[row, :count]]

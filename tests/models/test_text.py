@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from fakes.cohorts import Identity
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -111,13 +112,6 @@ def test_one_hot_rows_follow_the_networks_type_and_are_no_part_of_its_state():
     assert layer(torch.tensor([[2, 0]])).tolist() == [[[0, 0, 1], [1, 0, 0]]]
     assert layer(torch.tensor([[2]])).dtype == torch.float32
     assert not layer.state_dict()
-
-
-class Identity:
-    random = False
-
-    def __call__(self, raw, bits=None):
-        return raw
 
 
 COUNTS = (9, 6, 5, 1)

@@ -46,6 +46,12 @@ def test_a_method_has_one_colour_in_all_panels_and_its_doubled_variant_another_l
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["FedRep", "FedRep-SRPFL", "Local"]
 
 
+def test_a_single_evaluation_can_be_seen(write_run):
+    figure = time_figure(curves_of([read_run(write_run("short", {"stored": [[0.2]]}))]), [0])
+    (line,) = figure.axes[0].lines
+    assert (line.get_marker() != "None", line.get_markevery()) == (True, None)
+
+
 def test_losses_are_drawn_as_they_are(write_run):
     run = read_run(write_run("run", {"stored": [[3.0, 5.0], [1.0, 2.0]]}, quantity="loss"))
     (axes,) = cost_figure(curves_of([run]), ROUNDS).axes

@@ -1,8 +1,9 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report import check_same_data, read_run
+from pfl_lightning.report import check_same_data, clients, read_run, results
 
 
 def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_run):
@@ -19,6 +20,27 @@ def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_r
     assert run.logged["train/loss"] == {5: 1, 15: 1}
     regression = read_run(write_run("regression", {"finetuned": [[2.5, 1.5]]}, quantity="loss"))
     assert regression.client_scores("finetuned", 0).tolist() == [2.5, 1.5], "their losses"
+
+
+def test_a_model_that_has_diverged_leaves_the_evaluation_to_the_others(write_run):
+    folder = write_run("run", {"global": [[2.5], [1.5]], "finetuned": [[2.5], [1.5]]}, quantity="loss")
+    logged = pd.read_csv(folder / "metrics.csv")
+    logged.loc[logged["round"] == 10, "test/finetuned/loss/mean"] = np.nan
+    logged.to_csv(folder / "metrics.csv", index=False)
+    run = read_run(folder)
+    assert (run.rounds.tolist(), run.left_out) == ([0, 10], [])
+    np.testing.assert_equal(run.means["finetuned"], [2.5, np.nan])
+
+
+def test_only_classes_have_an_accuracy(write_run):
+    for quantity, expected in (("accuracy", [0.5]), ("loss", [np.nan])):
+        table = clients(write_run(quantity, {"global": [[0.5]]}, quantity=quantity)).query("split == 'test'")
+        np.testing.assert_equal(table["accuracy"].to_numpy(), expected)
+
+
+def test_no_folders_are_one_line():
+    with pytest.raises(PflError, match=r"^folders: none is not possible; allowed: folders such as runs/"):
+        results([])
 
 
 def test_an_evaluation_whose_clients_are_not_written_yet_is_left_out(write_run, log):

@@ -59,7 +59,7 @@ def paired(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
         differences: The differences, ``[seeds]`` each; nan where a run never reached what is compared.
 
     Returns:
-        It holds if the intervals of all means are above 0, and fails if one is not, or if a seed is nan.
+        It holds if the intervals of all means are above 0, and fails if one is nowhere above 0, or if a seed is nan.
     """
     intervals = [interval(each) for each in differences]
     if all(low > 0 for low, _ in intervals):

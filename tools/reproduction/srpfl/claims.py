@@ -11,7 +11,6 @@ from reproduction.srpfl.measures import (
     REACHED,
     Check,
     Curves,
-    all_ratios,
     finals,
     shown_ratio,
     time_ratios,
@@ -52,7 +51,7 @@ def gain_shrinks_with_communication(curves: Curves) -> list[Claim]:
 
 def shrinking(curves: Curves, when: str, times: Sequence[float]) -> Claim:
     """That the gain shrinks with these communication times of a round."""
-    ratios = all_ratios(curves, PAIRS[0], times)
+    ratios = [time_ratios(curves, PAIRS[0], time) for time in times]
     text = f"The gain of FedRep-SRPFL shrinks with the communication time, charged {when} (time ratios for 0, 10, 100)"
     rises = [after - before for before, after in pairwise(ratios)]
     return paired(text, ", ".join(map(shown_ratio, ratios)), "rising, below 1", *rises, 1 - ratios[-1])
@@ -60,7 +59,7 @@ def shrinking(curves: Curves, when: str, times: Sequence[float]) -> Claim:
 
 def gain_persists(curves: Curves) -> list[Claim]:
     """The doubled variant is earlier for every communication time."""
-    ratios = all_ratios(curves, PAIRS[0], COMMUNICATION_TIMES)
+    ratios = [time_ratios(curves, PAIRS[0], time) for time in COMMUNICATION_TIMES]
     text = "The gain of FedRep-SRPFL persists for all communication times (time ratios for 0, 10, 100)"
     return [paired(text, ", ".join(map(shown_ratio, ratios)), "all < 1", *(1 - ratio for ratio in ratios))]
 

@@ -41,7 +41,7 @@ def compare_hf_maml(place: Place) -> list[Claim]:
     best = max(searched, key=lambda point: np.nan_to_num(searched[point]["adapted"]).mean())
     rows = {f"HF-MAML, {best}": scores(place, "hf-maml", points()[best], "test")}
     for name, told in OTHERS.items():
-        rows[name] = scores(place, folder(name), fedavg_sweep(told), "test")
+        rows[name] = scores(place, folder(name), Sweep(("fedavg",), options=shlex.split(told)), "test")
     publish(place, "hf_maml", f"{search_table(searched)}\n{comparison_table(rows)}")
     return []
 
@@ -56,11 +56,6 @@ def points() -> dict[str, Sweep]:
         )
         for point in grid
     }
-
-
-def fedavg_sweep(told: str) -> Sweep:
-    """FedAvg, told to be something else."""
-    return Sweep(("fedavg",), options=shlex.split(told))
 
 
 def scores(place: Place, where: str, sweep: Sweep, split: str) -> dict[str, Floats]:

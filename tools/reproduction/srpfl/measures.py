@@ -1,6 +1,6 @@
 """What SRPFL's claims measure on curves: one value for each seed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -41,11 +41,6 @@ def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float
     fast, slow = (curves[name].seconds_to(goals, communication_time) for name in pair)
     ratios: Floats = np.divide(fast, slow, out=np.ones_like(slow), where=slow != 0)
     return ratios
-
-
-def all_ratios(curves: Curves, pair: tuple[str, str], communication_times: Sequence[float]) -> list[Floats]:
-    """Time ratios for several communication times."""
-    return [time_ratios(curves, pair, time) for time in communication_times]
 
 
 def shown_ratio(ratios: Floats) -> str:

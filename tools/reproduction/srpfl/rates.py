@@ -119,8 +119,9 @@ def first_diverged(run: RunRecord | None) -> float:
     """First round with a training loss above that of guessing, or none at all; inf if there is no such round."""
     if run is None:
         return 1.0
-    rounds = [at for at, loss in run.logged["train/loss"].items() if not loss <= CHANCE]
-    stopped = [] if is_finished(run) else [max(run.logged["train/loss"]) + 1]
+    losses = run.logged.get("train/loss", {})  # without one if the first is nan
+    rounds = [at for at, loss in losses.items() if not loss <= CHANCE]
+    stopped = [] if is_finished(run) else [max(losses, default=0) + 1]
     return float(min(rounds + stopped, default=inf))
 
 

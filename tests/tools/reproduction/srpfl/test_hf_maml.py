@@ -1,4 +1,7 @@
+import shlex
+
 import numpy as np
+from reproduction.runs import Sweep
 from reproduction.srpfl import hf_maml
 
 from pfl_lightning.settings import class_name
@@ -33,7 +36,7 @@ def test_every_row_takes_its_options(plan, place, monkeypatch):
     found = []
     monkeypatch.setattr(hf_maml, "tried", lambda place, sweep: found.extend(plan(place, sweep).values()))
     for name, told in hf_maml.OTHERS.items():
-        hf_maml.scores(place(""), hf_maml.folder(name), hf_maml.fedavg_sweep(told), "test")
+        hf_maml.scores(place(""), hf_maml.folder(name), Sweep(("fedavg",), options=shlex.split(told)), "test")
     hf_maml.scores(place(""), "hf-maml", list(hf_maml.points().values())[-1], "val")
     kinds = [class_name(settings["model"]["class_path"]) for settings in found]
     assert kinds == ["AdaptedFedAvg"] * 3 + ["AliasedHFMAML", "HFMAML"]
