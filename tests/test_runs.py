@@ -49,6 +49,7 @@ def changes(settings, before=SETTINGS):
         (("model", "init_args", "lr"), 0.2, "model.lr: 0.1 in the checkpoint, 0.2 from now on"),
         (("model", "init_args", "server_optimizer", "init_args", "lr"), 0.5, "model.server_optimizer.lr: 1.0"),
         (("data", "init_args", "root"), "elsewhere", "data.root"),
+        (("model", "init_args", "chunk_size"), 4, "model.chunk_size: None in the checkpoint, 4 from now on"),
     ],
 )
 def test_rates_and_places_may_change(path, value, line):
