@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import IFCA, FedAvg
+from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
@@ -78,3 +79,10 @@ def test_a_client_sends_and_receives_all_models_and_says_where_it_belongs(train)
 def test_more_groups_than_clients_are_one_line(ragged_data):
     with pytest.raises(PflError, match=r"^model.groups: 7 is not possible with 6 clients; allowed: 1 to 6$"):
         built(partial(IFCA, groups=7), ragged_data())
+
+
+def test_a_network_that_always_begins_with_the_same_head_is_one_line(ragged_data, fit):
+    zeros = partial(LogisticRegression, bias=False)
+    with pytest.raises(PflError, match=r"^model.network: LogisticRegression always begins with the same head, and so "):
+        fit(IFCA(groups=2, network=zeros), ragged_data(), 1, bare=True)
+    fit(IFCA(groups=1, network=zeros), ragged_data(), 1, bare=True)

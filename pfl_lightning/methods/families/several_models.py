@@ -6,6 +6,7 @@ from torch.nn import functional as F
 from torch.optim import SGD
 
 from pfl_lightning.data import Round
+from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import Need
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import seed_of
@@ -45,6 +46,20 @@ class SeveralModels(Method):
             for name, tensor in self._new_head(seed_of(seed, "group", number)).items():
                 if name in self.shared:
                     self.server.tree[f"{number}.{name}"].copy_(tensor)
+
+    def setup(self, stage: str) -> None:
+        """Build the method; see ``Method.setup``.
+
+        Raises:
+            PflError: If the models are all the same, as those of a network that always begins with the same head.
+        """
+        super().setup(stage)
+        first, *others = (model.shared for model in self.models(Params(self.broadcast(), {})))
+        if others and all(torch.equal(first[name], other[name]) for other in others for name in first):
+            raise PflError(
+                f"model.network: {self.network.kind} always begins with the same head, and so would all {self.number} "
+                f"models of {type(self).__name__}; allowed: a head that begins at random"
+            )
 
     def server_state(self, tensors: Tree) -> Tree:
         """All models but the first (``1.*`` and so on), and the weights of all in the last round."""
