@@ -106,7 +106,7 @@ def period_matters_little(curves: Curves) -> list[Claim]:
 
 
 def same_tails(curves: Curves) -> list[Claim]:
-    """The quantile that is found by sums alone keeps the same devices, and costs more sums."""
+    """The quantile that is found by sums alone keeps as many devices in most rounds, and costs more sums."""
     exact, summed = curves[HALF], curves[SUMS]
     agree = (exact.cohorts[1] == summed.cohorts[1]).mean(1)
     difference = errors(summed, "p90") - errors(exact, "p90")

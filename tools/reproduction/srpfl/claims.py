@@ -17,7 +17,8 @@ from reproduction.srpfl.measures import (
 )
 
 COMMUNICATION_TIMES = (0.0, 10.0, 100.0)
-PUBLISHED_TIMES = (0.0, 1.0, 10.0)  # of a round: the published figures charge 10 and 100 once in about 10 rounds
+# of a round: the published Figures 3 and 5 charge these 28 times in 100 rounds, Figure 8 17 times in 150
+FIGURE_3_TIMES, FIGURE_8_TIMES = ((0.0, 10 * share, 100 * share) for share in (28 / 100, 17 / 150))
 NOISE = 0.03  # accuracies that differ by less agree
 TIED = 0.01  # mean accuracies over time that differ by less are tied
 
@@ -45,7 +46,7 @@ def agree_in_the_end(curves: Curves) -> list[Claim]:
 
 def gain_shrinks_with_communication(curves: Curves) -> list[Claim]:
     """The time ratio rises towards 1 the longer the communication takes; above 1, doubling is slower."""
-    charged = {"every round": COMMUNICATION_TIMES, "once in 10 rounds, as in the published figures": PUBLISHED_TIMES}
+    charged = {"every round": COMMUNICATION_TIMES, "28 times in 100, as in the published figures": FIGURE_3_TIMES}
     return [shrinking(curves, when, times) for when, times in charged.items()]
 
 
@@ -58,9 +59,10 @@ def shrinking(curves: Curves, when: str, times: Sequence[float]) -> Claim:
 
 
 def gain_persists(curves: Curves) -> list[Claim]:
-    """The doubled variant is earlier for every communication time."""
-    ratios = [time_ratios(curves, PAIRS[0], time) for time in COMMUNICATION_TIMES]
-    text = "The gain of FedRep-SRPFL persists for all communication times (time ratios for 0, 10, 100)"
+    """The doubled variant is earlier for every communication time, charged as in Figure 8."""
+    ratios = [time_ratios(curves, PAIRS[0], time) for time in FIGURE_8_TIMES]
+    text = "The gain of FedRep-SRPFL persists for all communication times, charged 17 times in 150 rounds, as in the "
+    text += "published figure (time ratios for 0, 10, 100)"
     return [paired(text, ", ".join(map(shown_ratio, ratios)), "all < 1", *(1 - ratio for ratio in ratios))]
 
 

@@ -167,7 +167,7 @@ FIGURES: dict[str, Figure] = {
     "fig8_correlated": Figure(
         (Panel("cifar10"),),
         (Panel("femnist", PAIR, GROUPED),),
-        gain_persists,
+        earlier,
         beside=Beside("fig3", smaller_gain("in Fig. 3")),
     ),
 }

@@ -108,3 +108,9 @@ def test_a_method_that_diverges_is_a_row_and_one_that_cannot_begin_ends_the_tabl
     runs[1] = None
     with pytest.raises(SystemExit):
         table.table_claims(place("toy", seeds=(1, 2)), ROWS[:1], {"toy": {}})
+
+
+def test_a_published_number_of_trials_that_differ_by_any_amount_is_no_claim(trained, place):
+    published = {"toy": {"FedAvg": Published(50.9, 0.2), "Local": Published(33.8, 41.2)}}
+    found = table.table_claims(place("toy", scale="full", seeds=(1, 2, 3)), ROWS, published)
+    assert [claim.claim for claim in found] == ["FedAvg: best round (%)"]

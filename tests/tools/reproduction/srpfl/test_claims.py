@@ -58,8 +58,14 @@ def test_a_gain_that_is_lost_does_not_shrink():
     every_round, published = SHRINKS(panel(fast, slow))
     assert passed([every_round, published]) == [False, False]
     assert every_round.measured == "0.13 ± 0.00, 1.22 ± 0.00 (lost), 1.32 ± 0.00 (lost)"
-    # 44 s instead of 60 s, and 404 s instead of 330 s
-    assert published.measured == "0.13 ± 0.00, 0.73 ± 0.00, 1.22 ± 0.00 (lost)"
+    # 4 + 112 s instead of 30 + 84 s, and 4 + 1120 s instead of 30 + 840 s
+    assert published.measured == "0.13 ± 0.00, 1.02 ± 0.00 (lost), 1.29 ± 0.00 (lost)"
+
+
+def test_the_published_figure_8_charges_each_evaluation():
+    # 3 s of 30 rounds instead of 40 s of 40: with 17 / 150 s a round for each second of communication
+    (claim,) = claims.gain_persists(panel())
+    assert claim.measured == ", ".join(f"{(3 + 30 * c) / (40 + 40 * c):.2f} ± 0.00" for c in (0, 17 / 15, 170 / 15))
 
 
 def test_the_best_curve_is_best_in_the_time_that_all_have():
