@@ -68,6 +68,11 @@ def float32_by_default():
 
 
 @pytest.fixture
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def float64(float32_by_default):
     torch.set_default_dtype(torch.float64)
 

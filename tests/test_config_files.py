@@ -12,9 +12,7 @@ from pfl_lightning.experiment import Experiment
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def printed(capsys, *args: str) -> dict:

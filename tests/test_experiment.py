@@ -37,9 +37,7 @@ WORDS = [
 TABLES = ("metrics.csv", "clients.csv")
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def experiment(rounds: int, folder: str = "python", **options) -> Experiment:

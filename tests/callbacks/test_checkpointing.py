@@ -234,3 +234,15 @@ def test_a_full_disk_leaves_the_checkpoints_before_it(bad, ragged_data, fit, tmp
         fit(small(), ragged_data(), 4)
     assert rounds_in(tmp_path / "run") == ({} if bad == 2 else {"last": 0, "best": 0})
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_second_signal_stops_at_once(ragged_data, fit, capsys):
+    class Twice(FedAvg):
+        def on_train_batch_start(self, batch, batch_idx):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    with pytest.raises(Stopped) as stopped:
+        fit(Twice(network=small().make_network, eval_epochs=0), ragged_data(), 6)
+    assert stopped.value.code == 128 + signal.SIGUSR1
+    assert "saved round" not in capsys.readouterr().err

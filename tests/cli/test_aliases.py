@@ -7,9 +7,7 @@ from pfl_lightning.cli.fit import settings_of
 WORDS = ["--method", "FedRep", "--rounds=7", "--clients", "8", "--lr", "0.3", "--seed=5", "--epochs", "2"]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def refuse(line):

@@ -13,9 +13,7 @@ from pfl_lightning.cli.sweep import sweep_parser
 PARSERS = {"compare": compare_parser, "export": export_parser, "sweep": sweep_parser}
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ FEDMAC_TESTED = {"mnist": 125, "fashion_mnist": 125, "cifar100": 14, "synthetic"
 SHAPES = {"char-gru": (20, 53), "lstm50": (20, 50), "tweet-lstm": (40, 100), "linear-representation": (20,)}
 
 pytestmark = [
+    pytest.mark.usefixtures("in_an_empty_folder"),
     pytest.mark.filterwarnings("ignore:.*is not the official data set"),
     pytest.mark.filterwarnings("ignore:.*clients ha(ve|d) no test sample"),
 ]
@@ -74,11 +75,6 @@ def rows():
 
 
 ROWS = list(rows())
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_every_file_is_run_or_built_by_a_test():

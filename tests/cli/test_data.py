@@ -6,12 +6,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pfl_lightning.cli import main
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = [
+    pytest.mark.usefixtures("in_an_empty_folder"),
+    pytest.mark.filterwarnings("ignore:.*is not the official data set"),
+]
 
 
 def words(line: str) -> list[str]:

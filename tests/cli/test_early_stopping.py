@@ -20,9 +20,7 @@ STOP = ["--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=val/g
 NEVER_BETTER = ["--trainer.callbacks.mode=max", "--trainer.callbacks.min_delta=2"]  # than the first evaluation
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def fit(patience: int, *options: str) -> None:

@@ -26,9 +26,7 @@ NO_FIGURES = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"]  # 
 WITHOUT_ROUNDS = "fit --data.participation Asynchronous"
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def refused(capsys, *args: str) -> tuple[int, str]:

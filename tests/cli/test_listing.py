@@ -7,10 +7,7 @@ from pfl_lightning.cli.listing import LISTED, table
 from pfl_lightning.config_files import configs
 from pfl_lightning.registry import Found, choices
 
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def listed(kind: str, capsys) -> dict[str, str]:

@@ -20,9 +20,7 @@ FUNCTION = "fakes.wrong_networks.annotated"
 TINY = ["--data.num_clients=4", "--data.max_samples=5", "--model.eval_epochs=0", "--trainer.max_steps=1"]
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def trained(*words):

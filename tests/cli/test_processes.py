@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,7 @@ import pytest
 import torch
 from fakes.forked import PATHS, Command, pfl
 
-from pfl_lightning import processes
 from pfl_lightning.cli import main
-from pfl_lightning.errors import PflError
 
 ROUNDS = 6
 FIT = [
@@ -126,20 +123,6 @@ def test_a_port_that_is_none_is_named_once(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit, match="2"):
         main()
     assert capsys.readouterr().err == "pfl: error: MASTER_PORT: 99999 is not possible; allowed: 1 to 65535\n"
-
-
-@pytest.mark.parametrize("port", ["abc", "0", "-1", ""])
-def test_a_port_is_a_number_from_1(port, monkeypatch):
-    monkeypatch.setenv("MASTER_PORT", port)
-    with pytest.raises(PflError, match=f"^MASTER_PORT: {port} is not possible; allowed: 1 to 65535$"):
-        processes.check_port()
-
-
-def test_a_port_that_another_process_has_is_refused(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv("MASTER_PORT", str(port := taken.getsockname()[1]))
-        with pytest.raises(PflError, match=rf"^MASTER_PORT: {port} is not possible \(.*\); allowed: a free port$"):
-            processes.meet_here()
 
 
 def test_two_processes_evaluate_a_run_and_write_one_table(resumed):

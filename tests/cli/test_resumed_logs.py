@@ -17,12 +17,7 @@ STRAIGHT = Path("straight/FedRep-Digits/version_0")
 TINY = ["--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=1"]
 FEW = ["--data.num_clients=4", "--trainer.enable_progress_bar=false", "--trainer.callbacks=SparsityTracker"]
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = [pytest.mark.usefixtures("in_an_empty_folder"), pytest.mark.slow]
 
 
 def fit(rounds: int, *options: str) -> None:

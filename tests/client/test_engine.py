@@ -43,7 +43,7 @@ def test_the_sum_of_many_losses_in_bfloat16_has_the_digits_of_float32(monkeypatc
     network, examples = MLP((1, 16, 16), 3, hidden=()), examples_of(counts=(300,) * 4)
     outputs = network(examples.gather(examples.positions).flatten(0, 1))
     each = F.cross_entropy(outputs, examples.targets(examples.positions).flatten(), reduction="none")
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     losses = Engine(network).score(examples, params)[1]
     torch.testing.assert_close(losses.double(), each.double().view(4, 300).sum(1), rtol=1e-3, atol=0)
 
@@ -55,7 +55,7 @@ def test_a_network_of_one_output_takes_labels_of_two_classes_or_numbers(kind, ba
     samples = examples.samples
     samples.targets = torch.randn(3) if kind == "regression" else torch.tensor([1, 0, 1])
     loss = nn.MSELoss() if kind == "regression" else nn.BCEWithLogitsLoss()
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     tensors = {name: tensor.clone().requires_grad_() for name, tensor in params.shared.items()}
     outputs = functional_call(network, tensors, samples.inputs)[:, 0]
     value = loss(outputs, samples.targets.double()) / (2 if kind == "regression" else 1)
@@ -130,7 +130,7 @@ def test_a_ragged_cohort_in_several_tiles_is_what_the_sequential_backend_does(pa
     tiles = [len(tile) for _, tile in examples_of(counts=counts).split(len(counts), even=True)]
     assert tiles == [10, 10, 2], "each but the last has enough clients"
     network, examples = MLP((1, 16, 16), 3, hidden=(6,)), examples_of(counts=counts)
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     phase = Phase(names(network, part), epochs=2, batch_size=4, lr=0.1, momentum=0.5)
     (one, losses), (other, others) = (
         Engine(network, backend).train(examples, params, phase, KEY) for backend in ("sequential", "auto")
@@ -160,7 +160,7 @@ def test_the_loss_is_the_mean_over_a_clients_samples_and_arguments_and_network_s
 def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", at_once)
     network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     for case in (params, params.owned(params.shared, 3)):
         correct, losses = Engine(network, backend).score(examples, case)
         for client, count in enumerate((5, 3, 0)):
@@ -174,7 +174,7 @@ def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeyp
 def test_rows_of_samples_are_joined_over_windows(monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 4)
     network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(2, 5, 0))
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     found = joined(Engine(network).predictions(examples, params), 3)
     outputs = functional_call(network, params.shared, examples.gather(examples.positions).flatten(0, 1)).view(3, 5, 3)
     torch.testing.assert_close(found[examples.present], outputs[examples.present])
@@ -185,7 +185,7 @@ def test_rows_of_samples_are_joined_over_windows(monkeypatch):
 @pytest.mark.parametrize("backend", ["sequential", "batched"])
 def test_padding_is_no_correct_prediction(backend):
     network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     samples = examples.samples
     samples.targets = functional_call(network, params.shared, samples.inputs).argmax(1)  # so padding would be correct
     assert Engine(network, backend).score(examples, params)[0].tolist() == [5, 3, 0]
@@ -208,12 +208,20 @@ def test_each_maps_a_function_of_one_client(backend):
             torch.testing.assert_close(result[name][client], tensor)
 
 
-@pytest.mark.parametrize(("backend", "chunk_size"), [("sequential", None), ("batched", None), ("batched", 1)])
-def test_dropout_has_other_masks_in_each_epoch_of_each_client(backend, chunk_size):
+@pytest.mark.parametrize(
+    ("backend", "chunk_size", "kind"),
+    [
+        ("sequential", None, nn.Dropout),
+        ("batched", None, nn.Dropout),
+        ("batched", 1, nn.Dropout),
+        ("auto", None, nn.AlphaDropout),
+    ],
+)
+def test_dropout_has_other_masks_in_each_epoch_of_each_client(backend, chunk_size, kind):
     # with inputs of 1 and weights of 0 a step moves the weights that the mask lets through, all by the same
     samples = Samples(torch.ones(2, 64), torch.ones(2), Identity())
     examples = ClientTable(samples, [np.array([0]), np.array([1])]).examples(torch.arange(2))
-    network = Network({"dropout": nn.Dropout(0.5), "fc": nn.Linear(64, 1, bias=False)})
+    network = Network({"dropout": kind(0.5), "fc": nn.Linear(64, 1, bias=False)})
     engine, start = Engine(network, backend, chunk_size), Params({"fc.weight": torch.zeros(1, 64)}, {})
 
     def weights(epochs, key):
@@ -257,8 +265,8 @@ def test_dropout_has_the_same_masks_on_each_backend_and_in_chunks_of_any_size(ru
 
 
 def test_auto_makes_dropout_independent_of_the_chunk():
-    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(20, 20), dropout=0.5), examples_of()
-    params, phase = params_of(network), Phase(names(network, "head"), 1, 4, lr=0.1)
+    network, examples = AlphaDropping((1, 16, 16), 3), examples_of()
+    params, phase = params_of(network), Phase(names(network, "all"), 2, 4, lr=0.1)
     whole, _ = Engine(network).train(examples, params, phase, KEY)
     for start, chunk in examples.split(2):
         part, _ = Engine(network).train(chunk, params, phase, KEY)
@@ -320,7 +328,7 @@ def test_batched_refuses_batch_norm_and_auto_avoids_it():
     with pytest.raises(PflError, match="BatchNorm"):
         Engine(network, "batched")
     examples = examples_of(counts=(8, 6, 4))
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     phase = Phase(names(network, "all"), epochs=1, batch_size=2, lr=0.1)
     one, other = (Engine(network, b).train(examples, params, phase, KEY)[0].own for b in ("auto", "sequential"))
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -404,7 +412,7 @@ LOOP = "sequential by autograd"
 )
 def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, choice):
     network, examples = make((1, 16, 16), 3), examples_of(counts=(4, 2))
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     engine = Engine(network, backend)
     engine.train(examples, params, Phase(names(network, part), 1, 2, lr=0.1), KEY)
     assert list(engine.choices.values()) == [choice]
@@ -485,8 +493,16 @@ def test_the_gradient_is_that_of_each_clients_mean_loss(backend, part, own, make
             torch.testing.assert_close(gradient[client], tensors[name].grad, atol=1e-12, rtol=1e-10)
 
 
-def test_the_gradient_has_no_dropout_and_moves_no_statistics():
-    network = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(6, 5), dropout=0.5)
-    examples, params = examples_of(), params_of(network)
-    one, other = (Engine(network).gradient(examples, params, names(network, "all")) for _ in range(2))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+def test_the_gradient_has_no_dropout_and_neither_uses_nor_moves_a_batchs_statistics():
+    network, examples = Dropping((1, 16, 16), 3), examples_of()
+    network.norm.running_mean.normal_()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    parts = [name for name, _ in network.named_parameters()]
+    found = Engine(network).gradient(examples, params_of(network), frozenset(parts))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    network.eval()
+    for client, count in enumerate(COUNTS):
+        rows, mine = examples.rows(client, client + 1), torch.arange(count)[None]
+        loss = F.cross_entropy(network(rows.gather(mine)[0]), rows.targets(mine)[0])
+        for name, expected in zip(parts, torch.autograd.grad(loss, list(network.parameters())), strict=True):
+            torch.testing.assert_close(found[name][client], expected)

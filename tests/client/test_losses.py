@@ -10,11 +10,6 @@ LABELS = torch.tensor([[1, 0, 1]])
 NUMBERS = torch.tensor([[0.5, -1.0, 2.0]])
 
 
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-
-
 def test_one_output_is_the_logistic_loss():
     # -log sigmoid(2) for label 1, -log(1 - sigmoid(2)) for label 0, log 2 at 0
     expected = [log(1 + exp(-2)), log(1 + exp(2)), log(2)]

@@ -1,3 +1,4 @@
+import threading
 from dataclasses import replace
 from functools import partial
 
@@ -26,6 +27,16 @@ def test_results_are_in_the_order_of_the_items_and_each_thread_has_its_own(sever
     assert [item for _, item in found] == [*range(100)]
     assert len({own for own, _ in found}) == len(made) <= 3
     assert torch.get_num_threads() == 3
+
+
+def test_as_many_items_as_threads_are_at_work_together_each_with_one_thread_of_torch(several_threads):
+    together = threading.Barrier(3)
+
+    def work(own, item):
+        together.wait(10)
+        return torch.get_num_threads()
+
+    assert [*spread(work, range(3), object, 3)] == [1, 1, 1]
 
 
 def test_an_error_is_raised(several_threads):
@@ -98,3 +109,13 @@ def test_clients_with_much_to_train_have_all_threads_in_turn(several_threads, mo
         monkeypatch.setattr(engine, "TILE_BYTES", sum(tensor.nbytes for tensor in tensors.values()) + limit)
         Engine(lenet()).train(examples_of(counts=(3, 2)), Params(tensors, {}), phase, KEY)
     assert len(spreads) == 1
+
+
+@pytest.mark.parametrize(("backend", "mixed"), [("auto", True), ("sequential", False)])
+def test_mixed_precision_and_a_requested_backend_are_not_spread(backend, mixed, several_threads, monkeypatch):
+    tensors, spreads = {name: tensor.detach() for name, tensor in lenet().state_dict().items()}, []
+    monkeypatch.setattr(engine, "spread", lambda *words: spreads.append(words) or spread(*words))
+    with torch.autocast("cpu", torch.bfloat16, mixed):
+        phase = replace(PHASE, trainable=frozenset(tensors))
+        Engine(lenet(), backend).train(examples_of(counts=(3, 2)), Params(tensors, {}), phase, KEY)
+    assert not spreads

@@ -10,6 +10,7 @@ from fakes.methods import built, distance, tensors
 from fakes.networks import frozen_and_tied
 
 from pfl_lightning import load_method
+from pfl_lightning.callbacks import RunSummary
 from pfl_lightning.federation import client_states
 from pfl_lightning.federation.accounting import Accounting, Traffic, parameters_of
 from pfl_lightning.methods import (
@@ -253,3 +254,15 @@ def test_a_half_sparse_checkpoint_takes_little_more_than_half(ragged_data, fit, 
     assert packed / dense == pytest.approx(1 / 2 + 1 / 32, abs=0.03)
     loaded = load_method(path, network=partial(MLP, hidden=(300,)))
     assert distance(method, loaded) == 0
+
+
+class Told(DPAggregator):
+    def spent(self, rounds, sample, clients):
+        return {"privacy/epsilon": float(f"{rounds}{sample}{clients}")}
+
+
+def test_a_run_logs_the_budget_of_its_rounds_and_says_it(ragged_data, fit, capsys):
+    method = FedAvg(network=partial(MLP, hidden=(4,)), aggregator=Told(), weighting="uniform", eval_epochs=0)
+    trainer = fit(method, ragged_data(participation=Participation(3)), 2, callbacks=[RunSummary()])
+    assert trainer.callback_metrics["privacy/epsilon"] == 236  # rounds, clients drawn, clients
+    assert "Privacy:        epsilon 236 at delta 1e-05, for each client\n" in capsys.readouterr().out

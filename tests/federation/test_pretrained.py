@@ -49,9 +49,7 @@ def are_equal(one, other, names=None):
     return all(torch.equal(one[name], other[name]) for name in names or one)
 
 
-@pytest.fixture(autouse=True)
-def in_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.mark.parametrize("network", [Plain, Normed, Nested, partial(MLP, hidden=(4,))])

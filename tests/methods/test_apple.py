@@ -10,8 +10,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from pfl_lightning.errors import PflError
-from pfl_lightning.methods import APPLE, FedAvg, Sparsity
+from pfl_lightning.methods import APPLE, FedAvg
 from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -58,8 +57,3 @@ def test_a_client_receives_the_core_models_of_all_others(train):
     apple, fedavg = (train(make, 1).accounting.ledger for make in (APPLE, FedAvg))
     loss = 6 * 64
     assert (apple.up + loss, apple.down) == (fedavg.up, 5 * fedavg.down)
-
-
-def test_pruning_is_one_line():
-    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with APPLE; allowed: False$"):
-        APPLE(sparsity=Sparsity(weight=1e-3, threshold=1e-3, prune=True))

@@ -9,8 +9,7 @@ from fakes.quadratics import Quadratics, built_at, network
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.errors import PflError
-from pfl_lightning.methods import CFL, FedAvg, Sparsity
+from pfl_lightning.methods import CFL, FedAvg
 from pfl_lightning.methods.cfl import other_half
 from pfl_lightning.system import Participation
 
@@ -97,8 +96,3 @@ def test_a_client_sends_and_receives_a_model(train):
     cfl, fedavg = (train(make, 1).accounting.ledger for make in (CFL, FedAvg))
     loss = 6 * 64
     assert (cfl.up + loss, cfl.down) == (fedavg.up, fedavg.down)
-
-
-def test_pruning_is_one_line():
-    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with CFL; allowed: False$"):
-        CFL(sparsity=Sparsity(weight=1e-3, threshold=1e-3, prune=True))

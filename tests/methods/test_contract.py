@@ -305,6 +305,17 @@ class Ordered(frozenset):
     def __iter__(self):
         return iter(sorted(super().__iter__(), reverse=self.backwards))
 
+    def __and__(self, other):
+        return Ordered(super().__and__(other), self.backwards)
+
+    def __or__(self, other):
+        return Ordered(super().__or__(other), self.backwards)
+
+    def __sub__(self, other):
+        return Ordered(super().__sub__(other), self.backwards)
+
+    __rand__, __ror__ = __and__, __or__
+
 
 @every_method
 def test_no_number_depends_on_the_order_of_a_set(make, ragged_data, fit):

@@ -9,7 +9,7 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAS, FedPer, Sparsity
+from pfl_lightning.methods import FedAS, FedPer
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
@@ -75,8 +75,3 @@ def test_without_slopes_nothing_moves(train, ragged_data):
 def test_a_network_without_a_body_is_one_line(ragged_data):
     with pytest.raises(PflError, match=r"^model.network: .*needs a body"):
         built(FedAS, ragged_data(), network=LogisticRegression)
-
-
-def test_pruning_is_one_line():
-    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with FedAS; allowed: False$"):
-        FedAS(sparsity=Sparsity(weight=1e-3, threshold=1e-3, prune=True))

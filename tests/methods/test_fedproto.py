@@ -10,7 +10,6 @@ from torch.func import functional_call, grad
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import FedProto, Local
 from pfl_lightning.models import ConvNet
 from pfl_lightning.server import SecureAggregator
@@ -97,7 +96,5 @@ def test_a_client_sends_a_prototype_and_a_count_for_each_class(train):
 
 
 def test_what_a_server_does_with_models_is_no_option_where_none_is_sent():
-    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with FedProto; allowed: False$"):
-        FedProto(sparsity=Sparsity(prune=True))
     with pytest.raises(TypeError, match="server_optimizer"):
         FedProto(server_optimizer=torch.optim.Adam)

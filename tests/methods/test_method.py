@@ -8,10 +8,10 @@ import torch
 from fakes.methods import built, distance
 from torch.optim import SGD
 
-from pfl_lightning import load_method
+from pfl_lightning import load_method, methods
 from pfl_lightning.client import largest_first
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedBABU, FedRep, Method
+from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedBABU, FedRep, Method, Sparsity
 from pfl_lightning.models import MLP, LogisticRegression
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
@@ -185,3 +185,12 @@ def test_helpers_and_overridden_hooks_are_nothing_to_talk_about():
 
             def on_fit_end(self):
                 pass
+
+
+DENSE = "APPLE CFL DPSGD DePRL DisPFL FedAMP FedAS FedEM FedFomo FedNova FedProto HeurFedAMP IFCA PFedHN QFFL"
+
+
+@pytest.mark.parametrize("name", DENSE.split())
+def test_what_cannot_be_pruned_is_refused(name):
+    with pytest.raises(PflError, match=f"^model.sparsity.prune: True is not possible with {name}; allowed: False$"):
+        vars(methods)[name](sparsity=Sparsity(weight=1e-3, threshold=1e-3, prune=True))

@@ -6,8 +6,7 @@ from fakes.loops import trained
 from fakes.methods import built, distance, rows, tensors
 from torch import nn
 
-from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAvg, PFedHN, Sparsity
+from pfl_lightning.methods import FedAvg, PFedHN
 from pfl_lightning.models import MLP
 from pfl_lightning.system import Participation
 
@@ -88,8 +87,3 @@ def test_a_trunk_of_zeros_is_fedavg(ragged_data, fit):
 def test_a_client_sends_and_receives_as_much_as_a_model(train):
     pfedhn, fedavg = (train(make, 1).accounting.ledger for make in (PFedHN, FedAvg))
     assert (pfedhn.up, pfedhn.down) == (fedavg.up, fedavg.down)
-
-
-def test_pruning_is_one_line():
-    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with PFedHN; allowed: False$"):
-        PFedHN(sparsity=Sparsity(weight=1e-3, threshold=1e-3, prune=True))

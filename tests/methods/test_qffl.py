@@ -9,8 +9,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import LambdaLR
 
-from pfl_lightning.errors import PflError
-from pfl_lightning.methods import QFFL, FedAvg, FedNova, Sparsity
+from pfl_lightning.methods import QFFL, FedAvg
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -45,12 +44,6 @@ def test_a_round_without_a_rate_leaves_the_model_as_it_was(train):
     schedule = partial(LambdaLR, lr_lambda=lambda rounds: float(rounds == 0))
     one, two = (train(partial(QFFL, lr_schedule=schedule), rounds) for rounds in (1, 2))
     assert distance(one.network, two.network) < 1e-15
-
-
-@pytest.mark.parametrize("make", [QFFL, FedNova])
-def test_scaled_changes_are_not_pruned(make):
-    with pytest.raises(PflError, match=r"^model.sparsity.prune: True is not possible with \w+; allowed: False$"):
-        make(sparsity=Sparsity(weight=1e-3, threshold=1e-3, prune=True))
 
 
 def test_a_client_whose_loss_is_0_does_no_harm(fit):

@@ -30,6 +30,14 @@ def two(offer):
     )
 
 
+def test_nobody_picks_a_model_without_a_loss(offer):
+    runs = [
+        offer("mean", [0.9, 0.1], [np.nan, np.nan], method="FedAvg"),
+        offer("tail", [0.1, 0.2], [5.0, np.nan], method="DeltaFL"),
+    ]
+    assert choice_of(curves_of(runs)).picks.tolist() == [[1, 0]]
+
+
 def test_each_client_gets_the_error_of_the_model_with_its_smallest_loss(two):
     choice = choice_of(two)
     assert choice.picks.tolist() == [[0, 1] * 10]

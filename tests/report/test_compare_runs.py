@@ -38,6 +38,14 @@ def test_only_classes_have_an_accuracy(write_run):
         np.testing.assert_equal(table["accuracy"].to_numpy(), expected)
 
 
+def test_an_option_of_one_method_is_a_column_if_it_differs_among_its_runs(write_run):
+    one = {"global": [[0.5]]}
+    fedavg = write_run("a", one, "FedAvg")
+    runs = [write_run(str(n), one, "FedRep", model={"head_epochs": n}) for n in (3, 3.0, 5)]
+    assert "model.head_epochs" not in results([fedavg, *runs[:2]])
+    assert results([fedavg, *runs])["model.head_epochs"].tolist()[1:] == [3, 3, 5]
+
+
 def test_no_folders_are_one_line():
     with pytest.raises(PflError, match=r"^folders: none is not possible; allowed: folders such as runs/"):
         results([])

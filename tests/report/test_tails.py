@@ -44,3 +44,8 @@ def test_the_reference_is_the_first_baseline_else_the_first(runs, label, write_r
         for index, (method, conformity) in enumerate(runs)
     ]
     assert reference_of(curves_of(list(map(read_run, folders)))).label == label
+
+
+def test_a_doubled_baseline_is_no_reference(write_run, doubling):
+    folders = [write_run("a", ONE, "FedRep"), write_run("b", ONE, "FedAvg", callbacks=[doubling])]
+    assert reference_of(curves_of(list(map(read_run, folders)))).label == "FedRep"

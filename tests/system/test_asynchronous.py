@@ -122,6 +122,9 @@ def test_the_clock_without_communication_is_that_of_the_longest_chain():
     assert last.total - last.compute == pytest.approx(150)  # one client after another
     *_, last = updates(Asynchronous(12, 12), 50, communication_time=3.0)
     assert last.compute == pytest.approx(50 * RAGGED.times(0, 12).max())
+    for sizes in ((4, 2), (6, 1), (12, 5)):
+        found = updates(Asynchronous(*sizes), 40)  # communication takes no time
+        assert [one.compute for one in found] == pytest.approx([one.total for one in found])
 
 
 def test_versions_are_no_more_than_the_clients_in_flight_also_of_10_000():

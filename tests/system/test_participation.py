@@ -100,3 +100,10 @@ def test_uploads_after_the_deadline_are_lost_and_waited_for_until_then():
     dropped, times = Participation(deadline=2.0).drops(1, 0, torch.arange(4), np.array([0.5, 2.0, 2.1, 9.0]))
     assert dropped.tolist() == [False, False, True, True]
     assert times.tolist() == [0.5, 2.0, 2.0, 2.0]
+
+
+def test_rounding_of_the_mean_brings_no_client_more():
+    counts = np.array([4, 4, 4, 4, 4, 4, 5] * 2)  # 7 * (58 / 14) is a bit more than 29
+    participation = Participation()
+    participation.resize(cohort_samples=7 * counts.mean())
+    assert participation.cohort(0, 0, counts, UniformTime().times(0, 14))[0] == [*range(7)]

@@ -115,6 +115,16 @@ def test_there_is_no_tie_to_an_anchor_that_follows_but_may_not_move():
     phase, start = phase_of(params.shared, correlation=0.5, follow=0.3), params.beside("anchor", params)
     assert tie_of("fc1.weight", start, phase) == (Tie(0.0, -0.5, 0.3), None)
     assert tie_of("fc1.weight", start, replace(phase, trainable=phase.trainable - {"anchor.fc1.weight"})) is None
+    start = start.beside("start", params)
+    assert tie_of("fc1.weight", start, replace(phase, penalty=Proximity(0.7, "start"))) is None
+
+
+def test_there_is_no_tie_to_two_places_other_than_the_start():
+    params = Params({name: tensor.detach() for name, tensor in MLP((20,), 16).state_dict().items()}, {})
+    other = Params({name: tensor + 1 for name, tensor in params.shared.items()}, {})
+    penalty = total(Proximity(0.7, "one"), Proximity(0.2, "two"))
+    places = params.beside("one", other).beside("two", other)
+    assert tie_of("fc1.weight", places, replace(phase_of(params.shared), penalty=penalty)) is None
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,12 @@ def test_noise_and_inputs_have_their_variances():
 def test_samples_are_the_same_in_every_run_and_with_more_clients_and_others_for_another_seed():
     first, again, other = (LinearRepresentation(num_clients=3, generator_seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.load()[0].inputs, again.load()[0].inputs)
-    assert torch.equal(first.load()[0].targets, first.load()[0].targets)
+    assert torch.equal(first.load()[0].targets, again.load()[0].targets)
     assert not torch.equal(first.load()[0].inputs, other.load()[0].inputs)
     assert not np.allclose(first.representation, other.representation)
     more = LinearRepresentation(num_clients=9)
     np.testing.assert_array_equal(first.heads, more.heads[:3])
+    assert torch.equal(first.load()[0].inputs, more.load()[0].inputs[: 3 * first.samples])
 
 
 @pytest.mark.parametrize(

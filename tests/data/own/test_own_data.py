@@ -2,6 +2,7 @@
 
 import sys
 
+import lightning.pytorch as pl
 import numpy as np
 import pandas as pd
 import pytest
@@ -77,6 +78,18 @@ def test_standardised_inputs_have_mean_0_and_deviation_1(values, are_pixels):
     else:
         expected = torch.from_numpy((values - values.mean()) / values.std()).float()
     torch.testing.assert_close(inputs, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_each_channel_is_standardised_over_all_images(kind):
+    scale = np.array([1, 3, 9])[:, None, None]
+    images = (20 * scale * np.random.default_rng(0).random((150, 3, 4, 5))).astype(kind)
+    data = Arrays(images, np.arange(150) % 2, standardize=True)
+    train, _ = data.load()
+    inputs, numbers = data.transform()(train.inputs), images.astype(np.float64)
+    axes = {"axis": (0, 2, 3), "keepdims": True}
+    expected = torch.from_numpy((numbers - numbers.mean(**axes)) / numbers.std(**axes)).float()
+    torch.testing.assert_close(inputs, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("images", [IMAGES.transpose(0, 3, 1, 2), torch.from_numpy(IMAGES), IMAGES[::-1].copy()[::-1]])
@@ -267,7 +280,6 @@ def test_test_samples_are_standardised_like_the_training_samples():
 
 
 def test_a_stored_run_holds_no_samples(tmp_path):
-    pl = pytest.importorskip("lightning.pytorch")
     options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "max_epochs": -1}
     trainer = pl.Trainer(default_root_dir=tmp_path, max_steps=1, enable_checkpointing=False, **options)
     method, data = FedRep(eval_epochs=0), Arrays(IMAGES, LABELS, WARDS)

@@ -13,7 +13,7 @@ from torch import nn
 
 from pfl_lightning.callbacks import StageDoubling
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedRep, Sparsity
+from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedRep
 from pfl_lightning.models import Network
 from pfl_lightning.server import Complete, ErdosRenyi, GraphFile, Ring
 from pfl_lightning.system import Participation
@@ -244,8 +244,3 @@ def test_graphs_that_do_not_fit_are_refused_before_training(options, line, ragge
     data.setup()
     with pytest.raises(PflError, match=line):
         DPSGD(**options).build_for(data)
-
-
-def test_nothing_is_pruned():
-    with pytest.raises(PflError, match=r"model.sparsity.prune: True is not possible with DPSGD"):
-        DPSGD(sparsity=Sparsity(prune=True))

@@ -30,7 +30,8 @@ def test_the_table_is_over_the_clients_that_hold_samples_of_a_split():
 
 
 def test_the_figure_has_one_bubble_per_class_that_a_client_holds_with_its_area_by_samples():
-    bubbles, _ = partition_figure(COUNTS, "Toy").axes
+    bubbles, sizes = partition_figure(COUNTS, "Toy").axes
+    assert sizes.get_yscale() == "log", "of 1 to 40 samples"
     (points,) = bubbles.collections
     # clients 0, 1 and 3 train; they stand at the places 0, 1 and 2
     assert points.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1], [1, 2], [2, 0]]
