@@ -73,11 +73,12 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
     configs = [run_files.read_settings(path) for path in paths]
     settings = [dict(settings_of(config)) for config in configs]
     varied, tables = _varied(settings), [read(path) for path in paths]
-    for path, config, each, table in zip(paths, configs, settings, tables, strict=True):
-        about = _about(path, config) | {key: each.get(key) for key in varied}
-        for place, (name, value) in enumerate(about.items()):
-            table.insert(place, name, [value] * len(table))
-    return pd.concat(tables, ignore_index=True)
+    abouts = [
+        _about(path, config) | {key: each.get(key) for key in varied}
+        for path, config, each in zip(paths, configs, settings, strict=True)
+    ]
+    about = pd.DataFrame([about for about, table in zip(abouts, tables, strict=True) for _ in range(len(table))])
+    return pd.concat([about, pd.concat(tables, ignore_index=True)], axis=1)
 
 
 def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
