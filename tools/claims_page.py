@@ -27,9 +27,9 @@ A claim about runs is decided by the differences between runs of the same seeds.
 of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
 the other side, or if a run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds
 is that with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if
-one does, by intervals that are not corrected for their number: where nothing differs, a claim of two fails by chance
-in 5 % of cases, one of six in 15 %, one of fourteen in 30 %. A claim that one of several is better holds if one is, by
-intervals that are wider for it (Bonferroni's), and fails if none can be. What is computed without seeds holds or fails.
+one does, by intervals that are wider for their number (Bonferroni's), since one of many can be off by chance. A claim
+that one of several is better holds if one is, and fails if none can be, by such intervals, too. What is computed
+without seeds holds or fails.
 
 Seeds differ in first weights, participants and batches; the split among the clients and their speeds are the same, so
 that a verdict is about one split.

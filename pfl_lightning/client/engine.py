@@ -53,8 +53,8 @@ class Engine:
         network: Network of all clients. Of its own tensors the frozen ones are read, see ``movable``; none is written.
         backend: ``sequential``, ``batched``, or ``auto``: a fixed rule, because a choice by timing could make two runs
             of the same command differ. It picks the batched backend, except for training BatchNorm or other
-            random layers than ``nn.Dropout``, and on a CPU except for convolutions and fused recurrent layers, where
-            parameters differ per client.
+            random layers than ``nn.Dropout``, for what torch's ``vmap`` cannot run, and on a CPU except for
+            convolutions and fused recurrent layers, where parameters differ per client.
         chunk_size: Clients that the batched backend trains at once. Default: as many as suit the device.
         report: Progress callback: how many more samples were visited (in a mini-batch, by frozen layers, or for
             scoring), and how many gradients of samples were taken, counting each of a step.

@@ -60,14 +60,16 @@ def paired(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
 
     Returns:
         It holds if the intervals of all means are above 0, and fails if one is nowhere above 0, or if a seed is nan.
+        One of many can be below 0 by chance, so that the intervals by which it fails are wider for their number, as in
+        ``any_of``.
     """
-    intervals = [interval(each) for each in differences]
-    if all(low > 0 for low, _ in intervals):
+    if all(interval(each)[0] > 0 for each in differences):
         return Claim(claim, measured, expected, HOLDS)
-    if not all(high > 0 for _, high in intervals):
+    level = shared_level(differences)
+    if not all(interval(each, level)[1] > 0 for each in differences):
         return Claim(claim, measured, expected, FAILS)
     if below := [each for each in differences if each.mean() < 0]:  # one of which is enough to fail
-        return Claim(claim, measured, expected, untold(min(map(seeds_needed, below))))
+        return Claim(claim, measured, expected, untold(min(seeds_needed(each, level) for each in below)))
     return Claim(claim, measured, expected, untold(max(map(seeds_needed, differences))))
 
 
@@ -78,7 +80,7 @@ def any_of(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
         It holds if the interval of one mean is above 0, and fails if none reaches above 0. The intervals are so wide
         that all together leave as much to chance as one of ``paired`` (Bonferroni).
     """
-    level = 1 - (1 - LEVEL) / len(differences)
+    level = shared_level(differences)
     intervals = [interval(each, level) for each in differences]
     if any(low > 0 for low, _ in intervals):
         return Claim(claim, measured, expected, HOLDS)
@@ -87,6 +89,11 @@ def any_of(claim: str, measured: str, expected: str, *differences: Floats) -> Cl
         return Claim(claim, measured, expected, FAILS)
     _, clearest = max(open_ones, key=itemgetter(0))  # low / high grows with the t statistic
     return Claim(claim, measured, expected, untold(seeds_needed(clearest, level)))
+
+
+def shared_level(differences: Sequence[Floats]) -> float:
+    """The level of intervals that all together leave as much to chance as a single one of ``LEVEL`` (Bonferroni)."""
+    return 1 - (1 - LEVEL) / len(differences)
 
 
 def interval(differences: Floats, level: float = LEVEL) -> tuple[float, float]:
