@@ -64,13 +64,13 @@ def rise_and_decay(found: Found) -> Iterator[Claim]:
         for graph in ("Ring", "ErdosRenyi"):
             after = found[graph, alpha].after
             rounds = after.shape[1]
-            early = max(1, rounds // 10)
+            half = (rounds - 1) // 2
             yield paired(
-                f"alpha {alpha}, {graph}: error of consensus after rounds 1, {early + 1} and {rounds}",
-                ", ".join(f"{after[:, at].mean():.2g}" for at in (0, early, -1)),
+                f"alpha {alpha}, {graph}: error of consensus after rounds 1, {half + 1} and {rounds}",
+                ", ".join(f"{after[:, at].mean():.2g}" for at in (0, half, -1)),
                 "rises, then falls",
-                after[:, early] - after[:, 0],
-                after[:, early] - after[:, -1],
+                after[:, half] - after[:, 0],
+                after[:, half] - after[:, -1],
             )
 
 
