@@ -5,6 +5,7 @@ tools/claims_page.py`` draws again.
 """
 
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,9 +83,9 @@ def sections(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def wrapped(command: str) -> str:
-    """A command on two lines, if it is too long for a page."""
-    start, root, rest = command.partition(" --root ")
-    return command if len(command) <= 88 else f"{start} \\\n   {root}{rest}"
+    """A command on several lines, if it is too long for a page."""
+    lines = textwrap.wrap(command, 86, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return command if len(command) <= 88 else " \\\n".join(lines)
 
 
 def readme(text: str, rows: pd.DataFrame) -> str:
