@@ -45,6 +45,11 @@ def mix(matrix: Tensor, tree: Mapping[str, Tensor]) -> Tree:
         return {name: torch.tensordot(matrix, stack.to(matrix.dtype), dims=1) for name, stack in tree.items()}
 
 
+def assign(tensor: Tensor, values: Tensor) -> None:
+    """Overwrite a tensor with a mean; integers, such as BatchNorm's batch counter, become the nearest."""
+    tensor.copy_(values if tensor.is_floating_point() else values.round())
+
+
 def prefixed(prefix: str, tree: Mapping[str, Tensor]) -> Tree:
     """The same tensors under a prefix, such as ``personal.fc1.weight`` with ``personal``."""
     return {f"{prefix}.{name}": tensor for name, tensor in tree.items()}

@@ -64,7 +64,7 @@ from pfl_lightning.recipes import being_made, recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.strict import import_path
-from pfl_lightning.tree import Params, Tree, movable, prefixed, repeated, select
+from pfl_lightning.tree import Params, Tree, assign, movable, prefixed, repeated, select
 
 FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
 HOOKS = (
@@ -332,7 +332,7 @@ class Method(pl.LightningModule):
         self.optimizer.step()
         for name, statistic in self.network.named_buffers():
             if name in mean:
-                statistic.copy_(mean[name])
+                assign(statistic, mean[name])
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Count what is sent in a round beside the uploads to ``aggregator``, after local training.

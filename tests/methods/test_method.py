@@ -5,16 +5,17 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.methods import built, distance
+from fakes.methods import built, distance, normed, stepping
 from torch.optim import SGD
 
 from pfl_lightning import load_method, methods
 from pfl_lightning.client import largest_first
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, DePRL, FedAvg, FedBABU, FedRep, Method, Sparsity
+from pfl_lightning.methods import DPSGD, IFCA, DePRL, FedAvg, FedBABU, FedRep, Method, Sparsity
 from pfl_lightning.models import MLP, LogisticRegression
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
+from pfl_lightning.tree import prefixed
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -89,6 +90,17 @@ def test_each_group_of_the_servers_parameters_has_its_own_rate(train):
 
     method = train(FedAvg, 1, server_optimizer=grouped)
     assert [group["lr"] for group in method.trainer.optimizers[0].param_groups] == [0.25, 1.0]
+
+
+@pytest.mark.parametrize("make", [FedAvg, IFCA])
+def test_a_mean_of_batch_counters_does_not_lose_one_by_rounding(make):
+    method = make(network=normed)
+    method.build((5,), 3, 4)
+    mean = {name: tensor.float() for name, tensor in method.network.state_dict().items()}
+    mean["norm.num_batches_tracked"] = torch.tensor(10.0).nextafter(torch.tensor(0.0))
+    stepping(method).server_update({**mean, **prefixed("models.1", mean), "weights": torch.ones(2)}, None)
+    assert method.network.norm.num_batches_tracked == 10
+    assert method.server.tree.get("1.norm.num_batches_tracked", 10) == 10
 
 
 def test_every_local_setting_reaches_the_phase(ragged_data):

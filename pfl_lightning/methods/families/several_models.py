@@ -10,7 +10,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checks import Need
 from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.tree import Params, Tree, prefixed, select
+from pfl_lightning.tree import Params, Tree, assign, prefixed, select
 
 MODELS, WEIGHTS = "models", "weights"  # prefix of what is uploaded for all models but the first, and weights of all
 
@@ -77,7 +77,7 @@ class SeveralModels(Method):
         self.server.tree[WEIGHTS].copy_(mean[WEIGHTS])
         for number in range(1, self.number):
             for name in self.shared:
-                self.server.tree[f"{number}.{name}"].copy_(mean[f"{MODELS}.{number}.{name}"])
+                assign(self.server.tree[f"{number}.{name}"], mean[f"{MODELS}.{number}.{name}"])
         super().server_update(select(mean, self.shared), batch)
 
     def common_body(self) -> Tree:
