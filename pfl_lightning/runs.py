@@ -24,7 +24,7 @@ from pfl_lightning.settings import Settings, flat, named_callbacks, outermost
 from pfl_lightning.strict import CheckpointParser, imported
 
 # settings whose keys end so may change when a run resumes
-HONOURED = ("lr", "root", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
+HONOURED = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
 
 LEFT = ("devices", "num_nodes", "strategy")  # of the trainer, which an evaluation does not take over from training
 SAID = (FILE, "config", "global_step", "fingerprint", "callbacks", "monitor")  # what a checkpoint says of its run

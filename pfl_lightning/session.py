@@ -246,7 +246,7 @@ def check_data(data: FederatedDataModule, resume: Resume | None) -> None:
     place = getattr(data, data.files_option)
     held = f"data.{data.files_option}: '{place}'" if place else f"data: {type(data).__name__}"
     before = resume and resume.content.get("fingerprint")
-    if before and not data.new_clients and before != data.fingerprint():
+    if before and before != data.fingerprint():
         raise PflError(f"{held} holds other data than the checkpoint was trained on; allowed: the same")
     if processes.count() > 1 and len(set(processes.gathered(data.fingerprint()))) > 1:
         raise PflError(f"{held} holds different data on the machines of this run; allowed: the same")

@@ -68,7 +68,8 @@ def _key(sources: Sequence[Path], folder: Path, version: int) -> str:
     digest = hashlib.blake2b(f"{version}".encode(), digest_size=16)
     for source in sorted(sources):
         stat = source.stat()
-        digest.update(f"\0{os.path.relpath(source, folder)}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+        entry = f"\0{os.path.relpath(source, folder)}\0{stat.st_size}\0{stat.st_mtime_ns}"
+        digest.update(os.fsencode(entry))  # a name need not be UTF-8
     return digest.hexdigest()
 
 

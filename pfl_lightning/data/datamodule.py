@@ -84,6 +84,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     Attributes:
         init_args: What it was made with, by name.
         tables: The clients' samples, by split; after ``setup``.
+        run_tables: Those of the run's clients, which are others where ``new_clients`` are tested.
         evaluation_order: Ids of the clients, largest first, ``[eval_clients]``; after ``setup``.
     """
 
@@ -92,7 +93,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     input_kind: InputKind = "numbers"
     regression: bool = False  # whether targets are real numbers, not classes
     files_option: ClassVar[str] = "root"  # the option that says where the files are
-    overlap: ClassVar[int] = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
+    overlap: int = 0  # samples of a user this far apart share no content; 0: none do (see hold_out)
     usual_partition: ClassVar[type[Partition]] = ClassShards
 
     def __init__(
@@ -140,6 +141,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         self.new_clients, self.new_samples, self.new_head_epochs = new_clients, new_samples, new_head_epochs
         self.partition_seed = partition_seed
         self.tables: dict[Split, ClientTable] = {}
+        self.run_tables: dict[Split, ClientTable] = {}
 
     @abstractmethod
     def load(self) -> tuple[LabelledData, LabelledData | None]:
@@ -182,6 +184,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
         if self.new_clients and (self.held_out.val_clients or self.held_out.test_clients):
             raise PflError(f"data.new_clients: not possible with data.{self.held_out.clients_option}; allowed: 0")
+        if self.new_samples is not None and not self.new_clients:
+            raise PflError("data.new_samples: not possible without data.new_clients; allowed: null")
         if self.tables:
             return
         self.prepare_data()
@@ -190,11 +194,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         if not self.new_clients:
             self.participation.check(self.training_clients)
         samples = train.join(test)
-        parts = self.assign(samples, None if test is None else len(train.targets))
+        run, parts = self.assign(samples, None if test is None else len(train.targets))
         if not self.held_out.test_clients:
             check_test_samples(parts["test"][: self.training_clients])
         resident = Samples(samples.inputs, samples.targets, self.transform())
         self.tables = {split: ClientTable(resident, indices) for split, indices in parts.items()}
+        self.run_tables = self.tables
+        if self.new_clients:
+            self.run_tables = {split: ClientTable(resident, indices) for split, indices in run.items()}
         self.evaluation_order = largest_first(self.tables["train"].counts)
 
     @classmethod
@@ -230,7 +237,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         place, name = getattr(self, self.files_option), type(self).__name__
         return f"data.{self.files_option}: {name} in '{place}'" if place else f"data: {name}"
 
-    def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
+    def assign(self, samples: LabelledData, official: int | None) -> tuple[dict[Split, Parts], dict[Split, Parts]]:
         """Assign samples to clients and splits.
 
         Args:
@@ -238,25 +245,29 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             official: Index where the data set's own test split begins; None if it has none.
 
         Returns:
-            Sample indices of each client, by split.
+            Sample indices of each of the run's clients, by split; and of each client that is evaluated.
         """
         labels, splits = samples.labels(), self.held_out.split(len(samples.targets), official)
-        parts = self._deal(labels, splits, self.num_clients)
-        if self.new_clients:
-            trained, tested = (np.concatenate(each) for each in (parts["train"] + parts["val"], parts["test"]))
-            splits = self.partition.for_new_clients(labels, splits, trained, tested)
-            parts = self._deal(labels, splits, self.new_clients, new=True)
-            rng = numpy_generator(self.partition_seed, "new samples")
-            parts |= at_most({"train": parts["train"]}, self.new_samples, rng)
-        return parts
+        dealt, rng = self._deal(labels, splits, self.num_clients)
+        run = at_most(dealt, self.max_samples, rng, self.sample_fraction)
+        if not self.new_clients:
+            return run, run
+        trained, tested = (np.concatenate(each) for each in (dealt["train"] + dealt["val"], dealt["test"]))
+        splits = self.partition.for_new_clients(labels, splits, trained, tested)
+        dealt, rng = self._deal(labels, splits, self.new_clients, new=True)
+        parts = at_most(dealt, self.max_samples, rng, self.sample_fraction)
+        rng = numpy_generator(self.partition_seed, "new samples")
+        return run, parts | at_most({"train": parts["train"]}, self.new_samples, rng)
 
-    def _deal(self, labels: Labels, splits: Sequence[Indices], clients: int, new: bool = False) -> dict[Split, Parts]:
-        """Assign samples, those for training and others, to some clients and to splits."""
+    def _deal(
+        self, labels: Labels, splits: Sequence[Indices], clients: int, new: bool = False
+    ) -> tuple[dict[Split, Parts], np.random.Generator]:
+        """Assign samples, those for training and others, to some clients and to splits; with what draws further."""
         rng = numpy_generator(self.partition_seed, "new clients" if new else "partition")
         population = Population(clients, self.speeds.mean_times(clients), new)
         dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
         parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
-        return at_most(self.held_out.assign(parts, rng, self.overlap), self.max_samples, rng, self.sample_fraction)
+        return self.held_out.assign(parts, rng, self.overlap), rng
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.
@@ -333,8 +344,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return [split for split, share in asked.items() if share]
 
     def fingerprint(self) -> str:
-        """Hash of all samples, what transforms them and who holds which; after ``setup``."""
-        return fingerprint_of(self.tables.values(), self.transform())
+        """Hash of all samples, what transforms them and which of the run's clients holds which; after ``setup``."""
+        return fingerprint_of(self.run_tables.values(), self.transform())
 
     def class_counts(self) -> dict[str, NDArray[np.int64]]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""
@@ -353,7 +364,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         examples = self.tables[split].examples(torch.tensor([client]))
         every = examples.positions
         dataset = TensorDataset(examples.gather(every)[0], examples.targets(every)[0])
-        return DataLoader(dataset, batch_size, shuffle=split == "train")
+        return DataLoader(dataset, batch_size, shuffle=split == "train" and len(dataset) > 0)
 
 
 def federated(trainer: pl.Trainer) -> FederatedDataModule:

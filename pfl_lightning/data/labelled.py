@@ -61,10 +61,12 @@ class LabelledData(NamedTuple):
                 raise ValueError(f"{len(self.inputs)} inputs with {len(values)} {name}")
 
     def _check_targets(self, num_classes: int | None) -> None:
+        if self.targets.ndim != 1:
+            raise ValueError(f"targets of the shape {list(self.targets.shape)}; allowed: [samples]")
+        if num_classes is not None and self.targets.dtype != torch.int64:
+            raise ValueError(f"targets of the type {self.targets.dtype}; allowed: whole numbers, int64")
         if num_classes is None:
             check_each(self.targets, self.targets.isfinite(), "target", "finite numbers")
-        elif self.targets.is_floating_point():
-            raise ValueError(f"targets of the type {self.targets.dtype}; allowed: whole numbers")
         else:
             known = (self.targets >= 0) & (self.targets < num_classes)
             check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")

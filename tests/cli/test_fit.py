@@ -307,6 +307,9 @@ def test_a_resumed_run_wants_the_same_data(capsys):
     with pytest.raises(SystemExit):
         main([*options, "--data.root=other", "--trainer.max_steps=2", "--ckpt_path=last"])
     assert "data.root: 'other' holds other data than the checkpoint was trained on" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["test", *options[1:], "--data.root=other", "--data.new_clients=5", "--ckpt_path=last"])
+    assert "data.root: 'other' holds other data than the checkpoint was trained on" in capsys.readouterr().err
 
 
 def test_a_traceback_is_there_for_who_asks(monkeypatch):

@@ -42,6 +42,13 @@ def test_sources_are_parsed_once_whatever_their_order(parser):
     assert first["words"] == second["words"]
 
 
+def test_names_need_not_be_utf8(parser):
+    parser.sources[1] = parser.sources[1].rename(os.fsdecode(os.fsencode(parser.folder) + b"/caf\xe9.csv"))
+    parser()
+    parser()
+    assert parser.calls == 1
+
+
 @pytest.mark.parametrize("change", ["content", "time", "name", "version"])
 def test_another_source_or_version_is_parsed_anew(parser, change):
     parser()

@@ -379,6 +379,19 @@ def test_new_clients_train_on_what_the_run_trained_on_and_are_tested_on_its_test
             assert sorted(chain(*after.values())) == sorted(chain(*before.values())), "they get every sample"
 
 
+@pytest.mark.parametrize("partition", [Dirichlet(1.0, 5), NaturalUsers()])
+def test_new_clients_have_the_same_share_of_their_samples_as_the_runs_and_the_runs_fingerprint(partition):
+    options = {"partition": partition, "num_clients": 5, "val_fraction": 0.0}
+    every, some = (ready(**options, new_clients=5, sample_fraction=share) for share in (1.0, 0.25))
+    for whole, part in zip(held(every), held(some), strict=True):
+        assert {client: max(1, round(0.25 * len(own))) for client, own in whole.items()} == {
+            client: len(own) for client, own in part.items()
+        }
+    run = ready(**options, sample_fraction=0.25)
+    assert some.fingerprint() == run.fingerprint() != every.fingerprint()
+    assert held(some) != held(run)
+
+
 @pytest.mark.parametrize("partition", [ClassShards(2), NaturalUsers()])
 def test_new_clients_can_train_on_few_samples_and_are_tested_on_all(partition):
     options = {"partition": partition, "num_clients": 6, "new_clients": 4, "val_fraction": 0.0}
@@ -403,6 +416,11 @@ def test_new_clients_of_natural_users_are_users_that_the_run_has_left(kind, test
         assert all(tested.values())
     assert [list(map(len, each)) for each in users] == [[1] * 6, [1] * 4]
     assert sorted(chain(*users[0], *users[1])) == list(range(USERS))
+
+
+def test_few_samples_of_new_clients_need_new_clients():
+    with pytest.raises(PflError, match=r"^data\.new_samples: not possible without data\.new_clients; allowed: null$"):
+        ready(new_samples=3)
 
 
 USERS_LEFT = {"partition": NaturalUsers(), "new_clients": 5}

@@ -47,6 +47,8 @@ TOKENS = {"input_kind": "tokens", "input_shape": (2, 9)}
         ((INPUTS, LABELS, USERS[:1]), {}, "4 inputs with 1 users"),
         ((INPUTS, put(LABELS, 2, 3)), {}, "the label 3 of sample 2 .*; allowed: whole numbers from 0 to 2"),
         ((INPUTS, put(LABELS, 3, -1)), {}, "the label -1 of sample 3"),
+        ((INPUTS, LABELS.int()), {}, r"targets of the type torch\.int32; allowed: whole numbers, int64"),
+        ((INPUTS, LABELS[:, None]), {}, r"targets of the shape \[4, 1\]; allowed: \[samples\]"),
         ((INPUTS, LABELS.float()), {}, r"targets of the type torch\.float32; allowed: whole numbers"),
         ((INPUTS, put(LABELS.float(), 1, torch.nan)), {"regression": True}, "the target nan of sample 1"),
         ((put(INPUTS, (1, 1), torch.inf), LABELS), {}, "the input inf of sample 1 .*; allowed: finite numbers"),

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision import datasets
 
-from pfl_lightning.data.datasets.torchvision_data import REMEDY, TorchvisionData
+from pfl_lightning.data.datasets.torchvision_data import TorchvisionData
 from pfl_lightning.data.labelled import whole_numbers
 from pfl_lightning.data.pickles import read_pickle
 from pfl_lightning.data.reading import reading
@@ -52,7 +52,7 @@ class CIFAR10(TorchvisionData):
         return ImageTransform(self.mean, self.std, padding=4 if self.augment else 0)
 
     def _batch(self, path: Path) -> tuple[NDArray[np.uint8], Tensor]:
-        with reading(path, REMEDY):
+        with reading(path, f"delete '{self.path}' for a new download"):
             batch = read_pickle(path)
             images, labels = batch["data"], whole_numbers(batch[self.labels])
             if len(images) != len(labels):  # the labels of all later images would be wrong

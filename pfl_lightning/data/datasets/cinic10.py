@@ -77,7 +77,7 @@ class CINIC10(FederatedDataModule):
         """The folder with ``train`` and ``test``, if it is there; some archives have a folder on top."""
         unpacked = Path(self.root) / FOLDER
         places = (Path(self.root), unpacked, unpacked / FOLDER)
-        return next((place for place in places if (place / "train").is_dir()), None)
+        return next((place for place in places if (place / "train" / CLASSES[0]).is_dir()), None)
 
     def _unpack(self) -> None:
         archive = find_or_fetch([Path(self.root) / ARCHIVE.name], ARCHIVE)

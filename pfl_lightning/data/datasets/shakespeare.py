@@ -70,13 +70,13 @@ class Shakespeare(FederatedDataModule):
 
     usual_partition = NaturalUsers
     input_kind = "tokens"
-    overlap = LEAF_WINDOW  # at most; windows of one text begin one character apart
 
     def __init__(self, text: Literal["raw", "leaf"] = "raw", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.text = text
-        alphabet, window = (LETTERS, WINDOW) if text == "raw" else (LEAF_ALPHABET, LEAF_WINDOW)
-        self.num_classes, self.input_shape = len(alphabet), (window, len(alphabet))
+        # windows of one text begin one character apart
+        alphabet, self.overlap = (LETTERS, WINDOW) if text == "raw" else (LEAF_ALPHABET, LEAF_WINDOW)
+        self.num_classes, self.input_shape = len(alphabet), (self.overlap, len(alphabet))
 
     def prepare_data(self) -> None:
         """Download the raw text if it is missing.

@@ -87,5 +87,5 @@ def _content(path: Path) -> Mapping[str, Any]:
             return dict(arrays)
     if path.suffix != ".pt":
         raise ValueError(f"the extension '{path.suffix}'; allowed: .npz, .pt")
-    content: Mapping[str, Any] = torch.load(path, weights_only=True)
+    content: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return content

@@ -99,15 +99,15 @@ class OwnData(FederatedDataModule):
         """Standardise pixels, or leave the numbers as they were read."""
         return self._transform
 
-    def assign(self, samples: LabelledData, official: int | None) -> dict[Split, Parts]:
+    def assign(self, samples: LabelledData, official: int | None) -> tuple[dict[Split, Parts], dict[Split, Parts]]:
         """Assign samples to clients and splits; see ``FederatedDataModule``."""
-        parts = super().assign(samples, official)
+        run, parts = super().assign(samples, official)
         if isinstance(self.partition, NaturalUsers):
             users = samples.labels().users
             assert users is not None, "NaturalUsers refuses other samples"
             own = [np.concatenate(each) for each in zip(*parts.values(), strict=True)]
             self.client_names = tuple(self._names[users[indices[0]]] for indices in own)
-        return parts
+        return run, parts
 
     @classmethod
     def usual(cls) -> dict[str, Any]:

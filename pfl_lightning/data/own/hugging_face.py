@@ -116,6 +116,8 @@ def _open(root: Path) -> "Dataset | dict[str, Dataset]":
     from pyarrow.parquet import read_table
 
     files = {split: sorted(root.rglob(f"{split}*.parquet")) for split in ("train", "test")}
+    if len(folders := sorted({str(path.parent) for path in files["train"]})) > 1:
+        raise PflError(f"data.root: '{root}' has several data sets; allowed: one of {', '.join(folders)}")
     return {split: Dataset(concat_tables(map(read_table, paths))) for split, paths in files.items() if paths}
 
 

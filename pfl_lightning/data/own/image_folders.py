@@ -1,3 +1,4 @@
+import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -108,7 +109,7 @@ def _decode(file: Path | BytesIO, size: int | None, grey: bool) -> Pixels:
 def _pictures(folder: Path) -> dict[Path, tuple[str, ...]]:
     """The pictures below a folder, in the order of their paths, with the names that lead to each."""
     pictures = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names):
         names = path.relative_to(folder).parts
         if path.suffix.lower() in IMG_EXTENSIONS and not any(name.startswith(".") for name in names):
             if len(names) not in (2, 3):

@@ -162,7 +162,7 @@ def moments(inputs: Array) -> tuple[Array, Array]:
     total = torch.stack([part.double().sum(axes) for part in parts]).sum(0).view(shape)
     squares = torch.stack([(part.double() - total / count).square_().sum(axes) for part in parts]).sum(0).view(shape)
     mean, deviation = (total / count).numpy(), (squares / count).sqrt().numpy()
-    deviation[deviation <= np.finfo(np.float32).eps * np.abs(mean)] = 1
+    deviation[(inputs.min(axes) == inputs.max(axes)).reshape(shape)] = 1
     if not (is_image or is_row):
         is_indicator = ((inputs == 0) | (inputs == 1)).all(axes).reshape(shape)
         mean[is_indicator], deviation[is_indicator] = 0, 1

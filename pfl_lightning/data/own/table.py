@@ -53,7 +53,7 @@ class Table(OwnData):
 
         path = Path(self.file)
         with reading(path, "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
-            table = pd.read_csv(path)
+            table = pd.read_csv(path, low_memory=False)  # in parts, a column could be numbers here and text there
             labels = [name for name in (self.target, self.client) if name is not None]
             own = [name for name in table.columns if name not in labels] if self.features is None else self.features
             _check(table, [*own, *labels])

@@ -84,7 +84,23 @@ class Partition(ABC):
                     f"{population.option}: {population.num_clients} is not possible with at least {least} of the "
                     f"{len(split.classes)} {name} samples per client; allowed: 1 to {len(split.classes) // least}"
                 )
-        return self.split(splits, num_classes, population, rng)
+        dealt = self.split(splits, num_classes, population, rng)
+        self._check(dealt, splits, population.num_clients)
+        return dealt
+
+    def _check(self, dealt: Sequence[Parts], splits: Sequence[Labels], clients: int) -> None:
+        """Refuse what a partition of a user's own must not return."""
+        name = f"data.partition: {type(self).__name__} returns"
+        if (found := [*map(len, dealt)]) != [clients] * len(splits):
+            raise PflError(f"{name} samples of {found} clients; allowed: {clients} in each of {len(splits)} splits")
+        if not all(map(len, dealt[0])):
+            raise PflError(f"{name} a client without training samples; allowed: one or more for each")
+        for split, parts in zip(splits, dealt, strict=True):
+            held = np.sort(np.concatenate(parts))
+            if wrong := [place for place in held[[0, -1]] if not 0 <= place < len(split.classes)]:
+                raise PflError(f"{name} the sample {wrong[0]}; allowed: 0 to {len(split.classes) - 1}")
+            if (held[1:] == held[:-1]).any():
+                raise PflError(f"{name} a sample twice; allowed: each sample once, to one client")
 
     def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
         """Which samples clients get that are new to a finished run: they train on what others trained on.

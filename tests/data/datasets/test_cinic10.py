@@ -25,6 +25,7 @@ def write_folders(root, files, top=""):
 @pytest.mark.parametrize("write", [write_archive, write_folders])
 def test_every_layout_is_read_and_valid_left_out(tmp_path, write, top):
     write(tmp_path, dict(reversed(FILES.items())), top)
+    (tmp_path / "train").mkdir(exist_ok=True)  # of another data set, in the folder of all of them
     for part, (split, count) in zip(CINIC10(root=str(tmp_path)).load(), [("train", 3), ("test", 2)], strict=True):
         names = [f"{split}/{label}/{number}.png" for label in CLASSES for number in range(count)]
         pixels = [np.atleast_3d(PIXELS[name]) * np.ones(3, dtype=np.uint8) for name in names]  # grey to three channels

@@ -63,6 +63,13 @@ def test_every_sample_ends_with_its_client(clients, seed):
         assert targets.tolist() == [place for place, client in enumerate(clients) if str(client) == name]
 
 
+def test_large_numbers_with_a_small_spread_are_standardised_and_constants_are_0():
+    times = 1.7e12 + np.arange(60) * 5000.0  # milliseconds over five minutes
+    inputs = Arrays(np.stack([times, np.full(60, 0.1)], 1), np.arange(60) % 3).load()[0].inputs.double()
+    assert inputs[:, 0].std(correction=0).item() == pytest.approx(1, rel=1e-3)
+    assert inputs[:, 1].abs().max() < 1e-12
+
+
 @settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(0, 255), min_size=2, max_size=30), st.booleans())
 def test_standardised_inputs_have_mean_0_and_deviation_1(values, are_pixels):
@@ -145,6 +152,16 @@ def test_train_and_test_folders_are_the_splits(tmp_path):
     assert sorted(test.targets.tolist()) == sorted(LABELS[40:].tolist())
 
 
+def test_folders_may_be_links(tmp_path):
+    write_pictures(tmp_path / "elsewhere", range(N), by_client=False)
+    (tmp_path / "linked").mkdir()
+    for folder in (tmp_path / "elsewhere").iterdir():
+        (tmp_path / "linked" / folder.name).symlink_to(folder)
+    links, files = (ImageFolders(str(tmp_path / name)).load()[0] for name in ("linked", "elsewhere"))
+    assert torch.equal(links.inputs, files.inputs)
+    assert torch.equal(links.targets, files.targets)
+
+
 def test_pictures_are_grey_if_all_are_or_if_asked_and_resized(tmp_path):
     write_pictures(tmp_path, range(5), kind="L")
     write_pictures(tmp_path, range(5, 10))
@@ -183,6 +200,16 @@ def test_a_table_holds_the_same_as_the_arrays(tmp_path):
     np.testing.assert_allclose(train.targets, TABLE.age, rtol=1e-6)
 
 
+def test_a_column_of_numbers_and_text_is_text_however_long_the_table(tmp_path):
+    codes = ["1", "2"] * 10_000 + ["A"]  # pandas reads so many in several parts, the first of them as numbers
+    table = pd.DataFrame({"code": codes, "text": "some words", "ward": codes, "ill": [False, True] * 10_000 + [True]})
+    table.to_csv(tmp_path / "long.csv", index=False)
+    data = Table(str(tmp_path / "long.csv"), "ill", client="ward", features=["code", "text"])
+    train, _ = data.load()
+    assert train.inputs.shape == (20_001, 4)
+    assert train.inputs.sum(0).tolist() == [10_000, 10_000, 1, 20_001]
+
+
 def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
     datasets = pytest.importorskip("datasets")
     columns = {"picture": [Image.fromarray(image) for image in IMAGES], "kind": LABELS, "ward": WARDS}
@@ -199,6 +226,18 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
     expected = ready(Arrays(IMAGES, LABELS, WARDS, test=(IMAGES, LABELS, WARDS))).fingerprint()
     for folder in ("saved", "hub"):
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
+
+
+def test_a_repository_with_several_data_sets_is_refused(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    for name in ("hate", "irony"):
+        (tmp_path / name).mkdir()
+        datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).to_parquet(tmp_path / name / "train.parquet")
+    with pytest.raises(PflError) as refused:
+        HuggingFace(tmp_path).setup()
+    assert str(refused.value) == (
+        f"data.root: '{tmp_path}' has several data sets; allowed: one of {tmp_path / 'hate'}, {tmp_path / 'irony'}"
+    )
 
 
 def test_hugging_faces_missing_library_gets_a_line(tmp_path, monkeypatch):

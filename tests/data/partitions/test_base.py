@@ -216,6 +216,33 @@ def test_every_partition_is_among_these():
     assert {name.split()[0] for name in KINDS} == {each.__name__ for each in concrete}
 
 
+class Own(Partition):
+    """What a user might write."""
+
+    def __init__(self, *splits):
+        self.splits = splits
+
+    def split(self, splits, num_classes, population, rng):
+        return [[np.array(part, dtype=np.int64) for part in parts] for parts in self.splits]
+
+
+@pytest.mark.parametrize(
+    ("splits", "line"),
+    [
+        ([[[0, 1], [2]]], "samples of [2] clients; allowed: 2 in each of 2 splits"),
+        ([[[0, 1], [2]], [[0]]], "samples of [2, 1] clients; allowed: 2 in each of 2 splits"),
+        ([[[0, 1], []], [[0], [1]]], "a client without training samples; allowed: one or more for each"),
+        ([[[0, 1], [2]], [[0], [4]]], "the sample 4; allowed: 0 to 3"),
+        ([[[0, -1], [2]], [[0], [3]]], "the sample -1; allowed: 0 to 5"),
+        ([[[0, 1], [2, 1]], [[0], [3]]], "a sample twice; allowed: each sample once, to one client"),
+    ],
+)
+def test_what_an_own_partition_must_not_return_is_one_line(splits, line, share_out):
+    with pytest.raises(PflError) as refused:
+        share_out(Own(*splits), [np.arange(6) % 3, np.arange(4) % 3], 2)
+    assert str(refused.value) == f"data.partition: Own returns {line}"
+
+
 @pytest.mark.parametrize(
     ("partition", "sizes", "clients", "message"),
     [
