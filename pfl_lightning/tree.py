@@ -7,22 +7,37 @@ import torch
 from torch import Tensor, nn
 
 Tree = dict[str, Tensor]
+CONSTANTS = "constant_buffers"  # attribute of a layer: names of those that are its own
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # layers with running statistics
 
 
 def movable(module: nn.Module) -> Tree:
     """The tensors of a module that training may change, by name, ``[...]`` each; no copies.
 
-    All others are frozen: parameters with ``requires_grad=False``, and buffers of layers that have no other parameters.
-    They are in no tree, and all clients use those of the module. Tied parameters are one tensor, with its first name.
+    All others are frozen: parameters with ``requires_grad=False``, buffers of layers that have no other parameters, and
+    ``constants``. They are in no tree, and all clients use those of the module. Tied parameters are one tensor, with
+    its first name.
     """
     frozen = {id(parameter) for parameter in module.parameters() if not parameter.requires_grad}
     for layer in module.modules():
         own = {id(parameter) for parameter in layer.parameters(recurse=False)}
         frozen |= {id(buffer) for buffer in layer.buffers(recurse=False) if own and own <= frozen}
+    frozen |= {id(module.get_buffer(name)) for name in constants(module)}
     tensors = module.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(tensors.items())}
     return {n: t.detach() for n, t in tensors.items() if first[id(t)] == n and id(t) not in frozen}
+
+
+def constants(module: nn.Module) -> set[str]:
+    """Names of the buffers of a module that are the same for ever, such as masks; ``start_network`` marks them."""
+    layers = module.named_modules()
+    return {f"{path}.{name}".removeprefix(".") for path, layer in layers for name in constants_of(layer)}
+
+
+def constants_of(layer: nn.Module) -> list[str]:
+    """The names of those that are a layer's own."""
+    names: list[str] = vars(layer).get(CONSTANTS, [])
+    return names
 
 
 def select(tree: Mapping[str, Tensor], names: Iterable[str]) -> Tree:

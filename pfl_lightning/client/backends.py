@@ -132,7 +132,7 @@ class LinearStack(Batched):
     """Many clients at once for stacks of linear layers, with a hand-written backward pass.
 
     Applies if all layers from the first trained one on are ``Linear``, each perhaps with ``ReLU`` and ``Dropout`` after
-    it (and ``Flatten`` before all), with no frozen or tied parameters, and there is no mixed precision.
+    it (and ``Flatten`` before all), with no hooks and no frozen or tied parameters, and there is no mixed precision.
     """
 
     @staticmethod
@@ -143,7 +143,8 @@ class LinearStack(Batched):
             del layers[0]
         letters = {nn.Linear: "L", nn.ReLU: "R", nn.Dropout: "D", StreamDropout: "D"}
         fits = re.fullmatch("(LR?D?)+", "".join(letters.get(type(layer), "-") for layer in layers)) is not None
-        return fits and movable(network).keys() == network.state_dict().keys()
+        hooked = any(each for layer in layers for name, each in vars(layer).items() if name.endswith("_hooks"))
+        return fits and not hooked and movable(network).keys() == network.state_dict().keys()
 
     def steps(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int, body: int = 0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.seeding import Key, next_words, random_words
-from pfl_lightning.tree import BATCH_NORM, Tree
+from pfl_lightning.tree import Tree, constants_of
 
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -82,6 +82,7 @@ class StreamDropout(nn.Dropout):
     def __init__(self, layer: nn.Dropout) -> None:
         super().__init__(layer.p, layer.inplace)
         self.train(layer.training)
+        self.stays_in_eval = getattr(layer, "stays_in_eval", False)
         self.register_buffer("stream", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -153,11 +154,13 @@ def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> 
 
 
 def set_mode(network: nn.Module, trainable: Collection[str]) -> None:
-    """Set training mode, except for BatchNorm layers whose running statistics are not trained."""
+    """Set training mode, except for layers with state, such as running statistics, that is not trained."""
     network.train()
     for path, module in network.named_modules():
-        if isinstance(module, BATCH_NORM):
-            module.train(f"{path}.running_mean" in trainable)
+        others = {*module._non_persistent_buffers_set, *constants_of(module)} - {"running_mean"}
+        state = [f"{path}.{name}" for name, _ in module.named_buffers(recurse=False) if name not in others]
+        if getattr(module, "stays_in_eval", False) or (state and not any(name in trainable for name in state)):
+            module.training = False  # but not that of the layers inside
 
 
 def tensor_names(network: nn.Module) -> set[str]:

@@ -1,6 +1,6 @@
 """Reads checkpoints safely: runs no code from files, rejects damaged ones, says in one line what does not fit."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
@@ -80,13 +80,14 @@ def check_same(content: Content, entry: str, now: Mapping[str, Any]) -> None:
             raise refusal(content, "{}: {} in the checkpoint, {} now; allowed: the same".format(name, *shown))
 
 
-def check_finite(content: Content) -> None:
-    """Check that all real numbers of the method are finite.
+def check_finite(content: Content, constants: Collection[str]) -> None:
+    """Check that all real numbers of the method are finite, but for its network's constants, such as masks.
 
     Raises:
         PflError: If one of them is not; training would diverge at once.
     """
-    for name, tensor in content["state_dict"].items():
+    for name in content["state_dict"].keys() - {f"network.{name}" for name in constants}:
+        tensor = content["state_dict"][name]
         # the two ends of a tensor take no memory
         if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
             raise refusal(content, f"state_dict.{name} has values that are not finite")

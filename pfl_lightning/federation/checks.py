@@ -87,6 +87,23 @@ def why_closed(aggregator: Aggregator, method: str) -> str:
     return reason if aggregator.hides else ""
 
 
+def check_never_training(data: FederatedDataModule, method: Any) -> None:
+    """Refuse clients that never train where clients are evaluated with what they have learned themselves.
+
+    Raises:
+        PflError: If there are such clients, and the method has personal models, or statistics of each client.
+    """
+    option, name = data.held_out.clients_option, type(method).__name__
+    if method.test_only and method.eval_models != ("global",):
+        raise PflError(
+            f"data.{option} is not possible with {name}, which evaluates clients with personal models "
+            f"({', '.join(method.eval_models)}); allowed: 0, or a method evaluated with its global model alone, such "
+            "as FedAvg"
+        )
+    if method.test_only and method.kept:
+        raise PflError(f"data.{option} is not possible with model.batch_norm: local; allowed: 0, or average")
+
+
 def check_participation(participation: Participation, method: Any, base: type) -> None:
     """Refuse what cannot be where clients do not wait for each other.
 

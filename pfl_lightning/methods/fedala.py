@@ -39,8 +39,8 @@ class FedALA(Method):
     one epoch in later rounds; here it is ``weight_epochs`` in each.
 
     Args:
-        weight_lr: Learning rate of the weights, the paper's eta.
-        weight_epochs: Epochs on the weights per round.
+        weight_lr: Learning rate of the weights, the paper's eta; the same in all rounds.
+        weight_epochs: Epochs on the weights per round; full ones, whatever ``epoch_steps`` says.
         share: Share of a client's samples, drawn anew in each round, on which it learns the weights; the paper's s.
         kwargs: See ``Method``.
     """

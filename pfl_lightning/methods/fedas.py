@@ -61,7 +61,7 @@ class FedAS(Method):
         """Align the body, train, keep the body, and weigh what is uploaded of it."""
         if self.align_epochs:
             phase = self.phase("body", self.align_epochs, self.align_lr)
-            phase = replace(phase, feature_loss=distances_to_last, frozen_models=(PREVIOUS,))
+            phase = replace(phase, penalty=None, feature_loss=distances_to_last, frozen_models=(PREVIOUS,))
             received, _ = self.engine.train(cohort, received, phase, (*key, "align"))
         trained, losses = super().local_update(cohort, received, key)
         kept = trained.beside(PREVIOUS, trained.select(self.parts["body"])).own

@@ -124,7 +124,8 @@ class Blend(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.own, self.layers, self.share = shared, own, layers, share
-        self.backend = Sequential() if alone(shared) else Batched()
+        self.runs_alone = bool(alone(shared))
+        self.backend = Sequential() if self.runs_alone else Batched()
         self.register_buffer("likeness", likeness)
 
     def forward(self, inputs: Tensor) -> Tensor:

@@ -40,7 +40,9 @@ class FedNova(Method):
         phase = self.phase("all", self.epochs)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         rho, steps = phase.momentum, phase.steps_of(cohort.device_counts).to(losses.dtype)
-        if rho:
+        if rho == 1:
+            steps = steps * (steps + 1) / 2
+        elif rho:
             steps = (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
         uploads = {STEPS: steps}
         for name in self.engine.trainable:

@@ -48,6 +48,7 @@ from pfl_lightning.federation.checks import (
     check_aggregator,
     check_needs,
     check_network,
+    check_never_training,
     check_participation,
     try_optimizer,
     why_closed,
@@ -64,7 +65,7 @@ from pfl_lightning.recipes import being_made, recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.strict import import_path
-from pfl_lightning.tree import Params, Tree, assign, movable, prefixed, repeated, select
+from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
 
 FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors
 HOOKS = (
@@ -531,12 +532,7 @@ class Method(pl.LightningModule):
             self.build(*shape, data.seed, data.pretrained(), test_only, data.input_kind, weights)
         try_optimizer(self.make_optimizer, self.network.parameters())
         check_participation(data.participation, self, Method)
-        if self.test_only and self.eval_models != ("global",):
-            raise PflError(
-                f"data.{data.held_out.clients_option} is not possible with {type(self).__name__}, which evaluates "
-                f"clients with personal models ({', '.join(self.eval_models)}); allowed: 0, or a method evaluated "
-                "with its global model alone, such as FedAvg"
-            )
+        check_never_training(data, self)
         check_network(self.network, data, has_body=len(self.network.state_dict()) > len(self.parts["head"]))
         self.schedule.factor(0)
         self._try_loss(data)
@@ -768,11 +764,12 @@ class Method(pl.LightningModule):
             self.accounting.load_state_dict(checkpoint["accounting"])
             self.cohort.load(checkpoint)
             checkpoint["state_dict"] = restored(checkpoint["state_dict"])
-            check_finite(checkpoint)
-            floats = [tensor.dtype for tensor in checkpoint["state_dict"].values() if tensor.is_floating_point()]
-            for part in (self.network, self.clients, self.server, self.own_loss):
-                if floats and isinstance(part, nn.Module):
-                    part.to(floats[0])
+            check_finite(checkpoint, constants(self.network))
+            name = min(self.engine.trainable)
+            if (kind := checkpoint["state_dict"][f"network.{name}"].dtype) != self.network.get_parameter(name).dtype:
+                for part in (self.network, self.clients, self.server, self.own_loss):
+                    if isinstance(part, nn.Module):
+                        part.to(kind)
             self.clients.load(checkpoint)
             put_base_back(checkpoint, self.network, self.pretrained, self.parts["head"])
             self.load_state_dict(checkpoint["state_dict"])

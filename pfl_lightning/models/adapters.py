@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveFloat, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.models.network import Head, Network
+from pfl_lightning.tree import CONSTANTS
 
 KEY = "model.adapter.targets"
 ATTENTION = ("*[aA]ttn*.*", "*[aA]ttention*.*")
@@ -61,6 +62,9 @@ class LoRA:
         layers = self._layers(network, trained)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(parameter.requires_grad and name in trained)
+        for path, module in network.named_modules():
+            if not any(name.startswith(f"{path}.") for name in trained):
+                vars(module)[CONSTANTS] = [name for name, _ in module.named_buffers(recurse=False)]
         for layer in layers:
             layer.lora_A = nn.Parameter(layer.weight.new_empty(self.rank, layer.in_features), not self.freeze_a)
             layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, self.rank))

@@ -1,5 +1,5 @@
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Literal, cast
@@ -66,7 +66,7 @@ class Network(nn.Sequential):
     given: frozenset[str] = frozenset()  # names of the tensors that a file or a folder has given
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
-        super().__init__(OrderedDict(layers))
+        super().__init__(OrderedDict(_apart(layers)))
 
     def cut(self, head: int | str | Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the tensors (parameters and buffers that are not frozen) of body and head.
@@ -141,6 +141,15 @@ class Network(nn.Sequential):
         module = deepcopy(self)
         module.load_state_dict(tensors, strict=False)
         return module
+
+
+def _apart(layers: dict[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """The layers, of which one that comes again is another module with the same tensors."""
+    seen = set[int]()
+    for name, layer in layers.items():
+        tensors = {id(tensor): tensor for tensor in (*layer.parameters(), *layer.buffers())}
+        yield name, deepcopy(layer, tensors) if id(layer) in seen else layer
+        seen.add(id(layer))
 
 
 class ExtendedLinear(nn.Linear):

@@ -13,7 +13,7 @@ from pfl_lightning.models.network import InputKind, Network, trains
 from pfl_lightning.models.wrapped import Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.strict import origin
-from pfl_lightning.tree import BATCH_NORM
+from pfl_lightning.tree import BATCH_NORM, CONSTANTS
 
 
 def start_network(
@@ -47,6 +47,7 @@ def start_network(
             network = module
         else:
             network = _wrapped(module, input_shape, num_classes, input_kind)
+        _mark_constants(network, two_inputs(input_shape, network.takes))
         if extend is not None:
             extend(network)
         for norm in (inner for inner in network.modules() if isinstance(inner, BATCH_NORM)):
@@ -93,12 +94,37 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
     try:
         with torch.no_grad():
             outputs = [module.eval()(inputs), deepcopy(module).train()(inputs)]  # lazy layers get their shapes here
+            again = module(inputs)
+            each = [module(one) for one in inputs.split(1)]
     except Exception as error:  # whatever it raises for inputs that do not fit
         raise _refusal(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}", error) from error
     check_outputs(module, outputs, num_classes)
+    if torch.equal(outputs[0], again) and not torch.allclose(again, torch.cat(each), rtol=1e-2, atol=1e-3):
+        raise PflError(
+            f"model.network: {type(module).__name__} returns for a sample what depends on others, as BatchNorm without "
+            "running statistics does; allowed: outputs of each sample alone in evaluation"
+        )
+    _mark_constants(module, inputs)
+    for inner in module.train().modules():
+        vars(inner)["stays_in_eval"] = not inner.training  # by a ``train`` of a user's own
     if not torch.equal(inputs, unchanged):
         raise PflError(f"model.network: {type(module).__name__} changes its inputs in place; allowed: a copy of them")
     return Wrapped(module, inputs, input_kind)
+
+
+@torch.no_grad()
+def _mark_constants(module: nn.Module, inputs: Tensor) -> None:
+    """Mark the buffers that a forward pass in training does not move; layers of BatchNorm have others."""
+    layers = {path: layer for path, layer in module.named_modules() if not isinstance(layer, BATCH_NORM)}
+    held = {path: [name for name, _ in layer.named_buffers(recurse=False)] for path, layer in layers.items()}
+    if not any(held.values()):
+        return
+    moved = deepcopy(module).train()
+    moved(inputs)
+    for path, names in held.items():
+        others = moved.get_submodule(path)
+        same = [name for name in names if torch.equal(layers[path].get_buffer(name), others.get_buffer(name))]
+        vars(layers[path])[CONSTANTS] = same
 
 
 def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:

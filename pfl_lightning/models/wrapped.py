@@ -28,7 +28,7 @@ class Wrapped(Network):
     """
 
     def __init__(self, module: nn.Module, inputs: Tensor, takes: InputKind) -> None:
-        whole, paths = deepcopy(module), layer_paths(module)
+        whole, paths = deepcopy(module), layer_paths(module.train())  # what training alone does is traced too
         layers = _taken_out(module, paths)
         if not _same(whole, layers, inputs) or are_tied(layers):
             module, paths, layers = whole, [""], [whole]
@@ -222,7 +222,8 @@ def _units(module: nn.Module, inputs: Tensor) -> list[str]:
     copy, ran = deepcopy(module).train(), list[str]()
     for path, inner in copy.named_modules():
         if trains(inner.parameters(recurse=False)):
-            inner.register_forward_hook(lambda *_, path=path: ran.append(path))
+            layer = path.partition(".parametrizations.")[0]  # what these tensors make is a layer's
+            inner.register_forward_hook(lambda *_, path=layer: ran.append(path))
     copy(inputs)
     last_calls = list(dict.fromkeys(reversed(ran)))[::-1]
     around = {path for path in ran for other in ran if other != path and other.startswith(_joined(path, ""))}

@@ -5,6 +5,9 @@ from math import prod
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils import prune
+
+from pfl_lightning.models import Network
 
 
 class Plain(nn.Module):
@@ -48,6 +51,91 @@ class Normed(nn.Module):
 
     def forward(self, inputs):
         return self.fc2(F.dropout(self.norm(self.fc1(inputs.flatten(1))), 0.5, self.training))
+
+
+class Noisy(Plain):
+    """Does in training alone what the value of noise says."""
+
+    def __init__(self, input_shape, num_classes, noise: float = 0.0):
+        super().__init__(input_shape, num_classes)
+        self.noise = noise
+
+    def forward(self, inputs):
+        if self.training:
+            inputs = inputs + self.noise
+        return super().forward(inputs)
+
+
+class Evaluating(Plain):
+    """Keeps its dropout out of training."""
+
+    def __init__(self, input_shape, num_classes, probability: float = 0.5):
+        super().__init__(input_shape, num_classes)
+        self.dropout = nn.Dropout(probability)
+
+    def forward(self, inputs):
+        return self.fc2(self.dropout(F.relu(self.fc1(inputs.flatten(1)))))
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.dropout.eval()
+        return self
+
+
+class Masked(nn.Module):
+    """Attention with a causal mask and places as buffers, in the types that users write them in."""
+
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        length, width = input_shape[1:]
+        self.register_buffer("scales", torch.ones(length, dtype=torch.float64))
+        self.register_buffer("mask", torch.full((length, length), -torch.inf).triu(1))
+        self.register_buffer("places", torch.arange(300, 300 + length))
+        self.proj, self.table = nn.Linear(width, 6), nn.Embedding(300 + length, 6)
+        self.attention = nn.MultiheadAttention(6, 1, batch_first=True)
+        self.head = nn.Linear(6, num_classes)
+
+    def forward(self, inputs):
+        hidden = self.proj(inputs.squeeze(1)) * self.scales[:, None].to(inputs.dtype) + self.table(self.places)
+        return self.head(self.attention(hidden, hidden, hidden, attn_mask=self.mask, need_weights=False)[0].mean(1))
+
+
+def spectral(input_shape, num_classes) -> nn.Module:
+    """With vectors that every forward pass in training moves, beside BatchNorm's statistics."""
+    first = nn.utils.parametrizations.spectral_norm(nn.Linear(prod(input_shape), 6))
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, num_classes))
+
+
+def hooked(input_shape, num_classes) -> nn.Module:
+    """Linear layers, one of which has a hook."""
+    first = nn.Linear(prod(input_shape), 6)
+    first.register_forward_hook(lambda layer, inputs, output: 2 * output)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, num_classes))
+
+
+def pruned(input_shape, num_classes) -> nn.Module:
+    """Linear layers, one of which torch has pruned."""
+    first = prune.l1_unstructured(nn.Linear(prod(input_shape), 6), "weight", 0.5)
+    return nn.Sequential(nn.Flatten(), first, nn.ReLU(), nn.Linear(6, num_classes))
+
+
+def normalised_weights(input_shape, num_classes) -> nn.Module:
+    """The head is a layer whose weight torch makes of others."""
+    head = nn.utils.parametrizations.weight_norm(nn.Linear(6, num_classes))
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), 6), nn.ReLU(), head)
+
+
+def twice_the_same(input_shape, num_classes, apart: bool = False) -> Network:
+    """A network of ours that uses one layer twice."""
+    act, again = nn.Tanh(), nn.Tanh()
+    layers = {"flat": nn.Flatten(), "fc1": nn.Linear(prod(input_shape), 6), "act1": act, "fc2": nn.Linear(6, 6)}
+    return Network({**layers, "act2": again if apart else act, "fc3": nn.Linear(6, num_classes)})
+
+
+def without_statistics(input_shape, num_classes) -> nn.Module:
+    """BatchNorm that normalises with the mini-batch in evaluation too."""
+    first = nn.Conv2d(input_shape[0], 3, 3), nn.BatchNorm2d(3, track_running_stats=False), nn.Flatten()
+    return nn.Sequential(*first, nn.LazyLinear(num_classes))
 
 
 class Tied(nn.Module):

@@ -9,7 +9,7 @@ from pfl_lightning.methods import FedAvg, FedNova
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 1.0])
 def test_a_round_is_a_plain_loop_over_clients_with_unequal_steps(momentum, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(FedNova, data, epochs=2, momentum=momentum, weight_decay=0.0)

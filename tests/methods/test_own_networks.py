@@ -5,11 +5,27 @@ from functools import partial
 import pytest
 import torch
 from fakes.methods import built, distance
-from fakes.networks import Nested, Normed, Opaque, Plain, frozen_and_tied
+from fakes.networks import (
+    Evaluating,
+    Masked,
+    Nested,
+    Noisy,
+    Normed,
+    Opaque,
+    Plain,
+    frozen_and_tied,
+    hooked,
+    normalised_weights,
+    pruned,
+    spectral,
+    twice_the_same,
+    without_statistics,
+)
 from torch import nn
 
 from pfl_lightning import load_method
-from pfl_lightning.methods import DPSGD, SCAFFOLD, DePRL, Ditto, FedALA, FedAvg, FedRep, LGFedAvg
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import DPSGD, IFCA, SCAFFOLD, DePRL, Ditto, FedALA, FedAvg, FedRep, LGFedAvg
 from pfl_lightning.models import MLP
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
@@ -135,3 +151,73 @@ def test_an_opaque_module_says_what_it_costs(train):
     plain, opaque = (", ".join(train(FedRep, 1, network=network).engine.choices) for network in (Plain, Opaque))
     assert "computed anew" not in plain
     assert "Opaque (the rest of Opaque is computed anew in every step)" in opaque
+
+
+@pytest.mark.filterwarnings("ignore:Found 1 module.* in eval mode")
+def test_what_a_module_does_in_training_alone_is_done_and_what_it_evaluates_stays_so(float64, train):
+    calm, noisy = (train(FedAvg, 2, network=partial(Noisy, noise=noise)) for noise in (0.0, 1.0))
+    assert distance(calm, noisy) > 1e-3
+    one, other = (train(FedAvg, 2, network=partial(Evaluating, probability=p)) for p in (0.0, 0.5))
+    assert distance(one, other) < 1e-12
+
+
+@pytest.mark.parametrize("make", [FedAvg, DPSGD, IFCA, partial(FedAvg, aggregator=SecureAggregator())])
+def test_buffers_that_nothing_moves_are_neither_trained_nor_sent(make, ragged_data, fit, tmp_path):
+    def run(rounds, folder, ckpt_path=None):
+        method = make(network=Masked, batch_size=4)
+        fit(method, ragged_data(), rounds, folder, ckpt_path)
+        return method
+
+    straight, last = run(2, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
+    run(1, "resumed")
+    resumed, start = run(2, "resumed", last), built(make, ragged_data(), network=Masked)
+    constants = {"Masked.scales", "Masked.mask", "Masked.places"}
+    assert constants.isdisjoint({*resumed.parts["all"], *resumed.clients.names})
+    for name, tensor in start.network.state_dict().items():
+        assert torch.equal(straight.network.state_dict()[name], resumed.network.state_dict()[name])
+        assert torch.equal(tensor, resumed.network.state_dict()[name]) == (name in constants)
+    assert (
+        distance(load_method(last, network=Masked).network.get_submodule("Masked").proj, resumed.network[0].proj) == 0
+    )
+
+
+@pytest.mark.parametrize("network", [spectral, Normed])
+def test_state_of_layers_that_do_not_train_stays_as_it_is(network, ragged_data, train):
+    few, many = (train(FedRep, 2, network=network, chunk_size=size) for size in (1, None))
+    assert distance(few, many) < 1e-5
+    method, data = train(FedRep, 1, network=network), ragged_data()
+    before = {name: tensor.clone() for name, tensor in method.network.state_dict().items()}
+    method.trainer.test(method, data, verbose=False)
+    assert distance(before, method.network) == 0
+
+
+@pytest.mark.parametrize("network", [hooked, pruned])
+def test_linear_layers_with_hooks_are_run_by_torch(network, float64, train):
+    alone, auto = (train(FedAvg, 2, network=network, backend=backend) for backend in ("sequential", "auto"))
+    assert distance(alone, auto) < 1e-12
+
+
+def test_tensors_that_a_layers_weight_is_made_of_are_of_its_layer(ragged_data):
+    head = built(FedRep, ragged_data(), network=normalised_weights).parts["head"]
+    assert head == {"3.bias", *(f"3.parametrizations.weight.original{number}" for number in (0, 1))}
+
+
+def test_a_layer_that_our_own_network_uses_twice_runs_twice(float64, train):
+    one, two = (train(FedAvg, 2, network=partial(twice_the_same, apart=apart)) for apart in (False, True))
+    assert distance(one, two) == 0
+    assert [name for name, _ in one.network.named_children()] == ["flat", "fc1", "act1", "fc2", "act2", "fc3"]
+
+
+def test_outputs_that_depend_on_other_samples_are_refused(ragged_data):
+    with pytest.raises(PflError) as refused:
+        built(FedAvg, ragged_data(), network=without_statistics)
+    assert str(refused.value) == (
+        "model.network: Sequential returns for a sample what depends on others, as BatchNorm without running "
+        "statistics does; allowed: outputs of each sample alone in evaluation"
+    )
+
+
+def test_clients_that_never_train_have_no_statistics_of_their_own(ragged_data, fit):
+    method = FedAvg(network=Normed, batch_size=4, batch_norm="local", eval_epochs=0)
+    with pytest.raises(PflError, match=r"^data\.test_clients: 0\.5 is not possible with model\.batch_norm: local"):
+        fit(method, ragged_data(test_clients=0.5), 1)
