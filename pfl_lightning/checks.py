@@ -17,6 +17,8 @@ from pfl_lightning.settings import class_name
 # trainer options whose other values make no sense with communication rounds
 POSSIBLE: dict[str, tuple[Any, ...]] = {
     "max_epochs": (-1,),
+    "min_epochs": (None,),
+    "min_steps": (None,),  # Lightning would neither stop before the end, nor evaluate then
     "limit_train_batches": (None,),
     "limit_val_batches": (None,),
     "limit_test_batches": (None,),
@@ -58,8 +60,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     sections = {name: settings[name] for name in ("trainer", "checkpoint", "percentile_errors")}
     sections["model.sparsity"] = settings["model"].get("init_args", {}).get("sparsity", {})
     for section, value in sections.items():
-        if not isinstance(value, Mapping):
-            said = "null" if value is None else value
+        without = section == "trainer" and isinstance(value, Mapping) and not POSSIBLE.keys() <= value.keys()
+        if not isinstance(value, Mapping) or without:
+            said = "null" if value is None or without else value  # options of what a file leaves empty have no others
             raise PflError(f"{section}: {said} is not possible; allowed: the options below this key")
     check_trainer(settings["trainer"])
 
@@ -125,6 +128,9 @@ def check_callbacks(callbacks: Sequence[pl.Callback], bar: bool) -> None:
         if isinstance(callback, NOT_WITH_ROUNDS):
             why = "clients take the steps, inside of a round, and whole rounds are saved"
             raise PflError(f"trainer.callbacks: {name} is not possible, {why}; allowed: others")
+        if isinstance(callback, theirs.EarlyStopping) and callback._check_on_train_epoch_end:
+            key = "trainer.callbacks.check_on_train_epoch_end"
+            raise PflError(f"{key}: True is not possible, all rounds are one epoch; allowed: null")
         for hook in NEVER_CALLED:
             if getattr(type(callback), hook) is not getattr(pl.Callback, hook):
                 warnings.warn(f"{name}.{hook} is never called: clients train inside a round", stacklevel=2)

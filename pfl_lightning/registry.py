@@ -94,12 +94,12 @@ def choices() -> dict[str, dict[str, Any]]:
 
 
 def _classes(paths: Iterable[Path]) -> Classes:
-    """The classes of files, by name; a file that is not Python has none."""
+    """The classes of files, by name; a file that cannot be read, or is not Python, has none."""
     found: Classes = {}
     for path in paths:
         try:
             body = ast.parse(path.read_bytes()).body
-        except (SyntaxError, ValueError):
+        except (OSError, SyntaxError, ValueError):
             continue
         found |= {node.name: node for node in body if isinstance(node, ast.ClassDef)}
     return found

@@ -215,9 +215,8 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
 
 
 def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether ``EarlyStopping`` has ended a run with this checkpoint."""
-    states = checkpoint["callbacks"]
-    return any(states[key].get("stopping_reason") for key in states if key.startswith("EarlyStopping"))
+    """Whether ``EarlyStopping`` has ended a run with this checkpoint, or ``OracleDoubling`` has reached its target."""
+    return any(state.get("stopping_reason") or state.get("arrived") for state in checkpoint["callbacks"].values())
 
 
 def _early_stopping(settings: Settings) -> list[Any]:

@@ -1,6 +1,7 @@
 """One run: a trainer with the callbacks that every run has, and what its processes do together before they train."""
 
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,8 +122,14 @@ class Session(pl.Callback):
                 shows = self.shows and self.speaks
                 with loading(type(self.data).__name__) if shows else nullcontext():
                     self.data.setup(self.command)
+            before = signal.getsignal(signal.SIGINT)
             try:
                 getattr(self.trainer, self.command)(self.method, datamodule=self.data, ckpt_path=path, **evaluation)
+            except SystemExit as error:
+                if isinstance(error.__context__, KeyboardInterrupt):  # which Lightning ignores from then on
+                    signal.signal(signal.SIGINT, before)
+                    raise KeyboardInterrupt from None
+                raise
             except Exception as error:
                 if self._lost:
                     raise self._lost from error

@@ -11,7 +11,7 @@ from pfl_lightning.quantity import ACCURACY, LOSS, Quantity, headline
 
 
 class CheckMonitors(pl.Callback):
-    """Refuses to monitor what is not logged, and has ``EarlyStopping`` follow this run's patience when a run resumes.
+    """Refuses to monitor what is not logged, or to train without time left; a resumed run has its own patience.
 
     It comes before such callbacks, and checks at the first evaluation, before the first round.
     """
@@ -25,6 +25,17 @@ class CheckMonitors(pl.Callback):
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         self.patience = {callback: callback.patience for callback in callbacks if isinstance(callback, EarlyStopping)}
         self.checked = False
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Refuse a run that has no time left, which would not even begin.
+
+        Raises:
+            PflError: If its time was over before it was resumed.
+        """
+        timers = [each for each in trainer.callbacks if isinstance(each, Timer)]  # type: ignore[attr-defined]
+        left = [timer.time_remaining() for timer in timers if trainer.ckpt_path is not None]
+        if any(each is not None and each <= 0 for each in left):
+            raise PflError("trainer.max_time: all of it is spent, by all parts of the run; allowed: a longer one")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Apply this run's patience; what has stopped the run before has not stopped it now.

@@ -37,7 +37,7 @@ class RunTable(pl.Callback):
     def continue_table(self, trainer: pl.Trainer, table: RoundCsv) -> None:
         """Cut the table at the checkpoint's round."""
         table.cut(trainer.global_step)
-        last = self.last_saved
+        last = None if is_extra(trainer) else self.last_saved  # an extra row may be gone since
         if last is not None and (table.round is None or table.round < last):
             ends = "is empty" if table.round is None else f"ends with round {table.round}"
             warnings.warn(f"'{table.path}' {ends}, but had round {last} when the checkpoint was saved", stacklevel=2)

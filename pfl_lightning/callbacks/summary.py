@@ -1,3 +1,4 @@
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -87,7 +88,7 @@ class RunSummary(pl.Callback):
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             yield "Run folder", str(folder)
         for board in tensorboards(trainer):
-            yield "Watch it", f"tensorboard --logdir {board.save_dir}"
+            yield "Watch it", shlex.join(["tensorboard", "--logdir", str(board.save_dir)])
 
     def _print(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str, facts: Iterable[tuple[str, str]]

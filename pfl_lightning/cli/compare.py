@@ -1,8 +1,8 @@
 """``pfl compare``."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
-from typing import Literal
 
 from pfl_lightning import report
 from pfl_lightning.bounds import NonNegativeFloat
@@ -11,8 +11,8 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import ACCURACY
 
-Format = Literal["png", "pdf", "svg"]
 PRINTED = ("final", "time_to_accuracy")  # tables; the others are only written
+SOMETIMES = ("convergence", "bits_to_accuracy", "samples_to_accuracy", "choice", "choice_groups")  # not of all runs
 
 
 def compare_command(args: list[str]) -> None:
@@ -33,7 +33,7 @@ def compare_command(args: list[str]) -> None:
             say_once(f"'{run.folder}' is compared without round {rounds}, which its clients.csv lacks", "note")
         if run.rounds[-1] < (rounds := run.settings["trainer.max_steps"]):
             say_once(f"'{run.folder}' stops after round {run.rounds[-1]} of {rounds}", "note")
-    curves = report.curves_of(runs, given.models)
+    curves = report.curves_of(runs, list(dict.fromkeys(given.models)))
     short, long = (end(curves, key=lambda curve: curve.rounds[-1]) for end in (min, max))
     if short.rounds[-1] < long.rounds[-1]:
         rounds = " and ".join(f"round {curve.rounds[-1]} of {curve.label}" for curve in (short, long))
@@ -45,6 +45,8 @@ def compare_command(args: list[str]) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
+    for name, ending in product(SOMETIMES, ("csv", "md")):
+        (out / f"{name}.{ending}").unlink(missing_ok=True)  # of an earlier comparison
     others = []
     for table in report.tables_of(curves, given.communication_times, given.targets):
         report.write_csv(table.rows, out / f"{table.name}.csv")
@@ -66,7 +68,7 @@ def compare_parser() -> PflParser:
     parser.add_argument("--out", default="comparison")
     parser.add_argument("--communication_times", type=NonNegativeFloat, nargs="+", default=[0.0, 10.0, 100.0])
     parser.add_argument("--targets", type=NonNegativeFloat, nargs="+", default=[])
-    parser.add_argument("--format", type=Format, nargs="+", default=["png"])
+    parser.add_argument("--format", type=report.Format, nargs="+", default=["png"])
     parser.add_argument("--models", nargs="+", default=[])
     return parser
 

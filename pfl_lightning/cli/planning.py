@@ -33,7 +33,7 @@ class PlannedRun(NamedTuple):
         """Its newest checkpoint, if there is one; a PflError if that has other settings."""
         found = self._newest()
         for line in refuse_changes(found, self.settings) if found else ():
-            if not line.startswith("data.root"):
+            if not line.startswith(("data.root", "data.file", "model.chunk_size")):
                 raise PflError(f"{line}; keep the old value, or choose another --out")
         return found
 

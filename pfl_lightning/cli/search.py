@@ -12,6 +12,7 @@ was stopped goes on as if it had not been.
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -71,6 +72,8 @@ class Search:
         if not (monitor or "val/").startswith("val/"):
             allowed = "one starting with val/"
             raise PflError(f"checkpoint.monitor: {monitor} is not possible with search; allowed: {allowed}")
+        if self.common["data"]["init_args"].get("val_fraction") == 0:
+            raise PflError("data.val_fraction: 0 is not possible with search; allowed: more than 0")
         for key, tried in space.items():
             for end in getattr(tried, "choices", None) or (tried.low, tried.high):
                 self.planned("", {key: word(end, tried)})
@@ -118,6 +121,8 @@ class Search:
             Whether all trials were made, and one of them has a score.
         """
         study, ends = self.study(), bool(sweep.signal)
+        if len(finished(study)) >= trials:
+            self.write(study)
         while (made := len(finished(study))) < trials and not ends:
             numbers = range(made, min(made + at_once, trials))
             asked = [self.ask(study, number) for number in numbers]
@@ -166,7 +171,7 @@ class Search:
             best = self.settings(self.values(study.best_trial))
             files.write_text(yaml.safe_dump(best, sort_keys=False), path)
             which = f"trial {study.best_trial.number} of {path.with_name('trials.csv')}"
-            show(f"Best so far: {which}: pfl fit --config {path}")
+            show(f"Best so far: {which}: {shlex.join(['pfl', 'fit', '--config', str(path)])}")
 
 
 def planned_searches(

@@ -201,7 +201,7 @@ def rounds_done(resume: Resume | None) -> int:
 
 
 def is_finished(resume: Resume | None, rounds: int) -> bool:
-    """Whether a run has done its rounds, or ``EarlyStopping`` has ended it before."""
+    """Whether a run has done its rounds, or was to end before."""
     return resume is not None and (rounds_done(resume) >= rounds or has_stopped(resume.content))
 
 

@@ -704,6 +704,8 @@ class Method(pl.LightningModule):
         """Log summaries of the scores over the clients, and reset them."""
         self.progress.end()
         self.log_clock()
+        if self.accounting.clock.rounds and self.trainer.state.fn == "fit":
+            self.log_dict(self.accounting.scalars())
         self.log_dict(self.accounting.budget(federated(self.trainer)))
         self.log_dict(self.evaluator.results(self.evaluated_models[0]))
 

@@ -12,13 +12,14 @@ from pfl_lightning.report.figures.partition import partition_card, partition_fig
 from pfl_lightning.report.figures.scatter import scatter_figure
 from pfl_lightning.report.figures.topology import neighbours_figure, topology_figure
 from pfl_lightning.report.frames import clients, results
-from pfl_lightning.report.pictures import pictures_of, write_pictures
+from pfl_lightning.report.pictures import Format, pictures_of, write_pictures
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.tails import common_seeds
 
 __all__ = [
     "Choice",
     "Curve",
+    "Format",
     "RunRecord",
     "can_choose",
     "check_same_data",

@@ -22,7 +22,10 @@ LOSS, COMPUTE, TOTAL = "train/loss", "time/compute", "time/total"
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards, unless it decides who uploads when
 COMMUNICATION_TIME, WITHOUT_ROUNDS = "data.communication_time", "Asynchronous"
-NO_MATTER = {"data.root", COMMUNICATION_TIME, "data.new_clients", "data.new_samples", "data.new_head_epochs"}
+NO_MATTER = {
+    *("data.root", "model.chunk_size", COMMUNICATION_TIME),
+    *("data.new_clients", "data.new_samples", "data.new_head_epochs"),
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -209,10 +209,11 @@ def _about(curve: Curve) -> Row:
 
 
 def _spent(curve: Curve, target: float, costs: Floats, name: str) -> Row:
-    """Cells for what a target has cost, out of what each evaluation has cost, ``[seeds, evaluations]``."""
+    """Cells for what a target has cost, out of what each evaluation has cost, ``[seeds, evaluations]``, if known."""
     before, spent = curve.reach(target, costs)
     row: Row = {f"after_{name}": float(before.mean()), name: float(spent.mean())}
-    return row | {"reached": int(np.isfinite(spent).sum()), "seeds": len(spent)}
+    reached, _ = curve.reach(target, np.zeros_like(costs))
+    return row | {"reached": int(np.isfinite(reached).sum()), "seeds": len(spent)}
 
 
 def _to_targets(title: str, rows: Rows, quantity: Quantity, columns: Sequence[str], show: Callable[[Row], str]) -> str:
@@ -242,4 +243,6 @@ def _interval(row: Row, name: str, show: Callable[[float], str]) -> str:
 
 
 def _seconds(seconds: float) -> str:
+    if isnan(seconds):
+        return "unknown"
     return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"

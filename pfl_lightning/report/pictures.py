@@ -1,7 +1,10 @@
 """All figures of a comparison, with their captions."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
+from typing import Literal, get_args
 
 from matplotlib.figure import Figure
 
@@ -20,6 +23,7 @@ from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS, TRAINING
 from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.tail_figures import choice_figure, tail_figure
 
+Format = Literal["png", "pdf", "svg"]
 Picture = tuple[str, Figure, str]
 """The name of a figure's files without their ending, the figure, and its caption."""
 
@@ -57,8 +61,8 @@ def pictures_of(
         yield "choice", choice_figure(choice), caption_of("choice", curves, common_seeds=len(choice.seeds))
 
 
-def write_pictures(pictures: Iterator[Picture], formats: Sequence[str], out: Path) -> None:
-    """Write each figure in each format, and all captions to ``figures.md``.
+def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: Path) -> None:
+    """Write each figure in each format, and all captions to ``figures.md``, in the place of those that are there.
 
     Args:
         pictures: The figures.
@@ -66,9 +70,12 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[str], out: Pat
         out: The folder.
     """
     shown = "png" if "png" in formats else formats[0]
+    if (captions := out / "figures.md").is_file():
+        for name, ending in product(re.findall(r"^## (\w+)$", captions.read_text(), re.MULTILINE), get_args(Format)):
+            (out / f"{name}.{ending}").unlink(missing_ok=True)
     sections = ["# Figures\n\nEach with its caption, in plain text and for LaTeX.\n"]
     for name, figure, caption in pictures:
         save_figure(figure, *(out / f"{name}.{ending}" for ending in formats))
         code = latex(name, caption)
         sections.append(f"## {name}\n\n![{name}]({name}.{shown})\n\n{caption}\n\n```latex\n{code}\n```\n")
-    (out / "figures.md").write_text("\n".join(sections))
+    captions.write_text("\n".join(sections))

@@ -57,6 +57,34 @@ def test_compare_writes_figures_and_tables_and_prints_a_screen_of_these(runs, tm
 
 
 @pytest.mark.slow
+def test_nothing_is_left_of_an_earlier_comparison_but_a_users_own_files(runs, tmp_path):
+    main(["compare", *runs, "--format", "svg", "pdf", "--out", str(tmp_path)])
+    (tmp_path / "notes.md").write_text("mine")
+    short = tmp_path / "short"
+    shutil.copytree(runs[0], short)
+    metrics = rows(short / "metrics.csv")
+    with (short / "metrics.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, metrics[0])
+        writer.writeheader()
+        writer.writerows({**row, "train/loss": ""} for row in metrics)
+    main(["compare", str(short), *SVG, "--out", str(tmp_path)])
+    assert not list(tmp_path.glob("*.pdf"))
+    assert not list(tmp_path.glob("convergence.*"))
+    assert (tmp_path / "notes.md").read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_costs_do_not_depend_on_how_often_rounds_are_logged(tmp_path):
+    for every in ("1", "3"):
+        where = [f"--trainer.default_root_dir={tmp_path}/{every}", f"--trainer.log_every_n_steps={every}"]
+        main(["fit", "--model=FedAvg", *SMALL, "--trainer.max_steps=5", "--trainer.val_check_interval=2", *where])
+        main(["compare", f"{tmp_path}/{every}/FedAvg-Digits/version_0", *SVG, "--out", f"{tmp_path}/out{every}"])
+    for name in ("bits", "samples"):
+        one, other = (rows(f"{tmp_path}/out{every}/{name}_to_accuracy.csv") for every in ("1", "3"))
+        assert one == other
+
+
+@pytest.mark.slow
 def test_figures_keep_their_text_in_svg_and_carry_no_date(runs, tmp_path):
     for name in ("one", "two"):
         main(["compare", *runs, *SVG, "--out", str(tmp_path / name)])

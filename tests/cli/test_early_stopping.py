@@ -8,10 +8,11 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Timer
 
-from pfl_lightning.callbacks.monitors import early_stop
+from pfl_lightning.callbacks.monitors import CheckMonitors, early_stop
 from pfl_lightning.cli import main
 from pfl_lightning.cli.sweep import is_finished
-from pfl_lightning.runs import find_resume
+from pfl_lightning.errors import PflError
+from pfl_lightning.runs import find_resume, has_stopped
 
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
@@ -63,6 +64,21 @@ def test_a_run_that_reaches_its_threshold_says_so(capsys):
 def test_a_run_that_is_out_of_time_says_so(capsys):
     main(["fit", *TINY, *QUICK, "--trainer.max_time=00:00:00:00"])
     assert "Stopped early:  after round 0 of 20: trainer.max_time is over\n" in capsys.readouterr().out
+
+
+def test_a_run_that_is_resumed_without_time_left_does_not_begin():
+    trainer = SimpleNamespace(ckpt_path="last.ckpt", callbacks=[Timer({"seconds": 0})])
+    line = r"^trainer\.max_time: all of it is spent, by all parts of the run; allowed: a longer one$"
+    with pytest.raises(PflError, match=line):
+        CheckMonitors().on_fit_start(trainer, None)
+    CheckMonitors().on_fit_start(SimpleNamespace(ckpt_path=None, callbacks=trainer.callbacks), None)
+    CheckMonitors().on_fit_start(SimpleNamespace(ckpt_path="last.ckpt", callbacks=[Timer({"hours": 1})]), None)
+
+
+def test_a_run_at_the_target_of_oracle_doubling_has_ended():
+    ended = {"OracleDoubling": {"stage": 0, "arrived": True}, "RoundCheckpoint": {"best_score": 0.0}}
+    assert has_stopped({"callbacks": ended})
+    assert not has_stopped({"callbacks": {**ended, "OracleDoubling": {"stage": 3, "arrived": False}}})
 
 
 def test_time_that_is_left_is_no_reason():

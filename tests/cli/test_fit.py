@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import fakes
+import lightning.pytorch as pl
 import pytest
 import torch
 import yaml
@@ -17,7 +18,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pfl_lightning import data
 from pfl_lightning.cli import main
+from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
+from pfl_lightning.experiment import Experiment
+from pfl_lightning.methods import FedAvg
 from pfl_lightning.server import restored
 
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8,8]", "--trainer.enable_progress_bar", "false"]
@@ -310,6 +314,20 @@ def test_a_resumed_run_wants_the_same_data(capsys):
     with pytest.raises(SystemExit):
         main(["test", *options[1:], "--data.root=other", "--data.new_clients=5", "--ckpt_path=last"])
     assert "data.root: 'other' holds other data than the checkpoint was trained on" in capsys.readouterr().err
+
+
+class Interrupted(pl.Callback):
+    """Ctrl-C before the first round."""
+
+    def on_fit_start(self, trainer, pl_module):
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_before_the_first_round_is_one_and_signals_are_heard_afterwards():
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        Experiment(FedAvg(), Digits(), rounds=1, callbacks=[Interrupted()]).fit()
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_traceback_is_there_for_who_asks(monkeypatch):

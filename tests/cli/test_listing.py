@@ -31,6 +31,12 @@ def test_settings_files_are_listed_by_the_names_that_find_them(capsys):
     assert listed("configs", capsys).keys() == configs().keys()
 
 
+def test_names_that_cannot_be_read_are_left_out(capsys):
+    Path("gone.py").symlink_to("nowhere.py")
+    Path("results.py").mkdir()
+    assert listed("methods", capsys)
+
+
 def test_a_terminal_obeys_nothing_that_a_file_says(capsys):
     Path("mine.py").write_text('import pfl_lightning.methods as m\nclass Mine(m.FedAvg):\n    "\\x1b[2JMine."\n')
     assert listed("methods", capsys)["mine.Mine"] == r"[mine.py] \x1b[2JMine."

@@ -102,7 +102,7 @@ def test_a_finished_run_is_skipped_unless_its_settings_are_others(capsys):
     command = ["--methods=fedavg.yaml", "--seeds=1", "--vary=model.network.hidden=[8]", "--", "--config=data.yaml"]
     run = "sweep/fedavg,hidden=[8]/seed_1/FedAvg-Digits/version_0"
     told = ["1/1 fedavg, hidden=[8], seed 1: finished", f"Compare: pfl compare '{run}' --out sweep/comparison"]
-    assert swept(capsys, *command, "--data.root", "elsewhere") == (0, told)
+    assert swept(capsys, *command, "--data.root", "elsewhere", "--model.chunk_size", "2") == (0, told)
     for option, line in (("epochs=3", "model.epochs: 1 in"), ("lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 from")):
         code, told = swept(capsys, *command, f"--model.{option}")
         assert code == 1

@@ -72,6 +72,13 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         (f"{METRICS}=torchmetrics.PearsonCorrCoef", 1, "trainer.callbacks.metric: not possible for Digits: "),
         (f"{METRICS}={F1} --trainer.callbacks.name=f/1", 1, "trainer.callbacks.name: 'f/1' is not possible; allowed: "),
         # the trainer
+        ("--trainer.min_steps=1", 1, "trainer.min_steps: 1 is not possible; allowed: null"),
+        (
+            "--trainer.callbacks=EarlyStopping --trainer.callbacks.monitor=train/loss "
+            "--trainer.callbacks.check_on_train_epoch_end=true",
+            1,
+            "trainer.callbacks.check_on_train_epoch_end: True is not possible, all rounds are one epoch; allowed: null",
+        ),
         ("--trainer.val_check_interval=0", 1, "trainer.val_check_interval: 0 is not possible"),
         ("--trainer.accelerator=warp", 1, "trainer.accelerator: warp is not possible on this machine; allowed: "),
         ("--trainer.strategy=FSDPStrategy", 1, "trainer.strategy: FSDPStrategy is not possible; allowed: auto, ddp"),
@@ -96,6 +103,7 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
         ("model: null", "model: null is not possible; allowed: APFL"),
         ("checkpoint: null", "checkpoint: null is not possible; allowed: the options below this key"),
         ("modell: {class_path: FedAvg}", "modell: no such option; did you mean model?"),
+        ("trainer:\n#  max_steps: 3", "trainer: null is not possible; allowed: the options below this key"),
         ("trainer: {max_step: 3}", "trainer.max_step: no such option; did you mean trainer.max_steps?"),
         (
             "model: {class_path: FedAvg, init_args: {lrr: 0.1}}",
@@ -119,6 +127,8 @@ def test_a_wrong_setting_gets_one_clear_line(words, code, line, refused):
 )
 def test_a_wrong_file_gets_one_clear_line(text, line, refused):
     Path("wrong.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    if "trainer:\n" in str(text):
+        assert refused("fit", "--config=wrong.yaml", "--trainer.max_steps=5")[1].startswith(line)
     assert refused("fit", "--config=wrong.yaml")[1].startswith(line)
 
 

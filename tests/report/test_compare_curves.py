@@ -5,6 +5,7 @@ import pytest
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import curves_of, read_run, time_figure
 from pfl_lightning.report.compare_curves import without_doubling
+from pfl_lightning.report.compare_tables import time_table
 
 ONE = {"finetuned": [[0.5]], "stored": [[0.5]]}
 
@@ -53,6 +54,9 @@ def test_without_rounds_the_communication_time_is_that_of_the_run(write_run):
     assert (none.label, some.label) == ("FedRep, communication_time=0.0", "FedRep, communication_time=5.0")
     assert some.seconds_to(0.2, 5).tolist() == [6.5]
     assert np.isnan(some.seconds_to(0.2, 0)).all()
+    table = time_table([some], [0.2], [0, 5])
+    assert [row["reached"] for row in table.rows] == [1, 1]
+    assert "| unknown " in table.text
     time_figure([none, some], [0, 5]).draw_without_rendering()
 
 
