@@ -14,6 +14,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import EarlyStopping
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
+from pfl_lightning.callbacks.evaluation import lasting_rounds
 from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
@@ -204,7 +205,7 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
         PflError: If training would go on as if nothing had been.
     """
     then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
-    states = checkpoint["callbacks"]
+    states = checkpoint["callbacks"] if lasting_rounds(checkpoint) == checkpoint["global_step"] else {}
     for callback in [each for each in callbacks if isinstance(each, EarlyStopping)]:
         state = states.get(callback.state_key, {})
         if state.get("stopping_reason") and then == now and callback.patience <= state["patience"]:
@@ -216,7 +217,8 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
 
 def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
     """Whether ``EarlyStopping`` has ended a run with this checkpoint, or ``OracleDoubling`` has reached its target."""
-    return any(state.get("stopping_reason") or state.get("arrived") for state in checkpoint["callbacks"].values())
+    states = checkpoint["callbacks"].values() if lasting_rounds(checkpoint) == checkpoint["global_step"] else ()
+    return any(state.get("stopping_reason") or state.get("arrived") for state in states)
 
 
 def _early_stopping(settings: Settings) -> list[Any]:

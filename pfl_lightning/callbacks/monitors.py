@@ -1,9 +1,12 @@
 """What callbacks monitor, such as Lightning's ``EarlyStopping``."""
 
+from typing import Any
+
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
+from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -13,12 +16,24 @@ from pfl_lightning.quantity import ACCURACY, LOSS, Quantity, headline
 class CheckMonitors(pl.Callback):
     """Refuses to monitor what is not logged, or to train without time left; a resumed run has its own patience.
 
+    What ``EarlyStopping`` has seen in an evaluation that only the end of a run has brought is forgotten if the run is
+    extended.
+
     It comes before such callbacks, and checks at the first evaluation, before the first round.
     """
 
     def __init__(self) -> None:
         self.patience: dict[EarlyStopping, int] = {}
         self.checked = False
+        self.before: dict[str, Any] = {}  # state of each EarlyStopping before the last evaluation
+
+    def state_dict(self) -> dict[str, Any]:
+        """What each ``EarlyStopping`` was before the last evaluation."""
+        return {"before": self.before}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take it from there."""
+        self.before = state_dict["before"]
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Remember the patience: restoring a checkpoint overwrites it."""
@@ -45,7 +60,13 @@ class CheckMonitors(pl.Callback):
         for callback, patience in self.patience.items():
             if trainer.ckpt_path is None:
                 callback.load_state_dict(EarlyStopping(callback.monitor, mode=callback.mode).state_dict())
+            elif is_extra(trainer) and callback.state_key in self.before:
+                callback.load_state_dict(self.before[callback.state_key])
             callback.patience, callback.stopping_reason = patience, EarlyStoppingReason.NOT_STOPPED
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Remember what ``EarlyStopping`` is now."""
+        self.before = {callback.state_key: callback.state_dict() for callback in self.patience}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse to monitor what this first evaluation has not logged.

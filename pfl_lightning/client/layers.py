@@ -156,10 +156,11 @@ def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> 
 def set_mode(network: nn.Module, trainable: Collection[str]) -> None:
     """Set training mode, except for layers with state, such as running statistics, that is not trained."""
     network.train()
+    stored = network.state_dict().keys()
     for path, module in network.named_modules():
-        others = {*module._non_persistent_buffers_set, *constants_of(module)} - {"running_mean"}
-        state = [f"{path}.{name}" for name, _ in module.named_buffers(recurse=False) if name not in others]
-        if getattr(module, "stays_in_eval", False) or (state and not any(name in trainable for name in state)):
+        fixed = {*constants_of(module)} - {"running_mean"}  # which adapters freeze, and training would move
+        state = {f"{path}.{name}" for name, _ in module.named_buffers(recurse=False) if name not in fixed} & stored
+        if getattr(module, "stays_in_eval", False) or (state and state.isdisjoint(trainable)):
             module.training = False  # but not that of the layers inside
 
 

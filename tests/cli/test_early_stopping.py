@@ -52,6 +52,15 @@ def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
     assert evaluated() == [0, 2, 4, 6]
 
 
+@pytest.mark.parametrize(("patience", "stops"), [(2, 4), (3, 6)])
+def test_an_evaluation_at_the_end_of_a_run_does_not_count_when_it_is_extended(patience, stops, capsys):
+    fit(patience, "--trainer.max_steps=3")
+    assert evaluated() == [0, 2, 3]
+    fit(patience, "--ckpt_path=last")
+    assert f"Stopped early:  after round {stops} of 20: " in capsys.readouterr().out
+    assert evaluated() == [*range(0, stops + 1, 2)]
+
+
 def test_a_run_that_reaches_its_threshold_says_so(capsys):
     fit(9, "--trainer.callbacks.stopping_threshold=0")
     assert "Stopped early:  after round 0 of 20: Stopping threshold reached: val/" in capsys.readouterr().out
@@ -77,8 +86,8 @@ def test_a_run_that_is_resumed_without_time_left_does_not_begin():
 
 def test_a_run_at_the_target_of_oracle_doubling_has_ended():
     ended = {"OracleDoubling": {"stage": 0, "arrived": True}, "RoundCheckpoint": {"best_score": 0.0}}
-    assert has_stopped({"callbacks": ended})
-    assert not has_stopped({"callbacks": {**ended, "OracleDoubling": {"stage": 3, "arrived": False}}})
+    assert has_stopped({"global_step": 5, "callbacks": ended})
+    assert not has_stopped({"global_step": 5, "callbacks": {**ended, "OracleDoubling": {"stage": 3, "arrived": False}}})
 
 
 def test_time_that_is_left_is_no_reason():

@@ -167,7 +167,7 @@ ROWS = {
     # a pickle is data, never code
     "cifar10-system": ("CIFAR10", batch(BATCH, labels=[Call(os.system, "touch ran")]), BATCH, "it calls posix.system"),
     # a batch that is no batch
-    "cifar10-cut": ("CIFAR10", cut(BATCH), BATCH, "delete it for a new download"),
+    "cifar10-cut": ("CIFAR10", cut(BATCH), BATCH, "delete 'files/cifar-10-batches-py' for a new download"),
     "cifar10-gone": ("CIFAR10", gone(BATCH), BATCH),
     "cifar100-coarse": ("CIFAR100", batch(FINE, fine_labels=None), FINE, "'fine_labels' is missing"),
     "cifar10-10": ("CIFAR10", label(10), "CIFAR10 in 'files': training samples: the label 10 of sample"),

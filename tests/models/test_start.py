@@ -6,9 +6,9 @@ from fakes.methods import distance, normed, tensors
 from fakes.networks import Nested, Normed
 from torch import nn
 
-from pfl_lightning.client.layers import BATCH_NORM
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, VGG, ExtendedLinear, start_network
+from pfl_lightning.tree import BATCH_NORM
 
 MAKE = partial(MLP, hidden=(4,))
 
