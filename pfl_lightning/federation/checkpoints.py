@@ -86,8 +86,10 @@ def check_finite(content: Content, constants: Collection[str]) -> None:
     Raises:
         PflError: If one of them is not; training would diverge at once.
     """
-    for name in content["state_dict"].keys() - {f"network.{name}" for name in constants}:
-        tensor = content["state_dict"][name]
+    others = {f"network.{name}" for name in constants}
+    for name, tensor in content["state_dict"].items():
+        if name in others:
+            continue
         # the two ends of a tensor take no memory
         if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
             raise refusal(content, f"state_dict.{name} has values that are not finite")

@@ -138,17 +138,18 @@ def test_a_checkpoint_leaves_out_the_frozen_weights_of_a_file_and_takes_no_other
 class Normed(nn.Module):
     """With BatchNorm, and one layer for the engine."""
 
-    def __init__(self, input_shape, num_classes):
+    def __init__(self, input_shape, num_classes, affine=True):
         super().__init__()
-        self.fc1, self.norm, self.fc2 = nn.Linear(256, 5), nn.BatchNorm1d(5), nn.Linear(5, num_classes)
+        self.fc1, self.norm, self.fc2 = nn.Linear(256, 5), nn.BatchNorm1d(5, affine=affine), nn.Linear(5, num_classes)
         self.norm.running_var.fill_(2.0)
 
     def forward(self, inputs):
         return 1.0 * self.fc2(self.norm(self.fc1(inputs.flatten(1))))
 
 
-def test_frozen_batch_norm_keeps_its_statistics_and_clients_run_at_once(ragged_data, train):
-    options = {"network": Normed, "adapter": LoRA(2, targets="fc1"), "head": "fc2", "lr": 0.1}
+@pytest.mark.parametrize("affine", [True, False])
+def test_frozen_batch_norm_keeps_its_statistics_and_clients_run_at_once(affine, ragged_data, train):
+    options = {"network": partial(Normed, affine=affine), "adapter": LoRA(2, targets="fc1"), "head": "fc2", "lr": 0.1}
     one, many = (train(FedAvg, 2, backend=backend, **options) for backend in ("sequential", "auto"))
     assert all(choice.startswith("batched") for choice in many.engine.choices.values())
     assert distance(one, many) < 1e-10 * distance(one, built(FedAvg, ragged_data(), **options))

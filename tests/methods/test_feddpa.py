@@ -4,6 +4,7 @@ from functools import partial
 import pytest
 import torch
 from fakes.methods import built, distance
+from fakes.networks import branching
 from fakes.torch_sgd import by_phase
 from torch import nn
 from torch.nn import functional as F
@@ -96,3 +97,12 @@ def test_the_shared_model_is_fedits_and_a_sample_unlike_all_others_is_predicted_
     assert (module(inputs) - fedit.client(3, "global")(inputs)).abs().max() > 1e-6
     module.blend.likeness.zero_()
     assert (module(inputs) - fedit.client(3, "global")(inputs)).abs().max() < 1e-12
+
+
+def test_a_network_that_runs_for_one_client_at_a_time_is_evaluated_so(train, ragged_data):
+    scores = []
+    for backend in ("auto", "sequential"):
+        adapter = LoRA(2, targets="*fc1")
+        method = train(FedDPA, 1, network=branching, backend=backend, **{**RATES, "adapter": adapter})
+        scores += method.trainer.test(method, ragged_data(), verbose=False)
+    assert scores[0] == pytest.approx(scores[1], rel=1e-12)

@@ -97,7 +97,7 @@ class Partition(ABC):
             raise PflError(f"{name} a client without training samples; allowed: one or more for each")
         for split, parts in zip(splits, dealt, strict=True):
             held = np.sort(np.concatenate(parts))
-            if wrong := [place for place in held[[0, -1]] if not 0 <= place < len(split.classes)]:
+            if wrong := [place for place in (*held[:1], *held[-1:]) if not 0 <= place < len(split.classes)]:
                 raise PflError(f"{name} the sample {wrong[0]}; allowed: 0 to {len(split.classes) - 1}")
             if (held[1:] == held[:-1]).any():
                 raise PflError(f"{name} a sample twice; allowed: each sample once, to one client")
