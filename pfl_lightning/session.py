@@ -91,7 +91,7 @@ class Session(pl.Callback):
             with refusing(resume.content):
                 self._check_resume(resume, callbacks)
         self.table, self.metrics = EvaluationTable(resume and resume.run), MetricsTable()
-        own: list[pl.Callback] = [self, CheckMonitors()] if self.trains else [self, self.table]
+        own: list[pl.Callback] = [self, CheckMonitors(), *([] if self.trains else [self.table])]
         if self.keeps and self.logger is not False:
             own.insert(1, self.metrics)
         shown: list[pl.Callback] = [RunSummary(verbose)] if speaks else []

@@ -28,8 +28,8 @@ class CheckMonitors(pl.Callback):
         self.before: dict[str, Any] = {}  # state of each EarlyStopping before the last evaluation
 
     def state_dict(self) -> dict[str, Any]:
-        """What each ``EarlyStopping`` was before the last evaluation."""
-        return {"before": self.before}
+        """What each ``EarlyStopping`` was before the last evaluation; nothing without one."""
+        return {"before": self.before} if self.before else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take it from there."""
@@ -39,7 +39,7 @@ class CheckMonitors(pl.Callback):
         """Remember the patience: restoring a checkpoint overwrites it."""
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
         self.patience = {callback: callback.patience for callback in callbacks if isinstance(callback, EarlyStopping)}
-        self.checked = False
+        self.checked = stage != "fit"
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Refuse a run that has no time left, which would not even begin.

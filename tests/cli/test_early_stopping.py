@@ -59,6 +59,9 @@ def test_an_evaluation_at_the_end_of_a_run_does_not_count_when_it_is_extended(pa
     fit(patience, "--ckpt_path=last")
     assert f"Stopped early:  after round {stops} of 20: " in capsys.readouterr().out
     assert evaluated() == [*range(0, stops + 1, 2)]
+    for command in ("test", "validate"):
+        main([command, str(RUN)])
+    assert capsys.readouterr().err == ""
 
 
 def test_a_run_that_reaches_its_threshold_says_so(capsys):
