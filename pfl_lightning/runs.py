@@ -217,9 +217,9 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
 
 def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
     """Whether ``EarlyStopping`` has ended a run with this checkpoint, or ``OracleDoubling`` has reached its target."""
-    states = checkpoint["callbacks"] if lasting_rounds(checkpoint) == checkpoint["global_step"] else {}
+    states, counts = checkpoint["callbacks"], lasting_rounds(checkpoint) == checkpoint["global_step"]
     ends = [states[key] for key in states if key.startswith(("EarlyStopping", "OracleDoubling"))]
-    return any(state.get("stopping_reason") or state.get("arrived") for state in ends)
+    return any((counts and state.get("stopping_reason")) or state.get("arrived") for state in ends)
 
 
 def _early_stopping(settings: Settings) -> list[Any]:

@@ -45,9 +45,9 @@ def start_network(
         module = _made(make, input_shape, num_classes)
         if isinstance(module, Network) and not are_tied([*module.children()]):
             network = module
+            _mark_constants(network, two_inputs(input_shape, network.takes))
         else:
             network = _wrapped(module, input_shape, num_classes, input_kind)
-        _mark_constants(network, two_inputs(input_shape, network.takes))
         if extend is not None:
             extend(network)
         for norm in (inner for inner in network.modules() if isinstance(inner, BATCH_NORM)):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Timer
 
+from pfl_lightning.callbacks import EvaluateStartAndEnd
 from pfl_lightning.callbacks.monitors import CheckMonitors, early_stop
 from pfl_lightning.cli import main
 from pfl_lightning.cli.sweep import is_finished
@@ -89,7 +90,9 @@ def test_a_run_that_is_resumed_without_time_left_does_not_begin():
 
 def test_a_run_at_the_target_of_oracle_doubling_has_ended():
     ended = {"OracleDoubling": {"stage": 0, "arrived": True}, "RoundCheckpoint": {"best_score": 0.0}}
-    assert has_stopped({"global_step": 5, "callbacks": ended})
+    for extra in (False, True):  # it may be between two evaluations
+        last = {EvaluateStartAndEnd().state_key: {"extra": extra}}
+        assert has_stopped({"global_step": 5, "callbacks": {**ended, **last}})
     assert not has_stopped({"global_step": 5, "callbacks": {**ended, "OracleDoubling": {"stage": 3, "arrived": False}}})
 
 
