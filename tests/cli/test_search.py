@@ -101,7 +101,7 @@ def test_the_best_settings_are_found_and_written(capsys, scores):
     assert "pfl fit --config sweep/search/fedavg/best.yaml" in told
 
 
-def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores):
+def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys):
     tried = [[row["model.lr"], row["model.epochs"], row["seed_1"]] for row in found(12, out="straight")[1]]
     done, _ = found(12, Pretended(stops_at=9), out="resumed")  # in the fifth trial, between its two seeds
     assert not done
@@ -110,8 +110,10 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores):
     assert [[row["model.lr"], row["model.epochs"], row["seed_1"]] for row in resumed] == tried
     assert len(sweep.names) == 2 * 8
     assert sweep.names[0].startswith("trial 5/12, fedavg, lr=")
+    capsys.readouterr()
     assert found(12, again := Pretended(), out="resumed")[1] == resumed
     assert not again.names
+    assert capsys.readouterr().out.startswith("Best so far: trial ")
     assert found(13, out="resumed")[1][:12] == resumed
 
 
@@ -203,6 +205,7 @@ def test_drawn_numbers_are_short_and_within_their_range():
             "model.lr=0.1..1 -- --checkpoint.monitor=test/global/accuracy/mean",
             "checkpoint.monitor: test/global/accuracy/mean is not possible with search",
         ),
+        ("model.lr=0.1..1 -- --data.val_fraction=0", "data.val_fraction: 0 is not possible with search; allowed: more"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_is_written(words, line, capsys):

@@ -8,8 +8,9 @@ from fakes.methods import built, distance, rows, tensors, weighted_mean
 from torch.func import functional_call, grad
 from torch.nn import functional as F
 
+from pfl_lightning.client import Engine
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import FedAS, FedPer
+from pfl_lightning.methods import FedAS, FedPer, Sparsity
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
@@ -70,6 +71,18 @@ def test_without_slopes_nothing_moves(train, ragged_data):
     """All traces are 0 then."""
     method = train(partial(FedAS, loss=flat), 2, weight_decay=0.0)
     assert distance(built(FedAS, ragged_data()).network, method.network) < 1e-12
+
+
+def test_the_penalty_is_on_the_local_loss_alone(train, monkeypatch):
+    phases, taken = [], Engine.train
+
+    def recorded(engine, examples, params, phase, key):
+        phases.append((key[-1], phase.penalty is not None))
+        return taken(engine, examples, params, phase, key)
+
+    monkeypatch.setattr(Engine, "train", recorded)
+    train(partial(FedAS, sparsity=Sparsity(weight=0.1)), 1)
+    assert set(phases) == {("align", False), ("all", True), ("trace", False)}
 
 
 def test_a_network_without_a_body_is_one_line(ragged_data):
