@@ -8,6 +8,7 @@ from typing import Any
 
 Settings = Mapping[str, Any]
 
+SAME_NUMBERS = ("data.root", "data.file", "model.chunk_size")  # settings that a run's results do not depend on
 OWN_PACKAGE = __name__.partition(".")[0] + "."
 
 

@@ -15,6 +15,7 @@ from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.config_files import FLAGS
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs import Resume, find_resume, refuse_changes
+from pfl_lightning.settings import SAME_NUMBERS
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
@@ -33,7 +34,7 @@ class PlannedRun(NamedTuple):
         """Its newest checkpoint, if there is one; a PflError if that has other settings."""
         found = self._newest()
         for line in refuse_changes(found, self.settings) if found else ():
-            if not line.startswith(("data.root", "data.file", "model.chunk_size")):
+            if not line.startswith(SAME_NUMBERS):
                 raise PflError(f"{line}; keep the old value, or choose another --out")
         return found
 

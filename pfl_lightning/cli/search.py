@@ -72,7 +72,8 @@ class Search:
         if not (monitor or "val/").startswith("val/"):
             allowed = "one starting with val/"
             raise PflError(f"checkpoint.monitor: {monitor} is not possible with search; allowed: {allowed}")
-        if self.common["data"]["init_args"].get("val_fraction") == 0:
+        data = self.common["data"]["init_args"]
+        if data.get("val_fraction") == 0 and not data.get("val_clients"):
             raise PflError("data.val_fraction: 0 is not possible with search; allowed: more than 0")
         for key, tried in space.items():
             for end in getattr(tried, "choices", None) or (tried.low, tried.high):

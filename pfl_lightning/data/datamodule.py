@@ -248,26 +248,27 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             Sample indices of each of the run's clients, by split; and of each client that is evaluated.
         """
         labels, splits = samples.labels(), self.held_out.split(len(samples.targets), official)
-        dealt, rng = self._deal(labels, splits, self.num_clients)
+        rng = numpy_generator(self.partition_seed, "partition")
+        dealt = self._deal(labels, splits, self.num_clients, rng)
         run = at_most(dealt, self.max_samples, rng, self.sample_fraction)
         if not self.new_clients:
             return run, run
         trained, tested = (np.concatenate(each) for each in (dealt["train"] + dealt["val"], dealt["test"]))
         splits = self.partition.for_new_clients(labels, splits, trained, tested)
-        dealt, rng = self._deal(labels, splits, self.new_clients, new=True)
+        rng = numpy_generator(self.partition_seed, "new clients")
+        dealt = self._deal(labels, splits, self.new_clients, rng, new=True)
         parts = at_most(dealt, self.max_samples, rng, self.sample_fraction)
         rng = numpy_generator(self.partition_seed, "new samples")
         return run, parts | at_most({"train": parts["train"]}, self.new_samples, rng)
 
     def _deal(
-        self, labels: Labels, splits: Sequence[Indices], clients: int, new: bool = False
-    ) -> tuple[dict[Split, Parts], np.random.Generator]:
-        """Assign samples, those for training and others, to some clients and to splits; with what draws further."""
-        rng = numpy_generator(self.partition_seed, "new clients" if new else "partition")
+        self, labels: Labels, splits: Sequence[Indices], clients: int, rng: np.random.Generator, new: bool = False
+    ) -> dict[Split, Parts]:
+        """Assign samples, those for training and others, to some clients and to splits."""
         population = Population(clients, self.speeds.mean_times(clients), new)
         dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
         parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
-        return self.held_out.assign(parts, rng, self.overlap), rng
+        return self.held_out.assign(parts, rng, self.overlap)
 
     def train_dataloader(self) -> RoundLoader:
         """One item per communication round.

@@ -45,7 +45,10 @@ def start_network(
         module = _made(make, input_shape, num_classes)
         if isinstance(module, Network) and not are_tied([*module.children()]):
             network = module
-            _mark_constants(network, two_inputs(input_shape, network.takes))
+            try:
+                _mark_constants(network, two_inputs(input_shape, input_kind))
+            except Exception as error:  # whatever it raises for inputs that do not fit
+                raise _unfit(network.kind, input_shape, error) from error
         else:
             network = _wrapped(module, input_shape, num_classes, input_kind)
         if extend is not None:
@@ -97,7 +100,7 @@ def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, 
             again = module(inputs)
             each = [module(one) for one in inputs.split(1)]
     except Exception as error:  # whatever it raises for inputs that do not fit
-        raise _refusal(f"{type(module).__name__} does not take inputs of shape {tuple(input_shape)}", error) from error
+        raise _unfit(type(module).__name__, input_shape, error) from error
     check_outputs(module, outputs, num_classes)
     if torch.equal(outputs[0], again) and not torch.allclose(again, torch.cat(each), rtol=1e-2, atol=1e-3):
         raise PflError(
@@ -136,6 +139,11 @@ def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:
 
 def _after_norm(norm: nn.Module, *_: Any) -> None:
     norm.training = bool(norm.training or norm.takes_one)
+
+
+def _unfit(kind: str, input_shape: tuple[int, ...], error: Exception) -> PflError:
+    """The message for an error that a network raised on inputs of the data's shape."""
+    return _refusal(f"{kind} does not take inputs of shape {tuple(input_shape)}", error)
 
 
 def _refusal(problem: str, error: Exception) -> PflError:

@@ -13,7 +13,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.quantity import QUANTITIES, Quantity
 from pfl_lightning.report import run_files
 from pfl_lightning.report.run_files import Evaluations, Floats, Label
-from pfl_lightning.settings import class_name, flat, named_callbacks
+from pfl_lightning.settings import SAME_NUMBERS, class_name, flat, named_callbacks
 
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
@@ -22,10 +22,7 @@ LOSS, COMPUTE, TOTAL = "train/loss", "time/compute", "time/total"
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards, unless it decides who uploads when
 COMMUNICATION_TIME, WITHOUT_ROUNDS = "data.communication_time", "Asynchronous"
-NO_MATTER = {
-    *("data.root", "model.chunk_size", COMMUNICATION_TIME),
-    *("data.new_clients", "data.new_samples", "data.new_head_epochs"),
-}
+NO_MATTER = {*SAME_NUMBERS, COMMUNICATION_TIME, "data.new_clients", "data.new_samples", "data.new_head_epochs"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,6 +117,12 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys)
     assert found(13, out="resumed")[1][:12] == resumed
 
 
+def test_clients_for_validation_are_enough_for_a_search():
+    passed = ["--data.val_fraction=0", "--data.val_clients=0.2", "--model.eval_epochs=0"]
+    (search,) = planned_searches(["fedavg.yaml"], SPACE, [1], passed, Path("sweep"))
+    assert search.common["data"]["init_args"]["val_clients"] == 0.2
+
+
 def test_another_first_seed_tries_other_settings(scores):
     one, other = (found(3, out=f"of-{seed}", seeds=[seed])[1] for seed in (1, 2))
     assert [row["model.lr"] for row in one] != [row["model.lr"] for row in other]
