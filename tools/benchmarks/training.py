@@ -119,7 +119,8 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
         method = DeltaFL(conformity=workload.conformity, **settings)
     else:
         method = FedAvg(**settings)
-    method.build(workload.input_shape, workload.classes, len(workload.counts()))
+    shape, clients = workload.input_shape, len(workload.counts())
+    method.build(shape, workload.classes, clients, input_kind=workload.input_kind)
     return method
 
 

@@ -22,6 +22,7 @@ from pfl_lightning.models import (
     MLP,
     CharGRU,
     ConvNet,
+    InputKind,
     LeNet5,
     LogisticRegression,
     LoRA,
@@ -133,6 +134,11 @@ class Workload:
         """Samples of each client, ``[clients]``; of a larger population those of the cohort come over and over."""
         return np.resize(np.array(self.samples), self.clients or self.cohort)
 
+    @property
+    def input_kind(self) -> InputKind:
+        """Tokens for texts."""
+        return "tokens" if len(self.input_shape) == 2 else "numbers"
+
 
 def ragged_counts(clients: int, seed: int = 0) -> tuple[int, ...]:
     """Log-normal numbers of samples between 20 and 600, with median 100."""
@@ -211,7 +217,7 @@ class RandomClients(FederatedDataModule):
         super().__init__(num_clients=len(counts), participation=participation, val_fraction=0.0)
         self.workload, self.num_classes, self.input_shape = workload, workload.classes, workload.input_shape
         self.device = device
-        self.input_kind = "tokens" if self.texts else "numbers"
+        self.input_kind = workload.input_kind
         # samples are dealt out in order, over and over until every client has its own
         dealt = np.resize(np.arange(self.held), counts.sum())
         drawn = self.load()[0]
@@ -225,7 +231,7 @@ class RandomClients(FederatedDataModule):
     @property
     def texts(self) -> bool:
         """Whether the inputs are texts."""
-        return len(self.workload.input_shape) == 2
+        return self.input_kind == "tokens"
 
     @property
     def held(self) -> int:
