@@ -192,7 +192,7 @@ def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
     if refused := outermost([key for key in changes if not key.endswith(HONOURED)]):
         told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changes[key]) for key in refused)
         plural = "s" * (len(refused) > 1)
-        raise PflError(f"{told}; keep the old value{plural} to continue '{folder}', or start a new run")
+        raise PflError(f"{told}; keep the old value{plural} for '{folder}', or start a new run")
     return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
 
 

@@ -94,7 +94,7 @@ def test_a_default_may_be_written_out_but_not_become_another():
     speeds = {"class_path": "pfl_lightning.system.FixedExponential", "init_args": {"mean": 1.0, "seed": 0}}
     written = digits(num_clients=20, speeds=speeds)
     assert changes(written, digits(num_clients=None, speeds=None)) == changes(digits(), written) == []
-    with pytest.raises(PflError, match=r"^data.num_clients: 20 in the checkpoint, 5 now; .* to continue '"):
+    with pytest.raises(PflError, match=r"^data.num_clients: 20 in the checkpoint, 5 now; .* for '"):
         changes(digits(num_clients=5), digits())
 
 

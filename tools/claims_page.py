@@ -1,7 +1,7 @@
-"""Draws docs/claims.md and the README's table of claims from the files in docs/results.
+"""Draws docs/claims.md, the README's table of claims and figures from the files in docs/results.
 
-``python tools/reproduce.py PAPER ITEM ... --csv docs/results/NAME.csv`` makes such a file, and ``python
-tools/claims_page.py`` draws again.
+``python tools/reproduce.py PAPER ITEM ... --csv docs/results/NAME.csv`` makes such a file, and those of
+docs/results/curves are written beside the figures of its runs; ``python tools/claims_page.py`` draws again.
 """
 
 import re
@@ -11,11 +11,17 @@ from pathlib import Path
 
 import pandas as pd
 from reproduction.claims import VERDICTS
+from reproduction.curves import kept
+from reproduction.srpfl.claims import COMMUNICATION_TIMES
 
+from pfl_lightning.report import save_figure, time_figure
+from pfl_lightning.report.compare_figures import cost_figure
+from pfl_lightning.report.costs import ROUNDS
 from pfl_lightning.report.tables import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE, README, RESULTS = ROOT / "docs/claims.md", ROOT / "README.md", ROOT / "docs/results"
+CURVES = sorted((RESULTS / "curves").glob("*.csv"))
 PAPERS = {"srpfl": "SRPFL", "fedmac": "FedMac", "deprl": "DePRL", "delta_fl": "Delta-FL"}
 README_TABLE = re.compile(r"^\| paper +\|.*\n(?:\|.*\n)+", re.MULTILINE)
 INTRODUCTION = """# All claims
@@ -93,7 +99,17 @@ def readme(text: str, rows: pd.DataFrame) -> str:
     return README_TABLE.sub(summary(rows, "docs/"), text)
 
 
+def draw(path: Path, folder: Path) -> None:
+    """Draw the figure of kept curves: over simulated time where clients differ in their speeds, else over rounds."""
+    curves = kept(path)
+    over_time = path.stem.startswith("srpfl")
+    figure = time_figure(curves, COMMUNICATION_TIMES) if over_time else cost_figure(curves, ROUNDS)
+    save_figure(figure, folder / f"{path.stem}.png", dpi=120)
+
+
 if __name__ == "__main__":
     found = read()
     PAGE.write_text(page(found))
+    for path in CURVES:
+        draw(path, PAGE.parent)
     README.write_text(readme(README.read_text(), found))

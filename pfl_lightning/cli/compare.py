@@ -34,6 +34,9 @@ def compare_command(args: list[str]) -> None:
         if run.rounds[-1] < (rounds := run.settings["trainer.max_steps"]):
             say_once(f"'{run.folder}' stops after round {run.rounds[-1]} of {rounds}", "note")
     curves = report.curves_of(runs, list(dict.fromkeys(given.models)))
+    for curve in curves:
+        if max(run.rounds[-1] for run in curve.runs) > (last := curve.rounds[-1]):
+            say_once(f"final results of {curve.label} are of round {last}, the last that all its seeds have", "note")
     short, long = (end(curves, key=lambda curve: curve.rounds[-1]) for end in (min, max))
     if short.rounds[-1] < long.rounds[-1]:
         rounds = " and ".join(f"round {curve.rounds[-1]} of {curve.label}" for curve in (short, long))
@@ -47,17 +50,16 @@ def compare_command(args: list[str]) -> None:
         raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
     for name, ending in product(SOMETIMES, ("csv", "md")):
         (out / f"{name}.{ending}").unlink(missing_ok=True)  # of an earlier comparison
-    others = []
-    for table in report.tables_of(curves, given.communication_times, given.targets):
+    tables = [*report.tables_of(curves, given.communication_times, given.targets)]
+    for table in tables:
         report.write_csv(table.rows, out / f"{table.name}.csv")
         (out / f"{table.name}.md").write_text(table.text)
-        if table.name in PRINTED and table.says_something:
-            show(table.text)
-        else:
-            others.append(table.name)
     choice = write_choice(curves, out) if report.can_choose(curves) else None
-    others += ["choice"] * bool(choice)
     report.write_pictures(report.pictures_of(curves, given.communication_times, choice), given.format, out)
+    printed = [table for table in tables if table.name in PRINTED and table.says_something]
+    others = [table.name for table in tables if table not in printed] + ["choice"] * bool(choice)
+    for table in printed:  # when all files are there, as `| head` ends the program
+        show(table.text)
     show(f"More tables: {out} ({', '.join(others)}); figures: {out / 'figures.md'}")
 
 

@@ -146,6 +146,16 @@ def test_a_run_that_has_not_ended_and_counts_no_bits_is_compared_without_them_an
     assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name or "accuracy_s" in path.name]
 
 
+def test_all_files_are_there_before_the_first_line_is_printed(runs, tmp_path, monkeypatch):
+    def closed(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("pfl_lightning.cli.compare.show", closed)  # `pfl compare ... | head -1`
+    with pytest.raises((BrokenPipeError, SystemExit)):
+        main(["compare", runs[0], *SVG, "--out", str(tmp_path)])
+    assert {"final.csv", "errors.md", "tail.svg", "figures.md"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_runs_without_the_loss_of_every_round_are_compared_without_their_convergence(runs, tmp_path):
     shutil.copytree(runs[0], seldom := tmp_path / "seldom")
     metrics, clients = seldom / "metrics.csv", seldom / "clients.csv"

@@ -13,7 +13,7 @@ SECONDS = np.arange(5.0)
 CLIENTS = 4
 
 
-def curve(*seeds, seconds=SECONDS, clients=(0.0,) * CLIENTS, cohort=CLIENTS):
+def curve(*seeds, seconds=SECONDS, clients=(0.0,) * CLIENTS, cohort=CLIENTS, name="FedRep"):
     """A curve of runs that are evaluated after the rounds 0, 10, 20, 30 and 40; two of them if one seed is given.
 
     Args:
@@ -21,17 +21,20 @@ def curve(*seeds, seconds=SECONDS, clients=(0.0,) * CLIENTS, cohort=CLIENTS):
         seconds: Simulated seconds of computation until then.
         clients: What each client's final accuracy is above the mean.
         cohort: Clients that train in a round.
+        name: Its label.
     """
-    return Curve([run(means, seconds, clients, cohort) for means in (seeds * 2 if len(seeds) == 1 else seeds)], "m")
+    seeds = seeds * 2 if len(seeds) == 1 else seeds
+    return Curve([run(seed, means, seconds, clients, cohort, name) for seed, means in enumerate(seeds)], "m")
 
 
-def run(means, seconds, clients, cohort):
+def run(seed, means, seconds, clients, cohort, name):
     return SimpleNamespace(
+        seed=seed,
         rounds=np.arange(5) * 10,
         means={"m": np.array(means)},
         seconds=lambda rounds, each: np.interp(rounds, np.arange(5) * 10, seconds) + each * rounds,
         quantity=ACCURACY,
-        label=Label("FedRep", "FedRep", None, {}, is_baseline=False),
+        label=Label("FedRep", name, None if name == "FedRep" else "SRPFL", {}, is_baseline=False),
         client_scores=lambda model, at: means[-1] + np.array(clients),
         logged={"system/cohort": dict.fromkeys(range(1, 41), cohort)},
     )

@@ -92,13 +92,23 @@ def test_an_evaluation_that_is_being_written_is_left_out(run, file, compared):
     assert ("without round 2, which its clients.csv lacks" in said) == (file == "clients.csv")
 
 
-def test_runs_that_end_after_different_rounds_get_a_note(run, compared):
+@pytest.fixture
+def short(run):
+    """The settings of a copy of the run without its last round."""
     shutil.copytree(run, "short")
     for file in ("metrics.csv", "clients.csv"):
         table = Path("short", file).read_bytes()
         Path("short", file).write_bytes(table[: table.index(b"\n2,") + 1])
-    config = Path("short/config.yaml")
-    config.write_text(config.read_text().replace("max_steps: 2", "max_steps: 1"))
+    return Path("short/config.yaml")
+
+
+def test_seeds_that_end_after_different_rounds_get_a_note(short, compared):
+    short.write_text(short.read_text().replace("seed_everything: 1", "seed_everything: 2"))
+    assert "note: final results of FedAvg are of round 1, the last that all its seeds have\n" in compared("short")
+
+
+def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
+    short.write_text(short.read_text().replace("max_steps: 2", "max_steps: 1"))
     assert compared("short").startswith("pfl: note: final results are of different rounds, such as round 1 of FedAvg, ")
 
 

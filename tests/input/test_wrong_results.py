@@ -57,7 +57,7 @@ def changed(**settings: object) -> None:
         (
             ["test", RUN, "--model.epochs=2", "--data.num_clients=3", "--model.lr=0.3", "--seed_everything=2"],
             "data.num_clients: 4 in the checkpoint, 3 now; model.epochs: 1 in the checkpoint, 2 now; seed_everything: "
-            "1 in the checkpoint, 2 now; keep the old values to continue '",
+            "1 in the checkpoint, 2 now; keep the old values for '",
         ),
     ],
 )

@@ -17,8 +17,9 @@ from pfl_lightning.cli.planning import folder_name, has_begun, shown_keys, value
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.experiment import Experiment
-from pfl_lightning.report import RunRecord, read_run
+from pfl_lightning.report import RunRecord, curves_of, read_run
 from reproduction.claims import Claim
+from reproduction.curves import keep
 
 Scale = Literal["small", "two_cores", "full"]
 
@@ -190,8 +191,10 @@ def over_all_samples(run: RunRecord, split: str, model: str) -> list[float]:
 
 
 def compare(place: Place, runs: Iterable[RunRecord], name: str) -> None:
-    """Draw and tabulate some runs by ``pfl compare``, in a folder beside them."""
+    """Draw and tabulate some runs by ``pfl compare``, in a folder beside them, and keep their curves."""
+    runs = [*runs]
     main(["compare", *(str(run.folder) for run in runs), "--out", str(place.folder / f"{name}_comparison")])
+    keep(curves_of(runs), place.folder / f"{name}.csv")
 
 
 def publish(place: Place, name: str, text: str) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pfl_lightning.report import curves_of, save_figure, time_figure
 from reproduction.claims import Claim, about
+from reproduction.curves import keep
 from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options, trained
 from reproduction.srpfl.claims import (
     COMMUNICATION_TIMES,
@@ -242,7 +243,8 @@ def figure_claims(name: str, place: Place) -> list[Claim]:
     for panel in figure.at(place.scale):
         here = panel_place(name, panel, place)
         found = curves[panel.title] = panel_curves(panel, here)
-        save_figure(time_figure(list(found.values()), COMMUNICATION_TIMES), here.folder.with_suffix(".png"), dpi=120)
+        save_figure(time_figure([*found.values()], COMMUNICATION_TIMES), here.folder.with_suffix(".png"), dpi=120)
+        keep([*found.values()], here.folder.with_suffix(".csv"))
         checked = (panel.check or figure.check)(found)
         if figure.beside and (other := compared(name, panel, place)):
             there = panel_place(figure.beside.figure, other, place)

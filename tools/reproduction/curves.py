@@ -1,0 +1,43 @@
+"""Curves as small files, from which figures are drawn and claims decided without the runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from pfl_lightning.quantity import QUANTITIES
+from pfl_lightning.report import Curve, RunRecord
+from pfl_lightning.report.compare_runs import COMPUTE
+from pfl_lightning.report.run_files import Label
+
+MODEL = "kept"  # the labels in the files already say which one was evaluated
+
+
+def keep(curves: Sequence[Curve], path: Path) -> None:
+    """Write curves: a row for each seed and evaluation, with the simulated seconds that were not communication."""
+    rows = [
+        {"curve": curve.label, "family": curve.family, "doubled": curve.doubled, "quantity": curve.quantity.name}
+        | {"seed": run.seed, "round": at, "seconds": seconds, "score": score}
+        for curve in curves
+        for run, *values in zip(curve.runs, curve.times(0.0), curve.means, strict=True)
+        for at, seconds, score in zip(curve.rounds, *values, strict=True)
+    ]
+    pd.DataFrame(rows).to_csv(path, index=False, float_format="%.5g")
+
+
+def kept(path: Path) -> list[Curve]:
+    """The curves in a file of ``keep``, in their order."""
+    rows = pd.read_csv(path)
+    groups = rows.groupby(["curve", "family", "doubled", "quantity"], sort=False)
+    return [_curve(path.parent, *key, own) for key, own in groups]
+
+
+def _curve(folder: Path, name: str, family: str, doubled: bool, quantity: str, rows: pd.DataFrame) -> Curve:
+    label = Label(family, name, "doubling" if doubled else None, {MODEL: ""}, is_baseline=False)
+    runs = []
+    for seed, own in rows.groupby("seed"):
+        seconds = dict(zip(own["round"], own.seconds, strict=True))
+        means = {MODEL: own.score.to_numpy()}
+        found = (own["round"].to_numpy(), means, {}, {COMPUTE: seconds})
+        runs.append(RunRecord(folder, label, int(str(seed)), {}, QUANTITIES[quantity], *found))
+    return Curve(runs, MODEL)
