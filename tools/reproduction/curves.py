@@ -29,15 +29,19 @@ def kept(path: Path) -> list[Curve]:
     """The curves in a file of ``keep``, in their order."""
     rows = pd.read_csv(path)
     groups = rows.groupby(["curve", "family", "doubled", "quantity"], sort=False)
-    return [_curve(path.parent, *key, own) for key, own in groups]
+    return [_curve(path.parent, own) for _, own in groups]
 
 
-def _curve(folder: Path, name: str, family: str, doubled: bool, quantity: str, rows: pd.DataFrame) -> Curve:
-    label = Label(family, name, "doubling" if doubled else None, {MODEL: ""}, is_baseline=False)
-    runs = []
-    for seed, own in rows.groupby("seed"):
-        seconds = dict(zip(own["round"], own.seconds, strict=True))
-        means = {MODEL: own.score.to_numpy()}
-        found = (own["round"].to_numpy(), means, {}, {COMPUTE: seconds})
-        runs.append(RunRecord(folder, label, int(str(seed)), {}, QUANTITIES[quantity], *found))
-    return Curve(runs, MODEL)
+def _curve(folder: Path, rows: pd.DataFrame) -> Curve:
+    first = rows.iloc[0]
+    label = Label(first.family, first.curve, "doubling" if first.doubled else None, {MODEL: ""}, is_baseline=False)
+    return Curve([_run(folder, label, own) for _, own in rows.groupby("seed")], MODEL)
+
+
+def _run(folder: Path, label: Label, rows: pd.DataFrame) -> RunRecord:
+    first, rounds = rows.iloc[0], rows["round"].to_numpy()
+    seconds = dict(zip(rounds, rows.seconds, strict=True))
+    means = {MODEL: rows.score.to_numpy()}
+    return RunRecord(
+        folder, label, int(first.seed), {}, QUANTITIES[first.quantity], rounds, means, {}, {COMPUTE: seconds}
+    )

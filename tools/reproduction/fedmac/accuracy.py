@@ -70,7 +70,11 @@ def accuracy(found: Sequence[RunRecord], model: str) -> Accuracy:
 
 def table_claims(place: Place) -> list[Claim]:
     """Run a pair, show and write its row of the table, and check what the paper claims about it."""
-    found = trained(place, [sweep(place, method) for method in METHODS])
+    return claims_of(place, trained(place, [sweep(place, method) for method in METHODS]))
+
+
+def claims_of(place: Place, found: Mapping[str, Sequence[RunRecord]]) -> list[Claim]:
+    """The same for runs that are made, by method."""
     results = {(method, model): accuracy(found[method], model) for method, model in ROWS}
     publish(place, "accuracy", shown(place.pair, results))
     best = {row: values.best for row, values in results.items()}

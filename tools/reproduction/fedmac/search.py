@@ -1,14 +1,16 @@
 """Learning rates of every method on images, evaluated on validation samples; test samples are not looked at."""
 
 from collections.abc import Mapping, Sequence
+from math import inf, isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 
 from pfl_lightning.report.tables import markdown
 from reproduction.claims import Claim
-from reproduction.fedmac.accuracy import ROWS
+from reproduction.fedmac.accuracy import ROWS, claims_of
 from reproduction.fedmac.runs import TIE
-from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, publish, tried
+from reproduction.runs import Place, Sweep, finished_runs, over_all_samples, publish, trained, tried
 
 HELD = ("--data.val_fraction=0.2", "--trainer.max_steps=200", "--trainer.val_check_interval=20")
 GROWTH = 2e-4  # lr * correlation of FedMac: a growth exponent of 3.2 in 800 rounds of 20 steps
@@ -23,23 +25,65 @@ GRIDS: Mapping[str, Sequence[Mapping[str, float]]] = {
 }
 
 
+class Trial(NamedTuple):
+    """Rates of a method, and the accuracy of its own models on validation samples in %, as means over the seeds.
+
+    Attributes:
+        rates: Values of settings of the model.
+        best: In the best round; nan for runs that did not finish.
+        last: In the last round.
+    """
+
+    rates: Mapping[str, float]
+    best: float = nan
+    last: float = nan
+
+
 def search_claims(place: Place) -> list[Claim]:
-    """Train all methods with some rates, and publish how they do on validation samples; makes no claims."""
-    trials, rows = place._replace(folder=place.folder / "search"), []
-    for method, rates in ((method, rates) for method, grid in GRIDS.items() for rates in grid):
-        sweep = Sweep((method,), {f"model.{key}": (f"{value:g}",) for key, value in rates.items()}, HELD)
-        tried(trials, sweep)
-        settings = ", ".join(f"{key}={value:g}" for key, value in rates.items())
-        rows.append([method, settings, *validation(trials, method, sweep.names[0])])
-    title = f"{place.pair}: validation accuracy (%), means over the seeds; '-' is a run that did not finish"
-    publish(place, "search", markdown(title, ["method", "rates", "best", "last"], rows))
+    """Try the rates; makes no claims."""
+    search(place)
     return []
 
 
-def validation(place: Place, method: str, name: str) -> tuple[str, str]:
-    """Best and last accuracy of a method's own models over all validation samples, as means over the seeds."""
+def searched_claims(place: Place) -> list[Claim]:
+    """Table 1 or 2 by the rates that are best on validation samples for the first seed."""
+    trials = search(place._replace(seeds=place.seeds[:1]))
+    sweeps = {method: sweep_of(method, max(each, key=_score).rates) for method, each in trials.items()}
+    here = place._replace(folder=place.folder / "searched")
+    found = trained(here, list(sweeps.values()))
+    return claims_of(here, {method: found[sweep.names[0]] for method, sweep in sweeps.items()})
+
+
+def search(place: Place) -> dict[str, list[Trial]]:
+    """Train all methods with some rates, and publish how they do on validation samples."""
+    there = place._replace(folder=place.folder / "search")
+    trials = {method: [tried_rates(there, method, rates) for rates in grid] for method, grid in GRIDS.items()}
+    rows = [_row(method, trial) for method, each in trials.items() for trial in each]
+    title = f"{place.pair}: validation accuracy (%), means over the seeds; '-' is a run that did not finish"
+    publish(place, "search", markdown(title, ["method", "rates", "best", "last"], rows))
+    return trials
+
+
+def sweep_of(method: str, rates: Mapping[str, float], options: Sequence[str] = ()) -> Sweep:
+    """Runs of a method with these rates."""
+    return Sweep((method,), {f"model.{key}": (f"{value:g}",) for key, value in rates.items()}, options)
+
+
+def tried_rates(place: Place, method: str, rates: Mapping[str, float]) -> Trial:
+    """Train a method with these rates, and evaluate its own models over all validation samples."""
+    sweep = sweep_of(method, rates, HELD)
+    tried(place, sweep)
     model = dict(ROWS)[method]  # the last row of a method is that of its personal models
-    if not (runs := finished_runs(place, name)):
-        return "-", "-"
-    scores = np.array([over_all_samples(run, "val", model) for run in runs])
-    return f"{100 * scores.max(1).mean():.2f}", f"{100 * scores[:, -1].mean():.2f}"
+    if not (runs := finished_runs(place, sweep.names[0])):
+        return Trial(rates)
+    scores = 100 * np.array([over_all_samples(run, "val", model) for run in runs])
+    return Trial(rates, scores.max(1).mean(), scores[:, -1].mean())
+
+
+def _score(trial: Trial) -> float:
+    return -inf if isnan(trial.best) else trial.best
+
+
+def _row(method: str, trial: Trial) -> list[str]:
+    rates = ", ".join(f"{key}={value:g}" for key, value in trial.rates.items())
+    return [method, rates, *("-" if isnan(value) else f"{value:.2f}" for value in (trial.best, trial.last))]
