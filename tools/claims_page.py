@@ -27,8 +27,9 @@ README_TABLE = re.compile(r"^\| paper +\|.*\n(?:\|.*\n)+", re.MULTILINE)
 INTRODUCTION = """# All claims
 
 What four papers claim of their tables and figures, and what was measured here. Nothing on this page is typed by hand:
-`python tools/claims_page.py` draws it from the files in `docs/results`, which `tools/reproduce.py ... --csv` writes.
-What has no file there has not been decided by this rule; the papers' pages have it.
+`python tools/claims_page.py` draws it from the files in `docs/results`, which `tools/reproduce.py ... --csv` writes,
+and figures from the curves in `docs/results/curves`, which it writes beside those of the runs. What has no file there
+has not been decided by this rule; the papers' pages have it.
 
 A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval
 of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
@@ -102,8 +103,12 @@ def readme(text: str, rows: pd.DataFrame) -> str:
 def draw(path: Path, folder: Path) -> None:
     """Draw the figure of kept curves: over simulated time where clients differ in their speeds, else over rounds."""
     curves = kept(path)
-    over_time = path.stem.startswith("srpfl")
-    figure = time_figure(curves, COMMUNICATION_TIMES) if over_time else cost_figure(curves, ROUNDS)
+    if path.stem.startswith("srpfl"):
+        figure = time_figure(curves, COMMUNICATION_TIMES)
+    else:
+        figure = cost_figure(curves, ROUNDS)
+        later = [curve.quantity.scale * curve.means[:, len(curve.rounds) // 4 :] for curve in curves]
+        figure.axes[0].set_ylim(min(each.min() for each in later) - 1, max(each.max() for each in later) + 1)
     save_figure(figure, folder / f"{path.stem}.png", dpi=120)
 
 
