@@ -1,7 +1,8 @@
 """Learning rates of every method on images, evaluated on validation samples; test samples are not looked at."""
 
 from collections.abc import Mapping, Sequence
-from math import inf, isnan, nan
+from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -30,13 +31,13 @@ class Trial(NamedTuple):
 
     Attributes:
         rates: Values of settings of the model.
-        best: In the best round; nan for runs that did not finish.
+        best: In the best round; -inf for runs that did not finish.
         last: In the last round.
     """
 
     rates: Mapping[str, float]
-    best: float = nan
-    last: float = nan
+    best: float = -inf
+    last: float = -inf
 
 
 def search_claims(place: Place) -> list[Claim]:
@@ -48,7 +49,7 @@ def search_claims(place: Place) -> list[Claim]:
 def searched_claims(place: Place) -> list[Claim]:
     """Table 1 or 2 by the rates that are best on validation samples for the first seed."""
     trials = search(place._replace(seeds=place.seeds[:1]))
-    sweeps = {method: sweep_of(method, max(each, key=_score).rates) for method, each in trials.items()}
+    sweeps = {method: sweep_of(method, max(each, key=attrgetter("best")).rates) for method, each in trials.items()}
     here = place._replace(folder=place.folder / "searched")
     found = trained(here, list(sweeps.values()))
     return claims_of(here, {method: found[sweep.names[0]] for method, sweep in sweeps.items()})
@@ -80,10 +81,6 @@ def tried_rates(place: Place, method: str, rates: Mapping[str, float]) -> Trial:
     return Trial(rates, scores.max(1).mean(), scores[:, -1].mean())
 
 
-def _score(trial: Trial) -> float:
-    return -inf if isnan(trial.best) else trial.best
-
-
 def _row(method: str, trial: Trial) -> list[str]:
     rates = ", ".join(f"{key}={value:g}" for key, value in trial.rates.items())
-    return [method, rates, *("-" if isnan(value) else f"{value:.2f}" for value in (trial.best, trial.last))]
+    return [method, rates, *("-" if value == -inf else f"{value:.2f}" for value in (trial.best, trial.last))]
