@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -15,17 +15,14 @@ from lightning.pytorch.trainer.states import TrainerFn
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.callbacks.checkpoint_files import BEST, CheckpointFiles, WholeFiles
-from pfl_lightning.callbacks.monitors import check_monitor, mean_score
+from pfl_lightning.callbacks.monitors import check_monitor, higher_is_better, mean_score
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
 from pfl_lightning.methods import method_of
-from pfl_lightning.metrics import ClientMetric
-from pfl_lightning.quantity import ACCURACY, LOSS
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the last, if a job asks for it
-LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name}
 
 
 class Stopped(SystemExit):
@@ -47,9 +44,9 @@ class RoundCheckpoint(Checkpoint):
     It replaces the trainer's ``CheckpointIO`` by one that writes into the run's folder alone.
 
     Args:
-        monitor: Logged value that selects the best checkpoint; larger is better, except for losses, errors and metrics
-            of which less is better. Default: the mean validation score of the method's first evaluated model; without
-            validation samples there is no best checkpoint.
+        monitor: Logged value that selects the best checkpoint; larger is better, except for losses, errors, spreads and
+            metrics of which less is better. Default: the mean validation score of the method's first evaluated model;
+            without validation samples there is no best checkpoint.
         every: Rounds between two saves of the last checkpoint; also saved are the last round, and the current one
             on a signal. Default: each evaluated round. A new best checkpoint is always saved when it is found.
     """
@@ -153,11 +150,7 @@ class RoundCheckpoint(Checkpoint):
         if self.monitor is not None and monitor not in logged:
             known = ", ".join(name for name in logged if name.startswith("val/"))
             raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        others = [
-            cast(ClientMetric, metric) for metric in method_of(trainer.lightning_module).evaluator.others.values()
-        ]
-        falling = {metric.quantity.name for metric in others if not metric.quantity.higher_is_better}
-        sign = -1 if (LOWER_IS_BETTER | falling) & set(monitor.split("/")) else 1
+        sign = 1 if higher_is_better(monitor, method_of(trainer.lightning_module)) else -1
         score = sign * float(logged.get(monitor, -sign * torch.inf))
         if is_best := score > self.best_score:
             self.best_score, self.best_round = score, trainer.global_step

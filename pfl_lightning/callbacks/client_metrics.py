@@ -9,8 +9,9 @@ from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import ClientMetric, MetricFactory, made_for, name_of
 from pfl_lightning.quantity import ACCURACY, QUANTITIES
+from pfl_lightning.report.run_files import EVALUATION, RESULTS
 
-TAKEN = {*QUANTITIES, ACCURACY.error_name}
+TAKEN = {*QUANTITIES, ACCURACY.error_name, *EVALUATION, *RESULTS}
 KEY = "trainer.callbacks"
 
 

@@ -1,6 +1,6 @@
 """What callbacks monitor, such as Lightning's ``EarlyStopping``."""
 
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
@@ -9,12 +9,17 @@ from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 from pfl_lightning.callbacks.evaluation import is_extra
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.metrics import ClientMetric
 from pfl_lightning.quantity import ACCURACY, LOSS, Quantity, headline
+
+LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name, "std", "left_out"}
 
 
 class CheckMonitors(pl.Callback):
-    """Refuses to monitor what is not logged, or to train without time left; a resumed run has its own patience.
+    """Refuses to monitor what is not logged, or to take the worst score for the best, or to train without time left.
+
+    A resumed run has its own patience.
 
     What ``EarlyStopping`` has seen in an evaluation that only the end of a run has brought is forgotten if the run is
     extended.
@@ -69,16 +74,20 @@ class CheckMonitors(pl.Callback):
         self.before = {callback.state_key: callback.state_dict() for callback in self.patience}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse to monitor what this first evaluation has not logged.
+        """Refuse to monitor what this first evaluation has not logged, or to take its worst score for the best.
 
         Raises:
             PflError: If a callback would do so.
         """
+        if self.checked:
+            return
         logged = [name for name in trainer.callback_metrics if not name.startswith(("test/", "choice/", "step"))]
         others = [each for each in trainer.callbacks if not isinstance(each, Checkpoint)]  # type: ignore[attr-defined]
-        for monitor in [] if self.checked else monitored(others):
+        for monitor in monitored(others):
             if monitor not in logged:
                 raise PflError(f"trainer.callbacks.monitor: {monitor} is not logged; allowed: {', '.join(logged)}")
+        for callback in others:
+            check_mode(callback, method_of(pl_module))
         self.checked = True
 
 
@@ -86,6 +95,28 @@ def monitored(callbacks: list[pl.Callback]) -> list[str]:
     """The values that callbacks monitor."""
     names = [getattr(callback, "monitor", None) for callback in callbacks]
     return [name for name in names if isinstance(name, str)]
+
+
+def check_mode(callback: pl.Callback, method: Method) -> None:
+    """Refuse the mode ``min``, which is Lightning's default, for a validation score of which more is better.
+
+    Raises:
+        PflError: If a callback has it, or ``max`` for the opposite.
+    """
+    monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
+    if not isinstance(monitor, str) or not monitor.startswith("val/") or mode not in ("min", "max"):
+        return
+    right, better = ("max", "more") if higher_is_better(monitor, method) else ("min", "less")
+    if mode != right:
+        problem = f"{mode} is not possible for {monitor}, of which {better} is better"
+        raise PflError(f"trainer.callbacks.mode: {problem}; allowed: {right}")
+
+
+def higher_is_better(value: str, method: Method) -> bool:
+    """Whether more is better of a logged value, such as ``val/global/accuracy/mean``."""
+    others = [cast(ClientMetric, metric).quantity for metric in method.evaluator.others.values()]
+    falling = {quantity.name for quantity in others if not quantity.higher_is_better}
+    return not (LOWER_IS_BETTER | falling) & set(value.split("/"))
 
 
 def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataModule) -> None:

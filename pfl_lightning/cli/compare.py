@@ -25,6 +25,9 @@ def compare_command(args: list[str]) -> None:
         PflError: If the runs cannot be compared.
     """
     given = compare_parser().parse_args(args)
+    models, targets, times = (
+        list(dict.fromkeys(values)) for values in (given.models, given.targets, given.communication_times)
+    )
     runs = [report.read_run(Path(folder)) for folder in given.runs]
     report.check_same_data(runs)
     for run in runs:
@@ -33,7 +36,7 @@ def compare_command(args: list[str]) -> None:
             say_once(f"'{run.folder}' is compared without round {rounds}, which its clients.csv lacks", "note")
         if run.rounds[-1] < (rounds := run.settings["trainer.max_steps"]):
             say_once(f"'{run.folder}' stops after round {run.rounds[-1]} of {rounds}", "note")
-    curves = report.curves_of(runs, list(dict.fromkeys(given.models)))
+    curves = report.curves_of(runs, models)
     for curve in curves:
         if max(run.rounds[-1] for run in curve.runs) > (last := curve.rounds[-1]):
             say_once(f"final results of {curve.label} are of round {last}, the last that all its seeds have", "note")
@@ -41,21 +44,21 @@ def compare_command(args: list[str]) -> None:
     if short.rounds[-1] < long.rounds[-1]:
         rounds = " and ".join(f"round {curve.rounds[-1]} of {curve.label}" for curve in (short, long))
         say_once(f"final results are of different rounds, such as {rounds}", "note")
-    if curves[0].quantity == ACCURACY and (wrong := [target for target in given.targets if target > 1]):
+    if curves[0].quantity == ACCURACY and (wrong := [target for target in targets if target > 1]):
         raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
     out = Path(given.out).expanduser()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
-    for name, ending in product(SOMETIMES, ("csv", "md")):
+    for name, ending in product(SOMETIMES if report.has_pictures(out) else (), ("csv", "md")):
         (out / f"{name}.{ending}").unlink(missing_ok=True)  # of an earlier comparison
-    tables = [*report.tables_of(curves, given.communication_times, given.targets)]
+    tables = [*report.tables_of(curves, times, targets)]
     for table in tables:
         report.write_csv(table.rows, out / f"{table.name}.csv")
         (out / f"{table.name}.md").write_text(table.text)
     choice = write_choice(curves, out) if report.can_choose(curves) else None
-    report.write_pictures(report.pictures_of(curves, given.communication_times, choice), given.format, out)
+    report.write_pictures(report.pictures_of(curves, times, choice), given.format, out)
     printed = [table for table in tables if table.name in PRINTED and table.says_something]
     others = [table.name for table in tables if table not in printed] + ["choice"] * bool(choice)
     for table in printed:  # when all files are there, as `| head` ends the program

@@ -15,10 +15,11 @@ from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.config_files import FLAGS
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs import Resume, find_resume, refuse_changes
-from pfl_lightning.settings import SAME_NUMBERS
+from pfl_lightning.settings import SAME_NUMBERS, Settings, flat, named_callbacks, outermost
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
+KEEP = "keep the old value, or choose another --out"
 load_yaml = get_loader("yaml")  # the parser's own, which takes 1e-3 for a number
 
 
@@ -35,14 +36,35 @@ class PlannedRun(NamedTuple):
         found = self._newest()
         for line in refuse_changes(found, self.settings) if found else ():
             if not line.startswith(SAME_NUMBERS):
-                raise PflError(f"{line}; keep the old value, or choose another --out")
+                raise PflError(f"{line}; {KEEP}")
         return found
+
+    def refuse_too_late(self, finished: Resume) -> None:
+        """Refuse what a finished run would have had to do in its rounds, and fewer rounds; more would continue it.
+
+        Raises:
+            PflError: If that is asked for now.
+        """
+        before, after = (dict(flat(observed(each))) for each in (finished.content["config"], self.settings))
+        before["trainer.max_steps"] = done = finished.content["global_step"]
+        after["trainer.max_steps"] = min(done, self.settings["trainer"]["max_steps"])
+        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        for key in outermost(sorted(changed)):
+            raise PflError(f"{key}: {before.get(key)} in the finished run, {after.get(key)} now; {KEEP}")
 
     def _newest(self) -> Resume | None:
         for versions in sorted(self.folder.glob("*")):  # whatever the run was called: no other is in its folder
             with suppress(PflError):
                 return find_resume("last", versions)
         return None
+
+
+def observed(settings: Settings) -> dict[str, Any]:
+    """The settings by which a run is evaluated and logged, whatever it trains."""
+    trainer = settings["trainer"]
+    callbacks = {f"trainer.callbacks.{name}": each for name, each in named_callbacks(trainer.get("callbacks"))}
+    every = {"trainer.val_check_interval": trainer.get("val_check_interval")}
+    return {"percentile_errors": settings.get("percentile_errors"), **every, **callbacks}
 
 
 def has_begun(folder: Path) -> bool:

@@ -84,7 +84,9 @@ class Sweep:
         rounds = run.settings["trainer"]["max_steps"]
         try:
             resume = run.resume()
-            if not is_finished(resume, rounds):
+            if resume and is_finished(resume, rounds):
+                run.refuse_too_late(resume)
+            else:
                 show(f"{run.name}: starts round {rounds_done(resume) + 1} of {rounds}")
                 began, args = monotonic(), [f"--ckpt_path={resume.folder}"] if resume else []
                 self.fit(run, args)
@@ -107,7 +109,7 @@ class Sweep:
         return f"; {self.waiting} to start, which take about {timedelta(seconds=round(seconds))}"
 
     def fit(self, run: PlannedRun, args: list[str]) -> None:
-        """Run ``pfl fit`` in a process; if it fails, raise a PflError with the last line of its stderr."""
+        """Run ``pfl fit`` in a process; if it fails, raise a PflError with its last line on stderr, or its signal."""
         run.folder.mkdir(parents=True, exist_ok=True)
         said = run.folder / "stderr.txt"
         process = self.start([sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args], said)
@@ -115,6 +117,8 @@ class Sweep:
         if self.signal:  # it came while the process started
             process.send_signal(self.signal)
         if code := process.wait():
+            if code < 0:  # such as SIGKILL, if memory is short; the last line may be any
+                raise PflError(f"killed by {signal.Signals(-code).name}")
             lines = filter(str.strip, said.read_text(errors="replace").splitlines())
             raise PflError([f"exit code {code}", *lines][-1].strip().removeprefix("pfl: error: "))
 

@@ -51,8 +51,8 @@ class APFL(Method):
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A model of each client's own (``personal.*``), which begins as the global one, and its weight."""
         own = prefixed("personal", select(tensors, self.engine.trainable))
-        weights = next(iter(own.values())).new_full((num_clients,), self.alpha)
-        return {**super().initial_state(tensors, num_clients, seed), **repeated(own, num_clients), WEIGHT: weights}
+        own[WEIGHT] = next(iter(own.values())).new_full((), self.alpha)
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(own, num_clients)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the global model, and beside it the client's own and its weight."""

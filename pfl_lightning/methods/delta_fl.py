@@ -12,7 +12,7 @@ from pfl_lightning.metrics import smooth_quantile, tail_weights, weighted_quanti
 from pfl_lightning.server import adding, quantile_from_sums
 
 RESOLUTION = 1e-5  # of a quantile from sums
-FORWARD = 1 / 3  # of the time of a local epoch: a step's backward pass costs twice its forward pass
+FORWARD = 1 / 3  # of the time of training on the same samples: a step's backward pass costs twice its forward pass
 
 
 class DeltaFL(Method):
@@ -31,8 +31,9 @@ class DeltaFL(Method):
     Paper: Laguel et al., Device Heterogeneity in Federated Learning: A Superquantile Approach, 2020, arXiv:2002.11223,
     Algorithms 1 (``smoothing``, for all clients in each round and a full batch as the local step), 2 and 3 (``sums``).
 
-    Differs: reporting a loss takes a third of a local epoch of simulated time, and the tail waits for all reports. The
-    authors' code leaves out updates that are not finite; a loss that is not finite ends our run, in one line.
+    Differs: reporting a loss takes a third of the simulated time of training on all samples once, and the tail waits
+    for all reports. The authors' code leaves out updates that are not finite; a loss that is not finite ends our run,
+    in one line.
 
     Args:
         conformity: Share of the weight in the tail, above 0 and up to 1.
@@ -78,23 +79,31 @@ class DeltaFL(Method):
         """Choose the clients in the tail of the losses, unless that is everyone."""
         if self.conformity == 1:
             return batch
-        losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples).to(self.threshold.dtype)
+        losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples)
         self.check_finite(losses)
-        if self.accounting.clock.rounds % self.quantile_every == 0 or not 0 < self.threshold < losses.max():
-            self.threshold.fill_(self._threshold(losses, batch))
-        self.log("train/threshold", self.threshold)
-        weights = batch.weights * (losses >= self.threshold.cpu())
+        threshold = self.threshold.to(losses)  # under bf16-true, the buffer has fewer digits than the losses
+        if self.accounting.clock.rounds % self.quantile_every == 0 or not 0 < threshold < losses.max():
+            threshold = self._threshold(losses, batch)
+            self.threshold.copy_(threshold)
+        self.log("train/threshold", threshold)
+        weights = batch.weights * (losses >= threshold)
         if self.tail == "dual":
-            weights = tail_weights(losses, batch.weights, self.conformity, self.threshold.cpu(), self.smoothing)
+            weights = tail_weights(losses, batch.weights, self.conformity, threshold, self.smoothing)
         chosen = batch._replace(weights=weights).take(weights > 0)
-        return chosen._replace(times=chosen.times + batch.times.max() * FORWARD / self.epochs)
+        return chosen._replace(times=chosen.times + self._report_time(batch))
+
+    def _report_time(self, batch: Round) -> float:
+        """Simulated seconds until every participant has reported its loss on all its samples."""
+        counts = batch.examples.counts
+        passes = counts.numpy() / self.local_sgd.visited(counts).clamp(min=1).numpy()  # over all samples, for an epoch
+        return float((batch.times * passes).max() * FORWARD / self.epochs)
 
     def _losses(self, start: int, cohort: Examples) -> Tensor:
         """Mean loss of the received model on all training samples of each client, ``[cohort]``."""
         return self.engine.score(cohort, self.received(cohort.ids))[1] / cohort.device_counts
 
-    def _threshold(self, losses: Tensor, batch: Round) -> Tensor | float:
-        """The loss at which the tail begins."""
+    def _threshold(self, losses: Tensor, batch: Round) -> Tensor:
+        """The loss at which the tail begins, ``[]``."""
         if self.smoothing:
             return smooth_quantile(losses, batch.weights, self.conformity, self.smoothing)
         exact = weighted_quantile(losses, batch.weights, 1 - self.conformity)
@@ -104,4 +113,4 @@ class DeltaFL(Method):
         add_up = adding(self.aggregator, ids, batch.weights, key, limit=1 / RESOLUTION)
         found = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
         self.log("train/threshold_error", found - float(exact))
-        return found - 2 * RESOLUTION  # one for its own error, one for rounding to float32
+        return losses.new_tensor(found - 2 * RESOLUTION)  # one for its own error, one for rounding to float32

@@ -127,6 +127,17 @@ class LinearFedRep(Method):
         if rank > dimension:
             raise PflError(f"model.network.rank: {rank} is not possible; allowed: 1 to {dimension}, the dimension")
 
+    def setup(self, stage: str) -> None:
+        """Build the method; see ``Method.setup``.
+
+        Raises:
+            PflError: If the precision is none that torch solves equations in.
+        """
+        if self.trainer.precision == "bf16-true":
+            problem = "bf16-true is not possible with LinearFedRep, which solves equations"
+            raise PflError(f"trainer.precision: {problem}; allowed: 32-true, 64-true, bf16-mixed")
+        super().setup(stage)
+
     def on_fit_start(self) -> None:
         """Initialise the representation of a new run.
 

@@ -173,6 +173,7 @@ class Method(pl.LightningModule):
     uploads: ClassVar[tuple[str, ...]] = ()
     needs: ClassVar[tuple[Need, ...]] = ()  # of the data, the network and the participants
     prunes: ClassVar[bool] = True  # whether models can be pruned
+    one_model: ClassVar[bool] = True  # whether all clients begin a round with the network
     usual_head: ClassVar[int] = 1
     usual_momentum: ClassVar[float] = 0.0
     usual_weight_decay: ClassVar[float] = 1e-4

@@ -56,7 +56,7 @@ class PFedHN(Method):
 
     display_name = "pFedHN"
     eval_models = ("personal",)
-    prunes = False
+    prunes = one_model = False
 
     def __init__(
         self,

@@ -3,11 +3,14 @@
 import inspect
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities.prints import rank_zero_only
 
 from pfl_lightning.metrics.functional import client_summary
 from pfl_lightning.quantity import Quantity
@@ -78,8 +81,7 @@ class ClientMetric(Metric):
         """
         (metric,) = self.of_one
         metric.to(outputs.device).reset()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with _alone(metric) as caught:
             metric.update(_predictions(metric, outputs, targets), targets)
             value = metric.compute()
         is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
@@ -113,6 +115,23 @@ class ClientMetric(Metric):
         ids, samples, values = self.scores()
         left_out = torch.tensor(float(len(self.samples) - len(ids)))
         return {**client_summary(values, samples, self.quantity.higher_is_better), "left_out": left_out}
+
+
+@contextmanager
+def _alone(metric: Metric) -> Iterator[list[warnings.WarningMessage]]:
+    """Record the warnings of a metric, which all predictions of a client reach in this process.
+
+    torchmetrics would gather those of other processes, too, and warns in the first process only.
+    """
+    metric.distributed_available_fn = lambda: False
+    process = vars(rank_zero_only)
+    rank, process["rank"] = process["rank"], 0
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield caught
+    finally:
+        process["rank"] = rank
 
 
 def _predictions(metric: Metric, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from pfl_lightning.report.figures.partition import partition_card, partition_fig
 from pfl_lightning.report.figures.scatter import scatter_figure
 from pfl_lightning.report.figures.topology import neighbours_figure, topology_figure
 from pfl_lightning.report.frames import clients, results
-from pfl_lightning.report.pictures import Format, pictures_of, write_pictures
+from pfl_lightning.report.pictures import Format, has_pictures, pictures_of, write_pictures
 from pfl_lightning.report.tables import write_csv
 from pfl_lightning.report.tails import common_seeds
 
@@ -30,6 +30,7 @@ __all__ = [
     "cosine_figure",
     "curves_of",
     "density_figure",
+    "has_pictures",
     "neighbours_figure",
     "partition_card",
     "partition_figure",

@@ -168,12 +168,16 @@ def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Cur
         Curves with labels of their own, in the order of the runs, but methods beside their variants with doubling.
 
     Raises:
-        PflError: If a run has none of the models, or if two runs of a curve have the same seed or no common round.
+        PflError: If a model is in no run, or a run has none of them, or if two runs of a curve have the same seed or no
+            common round.
     """
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
     curves = [curve for group in groups.values() for curve in _curves_of_group(group, models)]
+    known = dict.fromkeys(model for run in runs for model in run.means)
+    if unknown := [model for model in models if model not in known]:
+        raise PflError(f"models: {unknown[0]} is in none of the runs; allowed: {', '.join(known)}")
     named: dict[str, list[Curve]] = {}
     for curve in curves:
         named.setdefault(curve.label, []).append(curve)

@@ -1,6 +1,5 @@
 """All figures of a comparison, with their captions."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
@@ -8,7 +7,8 @@ from typing import Literal, get_args
 
 from matplotlib.figure import Figure
 
-from pfl_lightning.report.captions import caption_of, latex
+from pfl_lightning.errors import PflError
+from pfl_lightning.report.captions import CAPTIONS, caption_of, latex
 from pfl_lightning.report.choice import Choice
 from pfl_lightning.report.client_figures import clients_figure, samples_figure
 from pfl_lightning.report.compare_curves import Curve
@@ -24,6 +24,7 @@ from pfl_lightning.report.drawing import save_figure
 from pfl_lightning.report.tail_figures import choice_figure, tail_figure
 
 Format = Literal["png", "pdf", "svg"]
+HEAD = "# Figures\n\nEach with its caption, in plain text and for LaTeX.\n"  # of figures.md
 Picture = tuple[str, Figure, str]
 """The name of a figure's files without their ending, the figure, and its caption."""
 
@@ -61,6 +62,18 @@ def pictures_of(
         yield "choice", choice_figure(choice), caption_of("choice", curves, common_seeds=len(choice.seeds))
 
 
+def has_pictures(out: Path) -> bool:
+    """Whether a folder has the figures of an earlier comparison.
+
+    Raises:
+        PflError: If it has a ``figures.md`` of someone else.
+    """
+    captions = out / "figures.md"
+    if captions.exists() and not captions.read_text(errors="replace").startswith(HEAD):
+        raise PflError(f"out: '{captions}' is not of pfl compare; allowed: another folder")
+    return captions.exists()
+
+
 def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: Path) -> None:
     """Write each figure in each format, and all captions to ``figures.md``, in the place of those that are there.
 
@@ -68,14 +81,17 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: 
         pictures: The figures.
         formats: Endings of files, such as ``pdf``.
         out: The folder.
+
+    Raises:
+        PflError: If the folder has a ``figures.md`` of someone else.
     """
     shown = "png" if "png" in formats else formats[0]
-    if (captions := out / "figures.md").is_file():
-        for name, ending in product(re.findall(r"^## (\w+)$", captions.read_text(), re.MULTILINE), get_args(Format)):
+    if has_pictures(out):
+        for name, ending in product(CAPTIONS, get_args(Format)):
             (out / f"{name}.{ending}").unlink(missing_ok=True)
-    sections = ["# Figures\n\nEach with its caption, in plain text and for LaTeX.\n"]
+    sections = [HEAD]
     for name, figure, caption in pictures:
         save_figure(figure, *(out / f"{name}.{ending}" for ending in formats))
         code = latex(name, caption)
         sections.append(f"## {name}\n\n![{name}]({name}.{shown})\n\n{caption}\n\n```latex\n{code}\n```\n")
-    captions.write_text("\n".join(sections))
+    (out / "figures.md").write_text("\n".join(sections))

@@ -99,6 +99,7 @@ def test_several_metrics_have_names_of_their_own(ragged_data, fit):
         ([ClientMetrics(partial(F1, average="all"))], "trainer.callbacks.metric: not possible for RaggedData: "),
         ([ClientMetrics(partial(ConfusionMatrix, task="multiclass"))], "trainer.callbacks.metric: not possible for"),
         ([ClientMetrics(MulticlassF1Score, name="loss")], "trainer.callbacks.name: loss is taken"),
+        ([ClientMetrics(F1, name="correct")], "trainer.callbacks.name: correct is taken"),  # a column of clients.csv
     ],
 )
 def test_what_cannot_evaluate_the_clients_is_refused_before_the_first_round(callbacks, line, ragged_data, fit):

@@ -59,7 +59,10 @@ def test_compare_writes_figures_and_tables_and_prints_a_screen_of_these(runs, tm
 @pytest.mark.slow
 def test_nothing_is_left_of_an_earlier_comparison_but_a_users_own_files(runs, tmp_path):
     main(["compare", *runs, "--format", "svg", "pdf", "--out", str(tmp_path)])
-    (tmp_path / "notes.md").write_text("mine")
+    for name in ("notes.md", "setup.png"):
+        (tmp_path / name).write_text("mine")
+    with (tmp_path / "figures.md").open("a") as captions:
+        captions.write("## setup\n")
     short = tmp_path / "short"
     shutil.copytree(runs[0], short)
     metrics = rows(short / "metrics.csv")
@@ -70,7 +73,7 @@ def test_nothing_is_left_of_an_earlier_comparison_but_a_users_own_files(runs, tm
     main(["compare", str(short), *SVG, "--out", str(tmp_path)])
     assert not list(tmp_path.glob("*.pdf"))
     assert not list(tmp_path.glob("convergence.*"))
-    assert (tmp_path / "notes.md").read_text() == "mine"
+    assert [(tmp_path / name).read_text() for name in ("notes.md", "setup.png")] == ["mine"] * 2
 
 
 @pytest.mark.slow

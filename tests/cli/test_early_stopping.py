@@ -96,6 +96,15 @@ def test_a_run_at_the_target_of_oracle_doubling_has_ended():
     assert not has_stopped({"global_step": 5, "callbacks": {**ended, "OracleDoubling": {"stage": 3, "arrived": False}}})
 
 
+def test_the_worst_score_is_not_taken_for_the_best(capsys):
+    with pytest.raises(SystemExit):
+        main(["fit", *TINY, *QUICK, *STOP])  # Lightning's usual mode is min
+    line = "trainer.callbacks.mode: min is not possible for val/global/accuracy/mean, of which more is better; allowed"
+    assert line in capsys.readouterr().err
+    spread = STOP[1].replace("mean", "std")
+    main(["fit", *TINY, *QUICK, STOP[0], spread, "--trainer.max_steps=1"])
+
+
 def test_time_that_is_left_is_no_reason():
     for timer in (Timer({"hours": 10}), Timer()):
         trainer = SimpleNamespace(global_step=3, max_steps=20, callbacks=[timer])

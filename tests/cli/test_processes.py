@@ -15,8 +15,10 @@ from pfl_lightning.cli import main
 
 ROUNDS = 6
 FIT = [
-    *("fit", "--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),
+    *("fit", "--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=5"),
     *(f"--trainer.max_steps={ROUNDS}", "--trainer.val_check_interval=2", "--trainer.accelerator=cpu"),
+    *("--trainer.callbacks+=ClientMetrics", "--trainer.callbacks.metric=torchmetrics.classification.MulticlassAUROC"),
+    "--trainer.callbacks.metric.average=none",  # over the classes that a client holds
 ]
 TWO = "--trainer.devices=2"
 NO_FIGURES = ["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=csv"]  # which take most of a small run's time
@@ -49,7 +51,7 @@ def tasks(folder: Path, *words: str) -> list[tuple[int | None, str]]:
 def ending(kind: str, **options: int) -> list[str]:
     """Options for a callback of the fakes."""
     given = [f"--trainer.callbacks.{name}={value}" for name, value in options.items()]
-    return [f"--trainer.callbacks=fakes.endings.{kind}", *given]
+    return [f"--trainer.callbacks+=fakes.endings.{kind}", *given]
 
 
 def run_of(folder: Path, version: int = 0) -> Path:
@@ -87,7 +89,7 @@ def stopped(tmp_path_factory) -> tuple[Path, tuple[int, str, str], int]:
 def resumed(stopped) -> tuple[Path, tuple[int, str, str]]:
     """The same run after it was continued to its end."""
     folder, *_ = stopped
-    words = [*FIT, TWO, "--ckpt_path=last", "--trainer.callbacks=fakes.endings.Listening"]
+    words = [*FIT, TWO, "--ckpt_path=last", "--trainer.callbacks+=fakes.endings.Listening"]
     return folder, by_a_shell(folder, "pfl_lightning", *words)
 
 

@@ -96,15 +96,22 @@ def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(capsys):
 
 
 def test_a_finished_run_is_skipped_unless_its_settings_are_others(capsys):
-    files = ["--config=data.yaml", "--config=fedavg.yaml", "--trainer.enable_progress_bar=false", "--seed_everything=1"]
-    main(["fit", *files, "--model.network.hidden=[8]", "--trainer.default_root_dir=sweep/fedavg,hidden=[8]/seed_1"])
+    same, folder = ["--config=data.yaml", "--trainer.max_steps=2"], "sweep/fedavg,hidden=[8]/seed_1"
+    own = ["--seed_everything=1", "--trainer.enable_progress_bar=false", f"--trainer.default_root_dir={folder}"]
+    main(["fit", "--config=fedavg.yaml", *same, "--model.network.hidden=[8]", *own])
     capsys.readouterr()
-    command = ["--methods=fedavg.yaml", "--seeds=1", "--vary=model.network.hidden=[8]", "--", "--config=data.yaml"]
-    run = "sweep/fedavg,hidden=[8]/seed_1/FedAvg-Digits/version_0"
+    command = ["--methods=fedavg.yaml", "--seeds=1", "--vary=model.network.hidden=[8]", "--", *same]
+    run = f"{folder}/FedAvg-Digits/version_0"
     told = ["1/1 fedavg, hidden=[8], seed 1: finished", f"Compare: pfl compare '{run}' --out sweep/comparison"]
     assert swept(capsys, *command, "--data.root", "elsewhere", "--model.chunk_size", "2") == (0, told)
-    for option, line in (("epochs=3", "model.epochs: 1 in"), ("lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 from")):
-        code, told = swept(capsys, *command, f"--model.{option}")
+    for option, line in (
+        ("model.epochs=3", "model.epochs: 1 in"),
+        ("model.lr=0.3", "model.lr: 0.2 in the checkpoint, 0.3 from"),
+        ("trainer.max_steps=1", "trainer.max_steps: 2 in the finished run, 1 now; keep the old value, or choose"),
+        ("trainer.callbacks+=SparsityTracker", "trainer.callbacks.SparsityTracker"),
+        ("percentile_errors.errors=true", "percentile_errors.errors: False in the finished run, True now"),
+    ):
+        code, told = swept(capsys, *command, f"--{option}")
         assert code == 1
         assert told[0].startswith(f"1/1 fedavg, hidden=[8], seed 1: failed: {line}")
 
@@ -118,7 +125,8 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
         now[0] += 1 if args else 300
 
     def resume(run: PlannedRun):
-        return Resume(Path(), {"global_step": done[run.name], "callbacks": {}}, run.folder) if done[run.name] else None
+        said = {"global_step": done[run.name], "callbacks": {}, "config": run.settings}
+        return Resume(Path(), said, run.folder) if done[run.name] else None
 
     monkeypatch.setattr(sweep, "monotonic", lambda: now[0])
     monkeypatch.setattr(sweep.Sweep, "fit", fit)
@@ -140,11 +148,14 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
     ]
 
 
-def test_a_run_that_fails_is_told_with_its_last_line(monkeypatch, capsys):
-    Path("failing").write_text("#!/bin/sh\necho 'pfl: note: so far' >&2\necho 'pfl: error: no luck' >&2\nexit 1\n")
+@pytest.mark.parametrize(
+    ("end", "cause"), [("echo 'pfl: error: no luck' >&2; exit 1", "no luck"), ("kill -9 $$", "killed by SIGKILL")]
+)
+def test_a_run_that_fails_is_told_with_its_last_line_or_its_signal(end, cause, monkeypatch, capsys):
+    Path("failing").write_text(f"#!/bin/sh\necho 'pfl: note: so far' >&2\n{end}\n")
     Path("failing").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(Path("failing").resolve()))
-    told = ["1/1 fedavg, seed 3: starts round 1 of 100", "1/1 fedavg, seed 3: failed: no luck"]
+    told = ["1/1 fedavg, seed 3: starts round 1 of 100", f"1/1 fedavg, seed 3: failed: {cause}"]
     assert swept(capsys, "--methods=fedavg.yaml", "--seeds=3") == (1, told)
 
 

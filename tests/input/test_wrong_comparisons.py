@@ -118,12 +118,15 @@ def test_runs_that_end_after_different_rounds_get_a_note(short, compared):
         (["nowhere"], "runs: no such folder: 'nowhere'"),
         (["run/config.yaml"], "runs: no such folder: 'run/config.yaml'"),
         (["run", "--targets", "1.5"], "targets: 1.5 is not possible; allowed: accuracies between 0 and 1"),
-        (["run", "--models", "globl"], "models: "),
+        (["run", "--models", "finetuned", "globl"], "models: globl is in none of the runs; allowed: global, finetuned"),
+        (["run", "--out", "run/mine"], "out: 'run/mine/figures.md' is not of pfl compare; allowed: another folder"),
         (["run", "--out", "run/config.yaml"], "out: cannot make the folder 'run/config.yaml' ("),
         (["run", "--out", "run/config.yaml/out"], "out: cannot make the folder 'run/config.yaml/out'"),
     ],
 )
 def test_wrong_arguments_are_refused(run, args, words, refused):
+    (run / "mine").mkdir()
+    (run / "mine/figures.md").write_text("# My figures\n")
     code, line = refused("compare", *args)
     assert code == 1
     assert line.startswith(words)

@@ -40,6 +40,13 @@ def test_a_round_is_a_plain_loop(ragged_data, fit):
         assert method.clients.stack("weight")[client] == pytest.approx(a, abs=1e-10)
 
 
+def test_rows_take_no_memory_before_their_clients_train(ragged_data):
+    method = built(APFL, ragged_data())
+    state = method.initial_state(tensors(method.network), 6, seed=0)
+    assert {stack.stride(0) for stack in state.values()} == {0}
+    assert state["weight"].tolist() == [0.5] * 6
+
+
 def test_a_mix_of_the_global_model_alone_is_fedavg(train):
     apfl, fedavg = train(partial(APFL, alpha=0.0, adaptive=False), 2), train(FedAvg, 2, eval_epochs=0)
     assert distance(apfl.network, fedavg.network) < 1e-12

@@ -14,6 +14,7 @@ from pfl_lightning.callbacks import PercentileErrors
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import DeltaFL, FedAvg
 from pfl_lightning.metrics import smooth_quantile, superquantile
+from pfl_lightning.models import MLP
 from pfl_lightning.server import Aggregator, SecureAggregator
 from pfl_lightning.system import Participation
 
@@ -100,6 +101,26 @@ def test_all_participants_report_before_the_tail_trains(ragged_data, fit):
     fit(method, data, 1, bare=True)
     # a report takes a third of one of the two epochs
     assert method.accounting.clock.compute == pytest.approx(batch.times.max() / 6 + batch.times[np.argmax(losses)])
+
+
+def test_a_report_is_of_all_samples_where_training_is_of_one_batch(ragged_data, fit):
+    data = ragged_data(num_clients=7, val_fraction=0.0)
+    data.setup()
+    method, batch = built(partial(DeltaFL, conformity=0.1, epoch_steps=1), data), data.make_round(0)
+    losses, counts = losses_by_hand(method, tensors(method.network), batch.examples), batch.examples.counts.numpy()
+    fit(method, data, 1, bare=True)
+    reports = batch.times * counts / np.minimum(counts, 4) / 3  # in the batches of 4, a step takes the time of a round
+    assert method.accounting.clock.compute == pytest.approx(reports.max() + batch.times[np.argmax(losses)])
+
+
+def test_a_smoothed_tail_has_clients_in_pure_bfloat16_too(ragged_data, fit):
+    torch.set_default_dtype(torch.bfloat16)  # of the data, too
+    cohorts = []
+    for seed in range(3):
+        method = DeltaFL(network=partial(MLP, hidden=(5,)), conformity=0.1, tail="dual", smoothing=1e-3)
+        trainer = fit(method, ragged_data(seed=seed), 3, precision="bf16-true", bare=True)
+        cohorts.append(int(trainer.callback_metrics["system/cohort"]))
+    assert min(cohorts) >= 1
 
 
 def test_the_threshold_is_kept_between_its_computations(train):

@@ -231,6 +231,12 @@ def test_what_is_not_linear_or_too_little_is_refused_in_one_line(network, data, 
     assert str(refusal.value).startswith(line)
 
 
+def test_a_precision_that_solves_no_equations_is_refused(fit):
+    line = "trainer.precision: bf16-true is not possible with LinearFedRep, which solves equations; allowed: 32-true"
+    with pytest.raises(PflError, match=line):
+        fit(make(), problem(), 1, bare=True, precision="bf16-true")
+
+
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     torch.set_default_dtype(torch.float32)

@@ -15,6 +15,7 @@ from torchmetrics.classification import (
     MulticlassCalibrationError,
     MulticlassF1Score,
 )
+from torchmetrics.utilities.prints import rank_zero_only
 
 from pfl_lightning.metrics import ClientMetric, made_for, name_of
 
@@ -75,6 +76,13 @@ def test_a_value_per_class_is_averaged_over_the_classes_that_the_client_holds():
 def test_a_client_of_one_class_has_no_area_under_a_curve(make):
     outputs, targets = draws(2)
     assert np.isnan(measured(make, outputs[targets == 1], targets[targets == 1], 2))
+
+
+def test_a_client_of_one_class_has_no_area_in_a_process_where_torchmetrics_does_not_warn(monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    outputs, targets = draws(2)
+    assert np.isnan(measured(BinaryAUROC, outputs[targets == 1], targets[targets == 1], 2))
+    assert rank_zero_only.rank == 1
 
 
 def test_clients_without_a_value_are_left_out_and_counted():

@@ -50,11 +50,12 @@ class GradientDoubling(Doubling):
         """Begin with the first stage, or continue with the checkpoint's.
 
         Raises:
-            PflError: If the method shares no parameters, so that there is no gradient to measure.
+            PflError: If the method shares no parameters, or several models, so that there is no gradient to measure.
         """
-        if not method.shared & method.engine.trainable:
-            name = type(method).__name__
-            raise PflError(f"GradientDoubling: not possible with {name}, which shares nothing; allowed: StageDoubling")
+        shares_nothing = not method.shared & method.engine.trainable
+        if shares_nothing or not method.one_model:
+            name, what = type(method).__name__, "nothing" if shares_nothing else "no single model"
+            raise PflError(f"GradientDoubling: not possible with {name}, which shares {what}; allowed: StageDoubling")
         if trainer.global_step == 0:
             self.stage, self.rounds, self.threshold = 0, 0, 0.0  # an earlier run may have used this object
 

@@ -24,7 +24,8 @@ class MovingCopy(Method):
         w = w - server_lr * (w - sum_i weight_i * w_i)
 
     Since theta_i starts from w in every round, clients need not keep it: to be evaluated, every client trains a
-    ``personal`` model from the current ``global`` one, whether or not it took part in the last round.
+    ``personal`` model from the current ``global`` one, whether or not it took part in the last round. That keeps the
+    whole rates, as fine-tuning does, whatever ``lr_schedule`` has made of them.
 
     Args:
         inner_steps: Steps of the personal model on each mini-batch, K.
@@ -46,13 +47,18 @@ class MovingCopy(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the personal models and move the copies; the copies are the upload, with the personal statistics."""
+        return self._train(cohort, received, key, self.rate(1.0))
+
+    def _train(self, cohort: Examples, received: Params, key: Key, factor: float) -> tuple[Params, Tensor]:
+        """The same with a factor of both rates."""
         copies = received.select(self.engine.trainable)
         phase = self.phase("all", self.epochs, penalty=self.tie)
         phase = replace(
             phase,
+            lr=factor * self.local_sgd.lr,
             trainable=phase.trainable | {f"{COPY}.{name}" for name in copies.tree},
             inner_steps=self.inner_steps,
-            after_step=Follow(self.rate(self.copy_lr) * self.tie.strength, COPY),
+            after_step=Follow(factor * self.copy_lr * self.tie.strength, COPY),
         )
         trained, losses = self.engine.train(cohort, received.beside(COPY, copies), phase, (*key, "all"))
         personal = trained.select(received.tree)
@@ -61,4 +67,4 @@ class MovingCopy(Method):
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """A personal model trained from the global one, or the global one itself."""
-        return self.local_update(train, received, key)[0].under("personal") if model == "personal" else received
+        return self._train(train, received, key, 1.0)[0].under("personal") if model == "personal" else received

@@ -31,7 +31,7 @@ class SeveralModels(Method):
 
     uploads = (f"{MODELS}.", WEIGHTS)
     needs: ClassVar[tuple[Need, ...]] = ("rounds",)  # the uploads are no models
-    prunes = False
+    prunes = one_model = False
     number: int
 
     def __init__(self, **kwargs: Any) -> None:

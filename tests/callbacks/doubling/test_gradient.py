@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from pfl_lightning.callbacks import GradientDoubling
 from pfl_lightning.callbacks.doubling.gradient import squared_gradient_norm
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Ditto, FedAvg, Local
+from pfl_lightning.methods import IFCA, Ditto, FedAvg, Local, PFedHN
 from pfl_lightning.models import MLP
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
@@ -77,10 +77,13 @@ def test_a_resumed_run_goes_on_in_its_stage(ragged_data, fit, tmp_path):
     assert stage["stage"] >= 2
 
 
-def test_a_method_that_shares_nothing_is_refused(ragged_data, fit):
-    method = Local(network=partial(MLP, hidden=(5,)))
-    with pytest.raises(PflError, match="GradientDoubling: not possible with Local, which shares nothing; allowed"):
-        fit(method, ragged_data(), 1, callbacks=[GradientDoubling()])
+@pytest.mark.parametrize(
+    ("method", "shared"), [(Local, "nothing"), (IFCA, "no single model"), (PFedHN, "no single model")]
+)
+def test_a_method_without_one_shared_model_is_refused(method, shared, ragged_data, fit):
+    line = f"GradientDoubling: not possible with {method.__name__}, which shares {shared}; allowed: StageDoubling"
+    with pytest.raises(PflError, match=line):
+        fit(method(network=partial(MLP, hidden=(5,))), ragged_data(), 1, callbacks=[GradientDoubling()])
 
 
 def test_a_method_with_a_second_model_has_a_gradient_too(ragged_data, fit):

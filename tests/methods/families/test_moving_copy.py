@@ -11,6 +11,7 @@ from fakes.quadratics import Quadratics, built_at, network, point
 from torch.func import functional_call
 from torch.nn import functional as F
 from torch.optim import SGD
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedMac, PFedMe, Sparsity
@@ -187,6 +188,21 @@ def test_all_clients_are_evaluated_by_a_personal_model_trained_from_the_current_
     assert distance(models["global"].shared, method.network) == 0
     losses = [method.engine.score(train, models[name])[1] / train.device_counts for name in models]
     assert (losses[0] < losses[1]).all()
+
+
+@pytest.mark.parametrize("make", [PFedMe, FedMac])
+def test_personal_models_are_evaluated_at_the_whole_rate_when_a_schedule_has_ended(make, ragged_data, fit):
+    data = ragged_data(val_fraction=0.0)
+    ends = built(make, data, lr=0.05, lr_schedule=partial(CosineAnnealingLR, T_max=2))
+    fit(ends, data, 2, bare=True)
+    assert ends.rate(1.0) == 0
+    constant = built(make, data, lr=0.05)
+    constant.network.load_state_dict(ends.network.state_dict())
+    constant.accounting.clock.rounds = 2
+    train = data.make_eval_batch(data.evaluation_order[:6]).train
+    found, wanted = (dict(method.evaluate(train, (0,)))["personal"] for method in (ends, constant))
+    assert distance(found.tree, wanted.tree) == 0
+    assert distance({name: tensor[0] for name, tensor in found.own.items()}, ends.network) > 0
 
 
 @pytest.mark.filterwarnings("ignore:FedMac may diverge")
