@@ -84,13 +84,14 @@ class Experiment:
         rounds: int = 100,
         *,
         seed: int = 1,
-        callbacks: Sequence[pl.Callback] = (),
+        callbacks: pl.Callback | Sequence[pl.Callback] = (),
         folder: str | Path = "runs",
         checkpoint: RoundCheckpoint | None = None,
         percentile_errors: PercentileErrors | None = None,
         settings: dict[str, Any] | None = None,
         **trainer: Any,
     ) -> None:
+        callbacks = [callbacks] if isinstance(callbacks, pl.Callback) else list(callbacks)
         _check(method, data, callbacks)
         if settings is None and "seed" in (arguments(data) or {}):
             raise PflError("data.seed: not possible here, it follows the experiment's; allowed: Experiment(seed=...)")
@@ -99,7 +100,7 @@ class Experiment:
                 raise PflError(f"{kind.__name__}: classes within functions are not possible; allowed: those of modules")
         if twice := {"max_steps", "default_root_dir"} & trainer.keys():
             raise PflError(f"trainer.{min(twice)}: not possible here; allowed: Experiment(rounds=..., folder=...)")
-        self.method, self.data, self.callbacks = method, data, list(callbacks)
+        self.method, self.data, self.callbacks = method, data, callbacks
         self.checkpoint, self.percentile_errors = (
             checkpoint or RoundCheckpoint(),
             percentile_errors or PercentileErrors(),
@@ -117,7 +118,6 @@ class Experiment:
             settings: All settings, as plain values.
         """
         options = dict(vars(made.trainer))
-        several = options.pop("callbacks") or []
         options["logger"] = settings["trainer"]["logger"]
         rounds, folder = options.pop("max_steps"), options.pop("default_root_dir")
         return cls(
@@ -125,7 +125,7 @@ class Experiment:
             made.data,
             rounds,
             seed=made.seed_everything,
-            callbacks=several if isinstance(several, list) else [several],
+            callbacks=options.pop("callbacks") or (),
             folder=folder,
             checkpoint=made.checkpoint,
             percentile_errors=made.percentile_errors,
@@ -192,12 +192,15 @@ class Experiment:
             what = f"trainer.fast_dev_run: {trial} is not possible in a program, it leaves no run"
             raise PflError(f"{what}; allowed: False, or pfl fit on the command line")
         found = find_resume("last", runs_folder(settings)) if resume else None
-        session = self._anew(settings).session("fit", found)
+        other = self._anew(settings)
+        session = other.session("fit", found)
         with without_chatter():
             try:
                 session.run()
             except Stopped:
                 raise KeyboardInterrupt("the round is saved; fit(resume=True) continues") from None
+        if other.checkpoint.interrupted:
+            raise KeyboardInterrupt("the run is complete and saved")
         assert session.run_folder is not None, "a run that has ended has a folder"
         return Run(session.run_folder, self.method, self.data)
 
@@ -320,6 +323,11 @@ class Run:
 
     def _experiment(self, found: Resume, data: Mapping[str, Any]) -> Experiment:
         """The experiment of this run, with some options of the data set that are others."""
+        if "seed" in data:
+            raise PflError("data.seed: not possible here, it is the run's; allowed: root, new_clients and the like")
+        for name, value in data.items():
+            if name.startswith("new_") and isinstance(value, str):
+                raise PflError(f"data.{name}: the text '{value}' is not possible in a program; allowed: a number")
         given = {"model": self._method, "data": self._data}
         said = {name: recipe(made) for name, made in given.items() if made is not None}
         settings = settings_along(found, **said)

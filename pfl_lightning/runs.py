@@ -205,7 +205,8 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
         PflError: If training would go on as if nothing had been.
     """
     then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
-    states = checkpoint["callbacks"] if lasting_rounds(checkpoint) == checkpoint["global_step"] else {}
+    lasting = lasting_rounds(checkpoint, settings["trainer"].get("val_check_interval"))
+    states = checkpoint["callbacks"] if lasting == checkpoint["global_step"] else {}
     for callback in [each for each in callbacks if isinstance(each, EarlyStopping)]:
         state = states.get(callback.state_key, {})
         if state.get("stopping_reason") and then == now and callback.patience <= state["patience"]:

@@ -196,7 +196,8 @@ class Session(pl.Callback):
             raise refused
         self.run_folder = cast(Path, path)
         self.metrics.open(self.run_folder)
-        trainer.loggers = loggers_of(self.logger, self.metrics, resume and lasting_rounds(resume.content))
+        lasting = resume and lasting_rounds(resume.content, trainer.val_check_interval)
+        trainer.loggers = loggers_of(self.logger, self.metrics, lasting)
         self.open.callback(end, trainer.loggers)
         if self.profiles_here:
             trainer.profiler.dirpath = path  # type: ignore[attr-defined]

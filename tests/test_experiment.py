@@ -243,10 +243,13 @@ def test_a_notebook_with_a_running_loop_and_a_thread_can_train():
 
 
 class Interrupt(pl.Callback):
-    """Interrupts the process in the second round."""
+    """Interrupts the process in a round, usually the second."""
+
+    def __init__(self, rounds_before=1):
+        self.rounds_before = rounds_before
 
     def on_train_batch_start(self, trainer, method, batch, batch_idx):
-        if batch_idx == 1:
+        if batch_idx == self.rounds_before:
             os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -257,3 +260,9 @@ def test_an_interrupted_cell_has_saved_its_round(capsys):
     resumed = experiment(rounds=4).fit(resume=True)
     straight = experiment(rounds=4, folder="straight").fit()
     assert (resumed.folder / "clients.csv").read_bytes() == (straight.folder / "clients.csv").read_bytes()
+
+
+def test_an_interrupt_in_the_last_round_ends_a_loop_over_seeds_too():
+    with pytest.raises(KeyboardInterrupt, match="the run is complete and saved"):
+        small(callbacks=Interrupt(rounds_before=0)).fit()
+    assert Run("runs/FedAvg-Digits/version_0").results()["round"].max() == 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from reproduction.claims import VERDICTS
+from reproduction.claims import OURS, VERDICTS
 from reproduction.curves import kept
 from reproduction.srpfl.claims import COMMUNICATION_TIMES
 
@@ -29,7 +29,8 @@ INTRODUCTION = """# All claims
 What four papers claim of their tables and figures, and what was measured here. Nothing on this page is typed by hand:
 `python tools/claims_page.py` draws it from the files in `docs/results`, which `tools/reproduce.py ... --csv` writes,
 and figures from the curves in `docs/results/curves`, which it writes beside those of the runs. What has no file there
-has not been decided by this rule; the papers' pages have it.
+has not been decided by this rule; the papers' pages have it. Rows that say *our own check* are not claims of a paper,
+but of a simulation or a closed form of ours, and are not counted.
 
 A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval
 of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
@@ -43,8 +44,9 @@ Seeds differ in first weights, participants and batches; the split among the cli
 that a verdict is about one split.
 
 Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` has
-the papers' numbers of clients and rounds, and otherwise what two cores can bear, `full` all settings of the paper that
-are known. A commit is that of the last command; runs that it found finished can be older.
+the papers' numbers of clients and rounds (SRPFL's Figures 3 and 5: 150 rounds instead of 100), and otherwise what two
+cores can bear, `full` all settings of the paper that are known. A commit is that of the last command; runs that it
+found finished can be older.
 """
 
 
@@ -58,13 +60,13 @@ def read() -> pd.DataFrame:
 
 
 def summary(rows: pd.DataFrame, folder: str = "") -> str:
-    """How many claims of each paper have each verdict.
+    """How many claims of each paper have each verdict; checks of our own are left out.
 
     Args:
         rows: The claims.
         folder: Where the papers' pages are.
     """
-    counts = rows.value_counts(["paper", "word"])
+    counts = rows[rows.printed != OURS].value_counts(["paper", "word"])
     cells = [
         [f"[{name}]({folder}{paper}.md)", *(str(counts.get((paper, word), 0)) for word in VERDICTS)]
         for paper, name in PAPERS.items()

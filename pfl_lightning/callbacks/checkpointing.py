@@ -59,6 +59,11 @@ class RoundCheckpoint(Checkpoint):
         self._waits = False  # a round is written, but Lightning has not logged its values yet
         self._handlers: dict[int, Any] = {}
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal has asked this run to end, be it in its last round."""
+        return bool(self._asked or self._signal)
+
     def state_dict(self) -> dict[str, Any]:
         """The best round and its score."""
         return {"best_score": self.best_score, "best_round": self.best_round}

@@ -8,20 +8,26 @@ class EvaluateStartAndEnd(pl.Callback):
     """Evaluates before the first round and after the last one, regardless of ``val_check_interval``.
 
     Attributes:
-        extra: Whether the current round was only evaluated because the run ended with it. A run that continues from
-            there takes back what this evaluation has logged, so as to log what a longer run logs.
+        extra: The current round, if it was only evaluated because the run ended with it; else 0. A run that continues
+            from there takes back what this evaluation has logged, so as to log what a longer run logs.
+        interval: The trainer's ``val_check_interval``.
     """
 
     def __init__(self) -> None:
-        self.extra = False
+        self.extra = 0
+        self.interval: int | float | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Whether this round's evaluation is extra."""
+        """The round of an extra evaluation."""
         return {"extra": self.extra}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore it."""
-        self.extra = state_dict["extra"]
+        """Restore it, unless the interval is another one now and evaluates this round, too."""
+        self.extra = unless_due(state_dict["extra"], self.interval)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Learn the interval before the state is restored."""
+        self.interval = trainer.val_check_interval
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the round of an extra evaluation: Lightning has saved before, and makes up for that at the interval."""
@@ -40,7 +46,7 @@ class EvaluateStartAndEnd(pl.Callback):
 
     def on_train_batch_start(self, *_: Any) -> None:
         """Begin a round, which is not evaluated yet."""
-        self.extra = False
+        self.extra = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Request a stop after the last round: Lightning evaluates before it stops."""
@@ -49,8 +55,12 @@ class EvaluateStartAndEnd(pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Tell an evaluation at the interval from one that only the end of the run has brought."""
-        interval: int | float | None = trainer.val_check_interval
-        self.extra = trainer.global_step > 0 and (not isinstance(interval, int) or trainer.global_step % interval != 0)
+        self.extra = unless_due(trainer.global_step, self.interval)
+
+
+def unless_due(round_index: int, interval: int | float | None) -> int:
+    """A round, or 0 if it is evaluated at the interval."""
+    return 0 if isinstance(interval, int) and round_index % interval == 0 else round_index
 
 
 def is_new(trainer: pl.Trainer) -> bool:
@@ -61,12 +71,16 @@ def is_new(trainer: pl.Trainer) -> bool:
 def is_extra(trainer: pl.Trainer) -> bool:
     """Whether the current round was only evaluated because a run ended with it."""
     callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return any(callback.extra for callback in callbacks if isinstance(callback, EvaluateStartAndEnd))
+    return any(callback.extra > 0 for callback in callbacks if isinstance(callback, EvaluateStartAndEnd))
 
 
-def lasting_rounds(checkpoint: Mapping[str, Any]) -> int:
-    """Rounds of which all that was logged stays when a run continues from a checkpoint."""
-    states = checkpoint.get("callbacks", {})
-    extra = states.get(EvaluateStartAndEnd().state_key, {}).get("extra", False)
-    rounds: int = checkpoint["global_step"] - extra
-    return rounds
+def lasting_rounds(checkpoint: Mapping[str, Any], interval: int | float | None = None) -> int:
+    """Rounds of which all that was logged stays when a run continues from a checkpoint.
+
+    Args:
+        checkpoint: The checkpoint.
+        interval: The ``val_check_interval`` of the run that continues; by default it is as before.
+    """
+    extra = checkpoint.get("callbacks", {}).get(EvaluateStartAndEnd().state_key, {}).get("extra", 0)
+    rounds: int = checkpoint["global_step"]
+    return rounds - 1 if unless_due(extra, interval) else rounds

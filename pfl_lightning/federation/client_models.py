@@ -45,9 +45,9 @@ def examples_of(client: int, data: FederatedDataModule | None, num_clients: int,
     Raises:
         PflError: If there is no such client, or the data set has other clients.
     """
-    if not 0 <= client < num_clients:
-        raise PflError(f"client: {client} is not possible; allowed: 0 to {num_clients - 1}")
-    ids = torch.tensor([client], device=device)
+    if client not in range(num_clients):
+        raise PflError(f"client: {client!r} is not possible; allowed: 0 to {num_clients - 1}")
+    ids = torch.tensor([int(client)], device=device)
     if data is None:
         return cast(Examples, WithoutSamples(ids))
     if data.eval_clients != num_clients or data.new_clients:

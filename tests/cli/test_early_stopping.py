@@ -65,6 +65,16 @@ def test_an_evaluation_at_the_end_of_a_run_does_not_count_when_it_is_extended(pa
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(("interval", "rounds"), [(3, [0, 2, 3, 6]), (4, [0, 2, 4, 6])])
+def test_an_evaluation_at_the_end_of_a_run_counts_when_it_is_extended_with_an_interval_that_has_it(interval, rounds):
+    main(["fit", *TINY, *QUICK, "--trainer.max_steps=3"])  # evaluates rounds 0, 2 and 3
+    more = [f"--trainer.val_check_interval={interval}", "--trainer.max_steps=6", "--ckpt_path=last"]
+    main(["fit", *TINY, *QUICK, *more])
+    assert evaluated() == rounds
+    with (RUN / "metrics.csv").open(newline="") as file:
+        assert [int(row["round"]) for row in csv.DictReader(file) if row["val/accuracy"]] == rounds
+
+
 def test_a_run_that_reaches_its_threshold_says_so(capsys):
     fit(9, "--trainer.callbacks.stopping_threshold=0")
     assert "Stopped early:  after round 0 of 20: Stopping threshold reached: val/" in capsys.readouterr().out

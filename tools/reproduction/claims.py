@@ -19,6 +19,7 @@ Key = TypeVar("Key")
 HOLDS, FAILS, UNTOLD = VERDICTS = ("holds", "fails", "cannot be told")
 LEVEL = 0.95  # of the t-interval of a mean over the seeds
 MOST = 1000  # seeds that are worth asking for
+OURS = "our own check"  # stands where the paper's numbers would
 
 
 class Claim(NamedTuple):
@@ -29,7 +30,7 @@ class Claim(NamedTuple):
         measured: What we measured.
         expected: What the measurement should be.
         verdict: Whether it is: one of ``VERDICTS``, the last with the number of seeds that would tell.
-        printed: What the paper measured, where it prints numbers.
+        printed: What the paper measured, where it prints numbers; ``OURS`` if the claim is not the paper's.
     """
 
     claim: str
@@ -155,6 +156,11 @@ def beside(
     """Claims about ours, with the paper's numbers of the same cells."""
     theirs = check({cell: np.array([paper[cell]]) for cell in found})
     return [own._replace(printed=other.measured) for own, other in zip(check(found), theirs, strict=True)]
+
+
+def ours(claims: Iterable[Claim]) -> list[Claim]:
+    """The claims as checks of our own, which do not count as the paper's."""
+    return [claim._replace(printed=OURS) for claim in claims]
 
 
 def about(what: str, claims: Sequence[Claim]) -> list[Claim]:

@@ -74,6 +74,10 @@ class Doubling(pl.Callback, ABC):
         """Leave the pool whole for other runs on the same data."""
         federated(trainer).participation.resize()
 
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Leave it whole after a run that ended early, too."""
+        self.on_fit_end(trainer, pl_module)
+
     @property
     def cohort_size(self) -> int:
         """Number of participants if the pool were unlimited."""

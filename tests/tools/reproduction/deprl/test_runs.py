@@ -60,7 +60,7 @@ def test_the_runs_of_a_grid_are_where_they_are_looked_for(method, plan, place):
 def test_speed_ups_are_of_whole_epochs_that_last_as_long_as_there_are_samples(data, scale, plan, place):
     here = place(data, fit_options, scale)
     vary = {"data.num_clients": [4, 32]}
-    found = plan(here, sweep(here, "fedrep", alphas=[0.1], vary=vary, options=speedup.options(here)))
+    found = plan(here, sweep(here, "fedrep", alphas=[0.1], vary=vary, options=speedup.options(here, "fedrep")))
     assert set(found) == {folder("fedrep", "Ring", 0.1, {"data.num_clients": clients}) for clients in (4, 32)}
     for settings in found.values():
         clients = settings["data"]["init_args"]
