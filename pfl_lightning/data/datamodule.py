@@ -300,8 +300,16 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return Round(index, self.seed, clients, examples, weights, times, clock).drop(dropped)
 
     def times(self, index: int) -> Times:
-        """Computation time of every client that can train, in the round with this index, ``[training_clients]``."""
-        times = self.speeds.times(index, self.num_clients)[: self.training_clients]
+        """Computation time of every client that can train, in the round with this index, ``[training_clients]``.
+
+        Raises:
+            PflError: If speeds of one's own give others than a number from 0 on for each client.
+        """
+        times = np.asarray(self.speeds.times(index, self.num_clients), dtype=np.float64)
+        if times.shape != (self.num_clients,) or not ((times >= 0) & (times < np.inf)).all():
+            given = f"{type(self.speeds).__name__} gives {times.size} times, {times.min(initial=np.inf):g} or more"
+            raise PflError(f"data.speeds: {given}; allowed: {self.num_clients} finite numbers of seconds, none below 0")
+        times = times[: self.training_clients]
         return times * self.training_counts if self.time_per == "sample" else times
 
     def _make_update(self, index: int, participation: Asynchronous) -> Round:

@@ -32,8 +32,8 @@ class DeltaFL(Method):
     Algorithms 1 (``smoothing``, for all clients in each round and a full batch as the local step), 2 and 3 (``sums``).
 
     Differs: reporting a loss takes a third of the simulated time of training on all samples once, and the tail waits
-    for all reports. The authors' code leaves out updates that are not finite; a loss that is not finite ends our run,
-    in one line.
+    for all reports; a deadline is for training alone. The authors' code leaves out updates that are not finite; a loss
+    that is not finite ends our run, in one line. With secure sums a round whose tail is a single client is skipped.
 
     Args:
         conformity: Share of the weight in the tail, above 0 and up to 1.

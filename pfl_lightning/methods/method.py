@@ -402,7 +402,11 @@ class Method(pl.LightningModule):
             self.skip_round(batch)
             return
         uploaded = self.aggregator.bytes
+        everyone = len(batch.examples)
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
+        if len(batch.examples) < min(everyone, self.aggregator.fewest):  # a secure sum of one upload would be that one
+            self.skip_round(batch)
+            return
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
         with self.clients.closed(why_closed(self.aggregator, type(self).__name__)):

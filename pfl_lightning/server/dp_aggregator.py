@@ -11,6 +11,7 @@ from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.secure_aggregator import SecureAggregator
 from pfl_lightning.tree import Tree, wide
 
+HALF = (torch.bfloat16, torch.float16)
 SENSITIVITY = 2  # of the sum, in clipping norms, to the replacement of a client
 # orders of the Renyi divergences; few clients of many have the smallest bound at a large one, and time grows with it
 ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *sorted({round(11 * 1.06**power) for power in range(102)}))
@@ -68,6 +69,9 @@ class DPAggregator(Aggregator):
         if received is None:
             allowed = "allowed: SecureAggregator"
             raise PflError(f"model.aggregator: DPAggregator is not possible for other sums than of models; {allowed}")
+        if any(tensor.dtype in HALF for tensor in received.values()):
+            problem = "bf16-true is not possible with DPAggregator, whose clipping it would round away"
+            raise PflError(f"trainer.precision: {problem}; allowed: 32-true, 64-true, bf16-mixed")
         return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
@@ -140,7 +144,8 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
     Args:
         models: ``[clients, ...]`` each; tensors that were not received are left out.
         received: ``[...]`` each.
-        norm: Largest distance. Models within it stay as they are, bit for bit.
+        norm: Largest distance. Models within it stay as they are, bit for bit; one at no finite distance becomes what
+            its client received.
 
     Examples:
         >>> clipped({"w": torch.tensor([[3.0, 5.0], [0.5, 1.0]])}, {"w": torch.tensor([0.0, 1.0])}, 2.5)["w"].tolist()
@@ -148,11 +153,13 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
     """
     updates = {name: models[name] - received[name] for name in received if name in models}
     squares = [update.double().reshape(len(update), -1).square().sum(1) for update in updates.values()]
-    factors = norm / torch.stack(squares).sum(0).sqrt().clamp(min=norm) if squares else torch.ones(0)
-    near = factors == 1
+    distances = torch.stack(squares).sum(0).sqrt() if squares else torch.ones(0)
+    factors = norm / distances.clamp(min=norm)
+    near, lost = factors == 1, ~distances.isfinite()
     result = {}
     for name, update in updates.items():
         moved = received[name] + wide(factors, update) * update
+        moved = torch.where(wide(lost, update), received[name], moved)
         result[name] = torch.where(wide(near, update), models[name], moved).to(update)
     return result
 

@@ -1,3 +1,4 @@
+import math
 from functools import partial
 from itertools import chain
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ from pfl_lightning.data.transforms import ImageTransform, TokenVectors
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import HFMAML, Ditto, FedAvg, FedBABU, FedRep
 from pfl_lightning.models import MLP
-from pfl_lightning.system import DynamicExponential, Participation, UniformTime
+from pfl_lightning.system import DynamicExponential, Participation, Speeds, UniformTime
 
 TRAIN, TEST, CLIENTS, USERS = 160, 40, 8, 10
 
@@ -278,6 +279,22 @@ def test_round_holds_the_cohort_sorted_by_falling_count(cohort):
     assert step.times.tolist() == [times[client] for client in ids]
     assert step.weights.tolist() == pytest.approx([count / sum(counts) for count in counts])
     assert (step.round_index, step.seed, step.communication_time) == (4, 7, 2.5)
+
+
+class OwnSpeeds(Speeds):
+    """Speeds of the user's own, which give these times."""
+
+    def __init__(self, times):
+        self.given = times
+
+    def times(self, round_index, num_clients):
+        return self.given
+
+
+@pytest.mark.parametrize("times", [[1.0] * 3, [1.0] * 11, [-1.0] * 10, [math.nan] * 10, [math.inf] * 10])
+def test_times_that_are_none_are_refused_in_one_line(times):
+    with pytest.raises(PflError, match=rf"^data.speeds: OwnSpeeds gives {len(times)} times, .*; allowed: 10 finite"):
+        ready(num_clients=10, speeds=OwnSpeeds(times)).make_round(0)
 
 
 def test_times_per_sample_grow_with_what_a_client_holds_and_decide_who_is_fastest():

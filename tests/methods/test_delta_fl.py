@@ -178,13 +178,22 @@ def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, train):
 def test_clients_outside_the_tail_upload_nothing_in_the_clear_and_zeros_in_secret(train):
     uploaded, tails = {}, {}
     for sums in (Aggregator, SecureAggregator):
-        for conformity in (1.0, 0.1):
+        for conformity in (1.0, 0.6):
             method = train(partial(DeltaFL, conformity=conformity), 1, aggregator=sums())
             uploaded[sums, conformity] = method.aggregator.bytes
             tails[conformity] = int(method.trainer.callback_metrics["system/cohort"])
-    assert tails[0.1] < tails[1.0]
-    assert uploaded[Aggregator, 1.0] * tails[0.1] == uploaded[Aggregator, 0.1] * tails[1.0]
-    assert uploaded[SecureAggregator, 1.0] == uploaded[SecureAggregator, 0.1]
+    assert 1 < tails[0.6] < tails[1.0]
+    assert uploaded[Aggregator, 1.0] * tails[0.6] == uploaded[Aggregator, 0.6] * tails[1.0]
+    assert uploaded[SecureAggregator, 1.0] == uploaded[SecureAggregator, 0.6]
+
+
+def test_a_tail_of_one_client_trains_in_the_clear_and_is_skipped_in_secret(train):
+    start = tensors(train(DeltaFL, 1, lr=1e-30).network)
+    for sums, moves in ((Aggregator, True), (SecureAggregator, False)):
+        method = train(partial(DeltaFL, conformity=1e-6), 1, aggregator=sums())
+        assert int(method.trainer.callback_metrics["system/cohort"]) == moves
+        assert (distance(method.network, start) > 1e-6) == moves
+        assert method.accounting.clock.rounds == 1
 
 
 @pytest.mark.parametrize(

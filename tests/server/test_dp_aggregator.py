@@ -61,6 +61,15 @@ def test_another_client_in_the_place_of_one_moves_the_sum_by_at_most_twice_the_n
     assert 0 < moved <= 2 * norm / SIZE * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
+def test_an_upload_that_is_not_finite_counts_as_none_that_moved(wrong):
+    tree, still = tree_of(0), tree_of(0)
+    tree["w"][3, 0, 0] = wrong
+    for name, tensor in received().items():
+        still[name][3] = tensor
+    assert distance(summed(DPAggregator(0.5, 0.0), tree), summed(DPAggregator(0.5, 0.0), still)) == 0
+
+
 def test_opposite_updates_reach_the_sensitivity():
     one, other = ({name: sign * stack.abs() * 1e6 for name, stack in tree_of(0).items()} for sign in (1, -1))
     for name in one:
@@ -115,6 +124,8 @@ def test_unequal_weights_and_other_sums_are_refused():
         PflError, match=r"^model.aggregator: DPAggregator is not possible for other sums than of models"
     ):
         DPAggregator().start(IDS, (1,))
+    with pytest.raises(PflError, match=r"^trainer.precision: bf16-true is not possible with DPAggregator, whose clip"):
+        DPAggregator().start(IDS, (1,), received={"w": torch.ones(3, dtype=torch.bfloat16)})
 
 
 def spent(multiplier, rounds, sample, clients, delta=1e-5):
