@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -109,7 +109,11 @@ class Asynchronous(Participation):
         self.staleness, self.max_staleness = staleness, max_staleness
         if dropout == 1:
             raise PflError("data.participation.dropout: 1 is not possible with Asynchronous; allowed: below 1")
-        self._replayed: tuple[tuple[int, int, float], int, Iterator[ServerUpdate]] | None = None
+        self._replayed: tuple[tuple[Any, ...], int, Iterator[ServerUpdate]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the updates that were replayed: what makes them cannot be copied."""
+        return {**vars(self), "_replayed": None}
 
     def check(self, num_clients: int) -> None:
         """Check the numbers of clients.
@@ -153,7 +157,7 @@ class Asynchronous(Participation):
             times: Computation time of every client that begins after so many updates, in simulated seconds.
             communication_time: Simulated seconds of communication of each flight.
         """
-        key = seed, num_clients, communication_time
+        key = seed, num_clients, times, communication_time
         if self._replayed is None or self._replayed[0] != key or self._replayed[1] > index:
             self._replayed = key, 0, self._updates(seed, num_clients, times, communication_time)
         _, done, updates = self._replayed

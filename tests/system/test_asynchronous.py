@@ -1,3 +1,4 @@
+import copy
 from collections import Counter
 
 import numpy as np
@@ -10,10 +11,8 @@ RAGGED = FixedExponential(seed=3)
 
 
 def updates(participation, count, clients=12, speeds=RAGGED, communication_time=0.0, seed=1):
-    return [
-        participation.update(index, seed, clients, lambda began: speeds.times(began, clients), communication_time)
-        for index in range(count)
-    ]
+    times = lambda began: speeds.times(began, clients)  # noqa: E731
+    return [participation.update(index, seed, clients, times, communication_time) for index in range(count)]
 
 
 def in_plain_python(buffer, count, clients, speeds, communication_time):
@@ -115,6 +114,10 @@ def test_an_update_is_a_pure_function_of_its_arguments():
     assert [other.update(index, 1, 12, times, 0.0) for index in (7, 3, 29, 29)] == [straight[i] for i in (7, 3, 29, 29)]
     assert other.update(29, 2, 12, times, 0.0) != straight[29]
     assert other.update(29, 1, 12, times, 0.5) != straight[29]
+    slower = lambda began: 2 * times(began)  # noqa: E731
+    assert other.update(29, 1, 12, times, 0.0) == straight[29]
+    assert other.update(30, 1, 12, slower, 0.0).total > 1.5 * straight[29].total
+    assert copy.deepcopy(other).update(29, 1, 12, times, 0.0) == straight[29]
 
 
 def test_the_clock_without_communication_is_that_of_the_longest_chain():
