@@ -401,8 +401,7 @@ class Method(pl.LightningModule):
         if batch.lacks_uploads(self.aggregator.fewest):
             self.skip_round(batch)
             return
-        uploaded = self.aggregator.bytes
-        everyone = len(batch.examples)
+        uploaded, everyone = self.aggregator.bytes, len(batch.examples)
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         if len(batch.examples) < min(everyone, self.aggregator.fewest):  # a secure sum of one upload would be that one
             self.skip_round(batch)
