@@ -15,7 +15,7 @@ STOP = "EarlyStopping --trainer.callbacks.mode=max --trainer.callbacks.monitor"
 BAR = {"RichModelSummary", "RichProgressBar"}
 WORK = {
     "DeviceStatsMonitor --trainer.callbacks.cpu_stats=false",
-    "EarlyStopping --trainer.callbacks.monitor=val/global/accuracy/mean",
+    f"{STOP}=val/global/accuracy/mean",
     *("LearningRateMonitor", "ModelSummary", "TQDMProgressBar"),
 }
 ABSTRACT = {"Callback", "Checkpoint", "ProgressBar"}
