@@ -21,7 +21,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.methods import Method
 from pfl_lightning.recipes import unsaid, usual_recipe
-from pfl_lightning.settings import Settings, flat, named_callbacks, outermost
+from pfl_lightning.settings import Settings, changes, flat, named_callbacks, outermost
 from pfl_lightning.strict import CheckpointParser, imported
 
 # settings whose keys end so may change when a run resumes
@@ -187,13 +187,12 @@ def refuse_changes(resume: Resume, settings: Settings) -> list[str]:
     """
     before, after = (dict(_comparable(stated(each))) for each in (resume.content["config"], settings))
     folder = resume.run or resume.checkpoint
-    keys = sorted(before.keys() | after.keys())
-    changes = {key: (was, now) for key in keys if (was := before.get(key)) != (now := after.get(key))}
-    if refused := outermost([key for key in changes if not key.endswith(HONOURED)]):
-        told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changes[key]) for key in refused)
+    changed = changes(before, after)
+    if refused := outermost([key for key in changed if not key.endswith(HONOURED)]):
+        told = "; ".join("{}: {} in the checkpoint, {} now".format(key, *changed[key]) for key in refused)
         plural = "s" * (len(refused) > 1)
         raise PflError(f"{told}; keep the old value{plural} for '{folder}', or start a new run")
-    return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changes.items()]
+    return ["{}: {} in the checkpoint, {} from now on".format(key, *change) for key, change in changed.items()]
 
 
 def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks: Iterable[pl.Callback]) -> None:

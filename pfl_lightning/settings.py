@@ -37,6 +37,12 @@ def outermost(keys: Collection[str]) -> list[str]:
     return [key for key in keys if not any(key.startswith(f"{outer}.") for outer in keys)]
 
 
+def changes(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:
+    """What each setting was and is that is not the same in two flat settings, in the order of the keys."""
+    keys = sorted(before.keys() | after.keys())
+    return {key: (was, now) for key in keys if (was := before.get(key)) != (now := after.get(key))}
+
+
 def flat(settings: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Flatten nested settings to the keys of the command line, such as ``model.lr``.
 

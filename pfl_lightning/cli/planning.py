@@ -15,7 +15,7 @@ from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.config_files import FLAGS
 from pfl_lightning.errors import PflError
 from pfl_lightning.runs import Resume, find_resume, refuse_changes
-from pfl_lightning.settings import SAME_NUMBERS, Settings, flat, named_callbacks, outermost
+from pfl_lightning.settings import SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")
@@ -48,9 +48,9 @@ class PlannedRun(NamedTuple):
         before, after = (dict(flat(observed(each))) for each in (finished.content["config"], self.settings))
         before["trainer.max_steps"] = done = finished.content["global_step"]
         after["trainer.max_steps"] = min(done, self.settings["trainer"]["max_steps"])
-        changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-        for key in outermost(sorted(changed)):
-            raise PflError(f"{key}: {before.get(key)} in the finished run, {after.get(key)} now; {KEEP}")
+        if changed := changes(before, after):
+            first = outermost(changed)[0]
+            raise PflError("{}: {} in the finished run, {} now; {}".format(first, *changed[first], KEEP))
 
     def _newest(self) -> Resume | None:
         for versions in sorted(self.folder.glob("*")):  # whatever the run was called: no other is in its folder

@@ -9,9 +9,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.secure_aggregator import SecureAggregator
-from pfl_lightning.tree import Tree, wide
+from pfl_lightning.tree import Tree, sum_type, wide
 
-HALF = (torch.bfloat16, torch.float16)
 SENSITIVITY = 2  # of the sum, in clipping norms, to the replacement of a client
 # orders of the Renyi divergences; few clients of many have the smallest bound at a large one, and time grows with it
 ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *sorted({round(11 * 1.06**power) for power in range(102)}))
@@ -69,7 +68,7 @@ class DPAggregator(Aggregator):
         if received is None:
             allowed = "allowed: SecureAggregator"
             raise PflError(f"model.aggregator: DPAggregator is not possible for other sums than of models; {allowed}")
-        if any(tensor.dtype in HALF for tensor in received.values()):
+        if any(sum_type(tensor.dtype) != tensor.dtype for tensor in received.values()):
             problem = "bf16-true is not possible with DPAggregator, whose clipping it would round away"
             raise PflError(f"trainer.precision: {problem}; allowed: 32-true, 64-true, bf16-mixed")
         return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)

@@ -124,8 +124,12 @@ def loss_claims(found: dict[str, Model]) -> list[Claim]:
     return [
         close("largest loss of a test device: FedAvg, Delta-FL", worst, "28/9, 3", (28 / 9, 3)),
         fact("standard deviation over test devices", listed(spread, 3), "smaller for Delta-FL", spread[1] < spread[0]),
-        *ours([close("mean loss, which may be larger for Delta-FL", means, "23/9, 8/3", (23 / 9, 8 / 3))]),
-        *ours([fact("share of test devices that Delta-FL serves better", f"{better:.3f}", "11/36", nearly)]),
+        *ours(
+            [
+                close("mean loss, which may be larger for Delta-FL", means, "23/9, 8/3", (23 / 9, 8 / 3)),
+                fact("share of test devices that Delta-FL serves better", f"{better:.3f}", "11/36", nearly),
+            ]
+        ),
     ]
 
 

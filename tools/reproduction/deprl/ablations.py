@@ -8,7 +8,7 @@ from pfl_lightning.report import save_figure
 from pfl_lightning.report.drawing import grid
 from pfl_lightning.report.style import looks_of
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, Floats, deviation, spread, trend
+from reproduction.claims import Claim, Floats, deviation, ours, spread, trend
 from reproduction.deprl.newcomers import CLIENTS as NEW_CLIENTS
 from reproduction.deprl.newcomers import new_accuracy
 from reproduction.deprl.orderings import NAMES, best_claim
@@ -48,7 +48,7 @@ def new_samples_claims(place: Place) -> list[Claim]:
     bodies = {method: trained[folder(method, "Ring", ALPHA)] for method in methods}
     found = {method: [new_accuracy(curve, number, most) for most in NEW_SAMPLES] for method, curve in bodies.items()}
     show(place, "new_samples", "samples of a new client", NEW_SAMPLES, found)
-    return list(best_everywhere("samples of a new client", NEW_SAMPLES, found))
+    return ours(best_everywhere("samples of a new client", NEW_SAMPLES, found))
 
 
 def ablation(place: Place, keys: Mapping[str, str], values: Sequence[int], usual: int) -> Found:

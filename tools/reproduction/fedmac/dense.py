@@ -7,7 +7,7 @@ import numpy as np
 
 from pfl_lightning.report import RunRecord
 from pfl_lightning.report.tables import markdown
-from reproduction.claims import Claim, Floats, better, listed, paired, spread
+from reproduction.claims import Claim, Floats, better, listed, ours, paired, spread
 from reproduction.fedmac.accuracy import ROWS, accuracy
 from reproduction.fedmac.runs import METHODS, TIE, sweep
 from reproduction.runs import Place, compare, publish, trained
@@ -70,7 +70,10 @@ def fig2_claims(place: Place) -> list[Claim]:
 
 
 def stability_claims(place: Place) -> list[Claim]:
-    """A large product of correlation, learning rate and steps ruins the global model; docs/derivations.md, FedMac."""
+    """A large product of correlation, learning rate and steps ruins the global model: a check of our own.
+
+    Derivation: docs/derivations.md, FedMac.
+    """
     vary = [
         {"model.lr": (GROWING_LR,), "model.correlation": (each,), "model.copy_lr": (TIE / each,)} for each in GROWING
     ]
@@ -80,7 +83,7 @@ def stability_claims(place: Place) -> list[Claim]:
     last = [accuracy(found[each.names[0]], "global").micro[:, -1] for each in sweeps]
     text = f"last accuracy of the global model (%) for correlations {GROWING}"
     usual = max(last[:2], key=np.mean)
-    return [paired(text, listed(last), "falls for the last two", last[-2] - last[-1], usual - last[-2])]
+    return ours([paired(text, listed(last), "falls for the last two", last[-2] - last[-1], usual - last[-2])])
 
 
 def best(found: Mapping[str, Sequence[RunRecord]], names: Sequence[str], model: str) -> list[Floats]:
