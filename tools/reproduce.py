@@ -63,7 +63,8 @@ def reproduce(
             HF-MAML with what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
             NIID-Bench. Stragglers: ``answers``.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
-            rounds, with whatever else two cores can bear; ``full`` is the paper's setting as far as it is known.
+            rounds (PFLlib: all samples, for some methods), with whatever else two cores can bear; ``full`` is the
+            paper's setting as far as it is known.
         root: Folder with a folder of files for each data set.
         out: Folder for runs and figures.
         pairs: Pairs of data and network, or of DePRL data sets; by default all of the table or figure.

@@ -1,29 +1,28 @@
 """PFLlib's table of Fashion-MNIST: practical (Dirichlet) and pathological (2 classes a client) clients."""
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 
 from reproduction.baselines.table import FINETUNED, USUAL_ROWS, Published, Row, table_claims
-from reproduction.runs import CONFIGS, Item, Paper, Place, data_options
+from reproduction.claims import Claim
+from reproduction.runs import CONFIGS, Item, Paper, Place, Scale, data_options
 
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "dirichlet": (),
     "2_classes": ("--data.partition=GroupedShards", "--data.partition.classes_per_client=2"),
 }
-# half of the clients in each of 100 rounds, with a quarter of their samples
-SMALL = (
-    "--data.participation.pool_size=10",
-    "--data.sample_fraction=0.25",
-    "--trainer.max_steps=100",
-    "--trainer.val_check_interval=5",
-)
-ROWS = (
+# half of the clients in each of 100 rounds; at the small scale with a quarter of their samples
+HALF = ("--data.participation.pool_size=10", "--trainer.max_steps=100", "--trainer.val_check_interval=5")
+CUTS: Mapping[Scale, Sequence[str]] = {"small": (*HALF, "--data.sample_fraction=0.25"), "two_cores": HALF, "full": ()}
+TWO_CORES = (
     *USUAL_ROWS,
     Row("FedPer", "fedper", "stored"),
     Row("FedRep", "fedrep", "stored", ("--model.head_epochs=1",)),
     Row("Ditto", "ditto", "personal"),
     Row("FedALA", "fedala", "personal"),
     Row("FedProto", "fedproto", "stored"),
+)
+ROWS = (
+    *TWO_CORES,
     Row("APFL", "apfl", "personal"),
     Row("FedProx", "fedprox", "global"),
     Row("Per-FedAvg", "per-fedavg", "adapted", ("--model.inner_lr=0.005",)),
@@ -65,12 +64,17 @@ PUBLISHED = {
 def fit_options(place: Place) -> list[str]:
     """Options of ``pfl fit`` for all runs of a partition."""
     file = f"--config={CONFIGS}/papers/pfllib/fashion_mnist.yaml"
-    small = SMALL if place.scale == "small" else ()
-    return [file, "--model.lr=0.005", *data_options(place.root, "fashion_mnist"), *PARTITIONS[place.pair], *small]
+    data = data_options(place.root, "fashion_mnist")
+    return [file, "--model.lr=0.005", *data, *PARTITIONS[place.pair], *CUTS[place.scale]]
+
+
+def check(place: Place) -> list[Claim]:
+    """The table of a partition; two cores bear some of its rows with all samples."""
+    return table_claims(place, TWO_CORES if place.scale == "two_cores" else ROWS, PUBLISHED)
 
 
 PAPER = Paper(
-    {"fashion_mnist": Item(partial(table_claims, rows=ROWS, published=PUBLISHED), tuple(PARTITIONS))},
-    {"small": [1, 2, 3], "full": [1, 2, 3]},
+    {"fashion_mnist": Item(check, tuple(PARTITIONS), two_cores=("dirichlet",), scales=tuple(CUTS))},
+    {"small": [1, 2, 3], "two_cores": [1], "full": [1, 2, 3]},
     fit_options,
 )
