@@ -82,7 +82,7 @@ class DeltaFL(Method):
         losses = self.cohort.map_clients(self, "choosing", self._losses, batch.examples)
         self.check_finite(losses)
         threshold = self.threshold.to(losses)  # under bf16-true, the buffer has fewer digits than the losses
-        if self.accounting.clock.rounds % self.quantile_every == 0 or not 0 < threshold < losses.max():
+        if self.accounting.clock.rounds % self.quantile_every == 0 or threshold == 0 or threshold >= losses.max():
             threshold = self._threshold(losses, batch)
             self.threshold.copy_(threshold)
         self.log("train/threshold", threshold)

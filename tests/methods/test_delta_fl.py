@@ -123,10 +123,11 @@ def test_a_smoothed_tail_has_clients_in_pure_bfloat16_too(ragged_data, fit):
     assert min(cohorts) >= 1
 
 
-def test_the_threshold_is_kept_between_its_computations(train):
-    thresholds = [
-        float(train(partial(DeltaFL, quantile_every=3), rounds, lr=1e-4).threshold) for rounds in (1, 2, 3, 4)
-    ]
+@pytest.mark.parametrize("options", [{}, {"tail": "dual", "smoothing": 100.0}], ids=["above 0", "below 0"])
+def test_the_threshold_is_kept_between_its_computations(options, train):
+    kept = partial(DeltaFL, quantile_every=3, **options)
+    thresholds = [float(train(kept, rounds, lr=1e-4).threshold) for rounds in (1, 2, 3, 4)]
+    assert (thresholds[0] < 0) == bool(options)
     assert thresholds[0] == thresholds[1] == thresholds[2] != thresholds[3]
 
 
