@@ -26,7 +26,8 @@ ROWS = (
     Row("APFL", "apfl", "personal"),
     Row("FedProx", "fedprox", "global"),
     Row("Per-FedAvg", "per-fedavg", "adapted", ("--model.inner_lr=0.005",)),
-    Row("pFedMe", "pfedme", "personal"),
+    # five steps of 0.01 for each batch in PFLlib; one of 0.05 goes as far
+    Row("pFedMe", "pfedme", "personal", ("--model.lr=0.05",)),
     Row("FedAMP", "fedamp", "personal"),
     Row("FedFomo", "fedfomo", "personal", ("--data.val_fraction=0.2",)),
     Row("FedRoD", "fedrod", "personal"),

@@ -27,7 +27,9 @@ def test_every_method_has_the_protocol_of_pfllib(pair, scale, plan, place):
         assert class_name(data["partition"]["class_path"]) == {"dirichlet": "Dirichlet"}.get(pair, "GroupedShards")
         assert (data["num_clients"], data["test_fraction"], data["normalize"]) == (20, 0.25, "symmetric")
         assert data["val_fraction"] == (0.2 if name == "fedfomo" else 0)
-        assert (model["lr"], model["batch_size"], model["weight_decay"]) == (0.005, 10, 0)
+        rate = 0.05 if name == "pfedme" else 0.005  # of pFedMe's personal models
+        assert (model["lr"], model["batch_size"], model["weight_decay"]) == (rate, 10, 0)
+        assert model.get("copy_lr", 0.005) == 0.005
         assert model.get("momentum", 0) == 0
         assert model.get("epochs", 1) * model.get("head_epochs", 1) == 1
         rounds = settings["trainer"]["max_steps"]
