@@ -32,9 +32,9 @@ class FedDBE(Method):
     Paper: Zhang, Hua, Cao, Wang, Song, Xue, Ma, Guan, Eliminating Domain Bias for Federated Learning in Representation
     Space, NeurIPS 2023, arXiv:2311.14975, with FedAvg.
 
-    Differs: in the paper all clients train once before the first round, without m_i, and nothing but c is left of that.
-    Its mean of z is a running one over mini-batches; here it is that of the mini-batch, which is the paper's momentum
-    of 1, as in the authors' command.
+    Differs: in the paper all clients train once before the first round, without m_i, and nothing but c is left of that;
+    here the first round counts, with its m_i, and c is of its participants. The paper's mean of z is a running one over
+    mini-batches; here it is that of the mini-batch, which is the paper's momentum of 1, as in the authors' command.
 
     Args:
         strength: Weight of the term, the paper's kappa; 50 in the authors' command.
