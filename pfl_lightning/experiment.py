@@ -101,10 +101,8 @@ class Experiment:
         if twice := {"max_steps", "default_root_dir"} & trainer.keys():
             raise PflError(f"trainer.{min(twice)}: not possible here; allowed: Experiment(rounds=..., folder=...)")
         self.method, self.data, self.callbacks = method, data, callbacks
-        self.checkpoint, self.percentile_errors = (
-            checkpoint or RoundCheckpoint(),
-            percentile_errors or PercentileErrors(),
-        )
+        self.checkpoint = checkpoint or RoundCheckpoint()
+        self.percentile_errors = percentile_errors or PercentileErrors()
         own = {"max_steps": rounds, "default_root_dir": fspath(folder)}
         self.trainer = {"enable_progress_bar": False, **trainer, **own}
         self.seed, self._settings = seed, settings

@@ -121,11 +121,7 @@ def gathered(value: Value) -> list[Value]:
 
 def largest(number: int) -> int:
     """The largest number of all processes."""
-    if count() == 1:
-        return number
-    one = torch.tensor(number, device=_device())
-    dist.all_reduce(one, dist.ReduceOp.MAX)
-    return int(one)
+    return max(gathered(number))
 
 
 def from_first(value: Value) -> Value:

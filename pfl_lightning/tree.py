@@ -118,7 +118,7 @@ class Params(NamedTuple):
 
     def rows(self, start: int, stop: int) -> "Params":
         """The same for a slice of the cohort."""
-        return Params(self.shared, {name: stack[start:stop] for name, stack in self.own.items()})
+        return self.take(slice(start, stop))
 
     def take(self, places: Tensor | slice) -> "Params":
         """The same for the clients at these positions in the cohort."""

@@ -49,7 +49,6 @@ class OneLineParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Say what is wrong."""
-        del ex
         refuse(message)
 
 

@@ -115,10 +115,9 @@ def check_names(key: str, names: Sequence[str], possible: Sequence[str], where: 
         raise PflError(f"{key}: {wrong[0]} is not possible for {where}; allowed: {', '.join(possible) or 'none'}")
 
 
-def command(*words: str, **options: Sequence[object] | None) -> str:
+def command(paper: str, item: str, scale: str, **options: Sequence[object] | None) -> str:
     """The command of these results, wherever the files and the runs are."""
     told = [f"--{key}=[{','.join(map(str, values))}]" for key, values in options.items() if values]
-    paper, item, scale = words
     return shlex.join(["python", "tools/reproduce.py", paper, item, "--scale", scale, *told, "--root", "DIR"])
 
 

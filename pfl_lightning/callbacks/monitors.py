@@ -42,8 +42,7 @@ class CheckMonitors(pl.Callback):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Remember the patience: restoring a checkpoint overwrites it."""
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        self.patience = {callback: callback.patience for callback in callbacks if isinstance(callback, EarlyStopping)}
+        self.patience = {callback: callback.patience for callback in trainer.early_stopping_callbacks}
         self.checked = stage != "fit"
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -206,5 +206,4 @@ def clock(seconds: float) -> str:
         >>> clock(75.3), clock(3675), clock(90_000)
         ('01:15', '1:01:15', '1 day, 1:00:00')
     """
-    words = str(timedelta(seconds=int(seconds)))
-    return words.removeprefix("0:")
+    return str(timedelta(seconds=int(seconds))).removeprefix("0:")

@@ -86,11 +86,11 @@ class DescribeCLI(SettingsCLI):
         """Build the data and the method's options, and describe the clients."""
         path = Path(self.config.figure).expanduser()
         built = self.parser.instantiate(self.config)
-        self.datamodule = built.data
-        self.datamodule.setup()
-        counts = self.datamodule.class_counts()
-        figures = {path: partition_figure(counts, type(self.datamodule).__name__)}
-        if not self.datamodule.new_clients and (graph := graph_figure(built.model, self.datamodule)):
+        data = built.data
+        data.setup()
+        counts = data.class_counts()
+        figures = {path: partition_figure(counts, type(data).__name__)}
+        if not data.new_clients and (graph := graph_figure(built.model, data)):
             figures[path.with_stem(f"{path.stem}_topology")] = graph
         CONSOLE.print(partition_table(counts), soft_wrap=False)
         for place, figure in figures.items():

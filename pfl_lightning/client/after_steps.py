@@ -22,8 +22,7 @@ class Follow:
 
     def __call__(self, tensors: Tree, beside: Tree) -> Tree:
         """The copies after the step."""
-        names = {f"{self.prefix}.{name}": tensor for name, tensor in tensors.items()}
-        return {name: beside[name].lerp_(tensor, self.rate) for name, tensor in names.items()}
+        return {name: beside[name].lerp_(tensor, self.rate) for name, tensor in prefixed(self.prefix, tensors).items()}
 
 
 @dataclass(frozen=True)

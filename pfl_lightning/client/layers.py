@@ -18,10 +18,9 @@ CONVOLUTION = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTrans
 SLOW_WHEN_BATCHED_ON_CPU = (*CONVOLUTION, nn.RNN, nn.LSTM, nn.GRU)  # slower than a loop, unlike models.recurrent
 
 
-def has_layers(network: nn.Module, kinds: tuple[type[nn.Module], ...], names: Collection[str] | None = None) -> bool:
-    """Whether the network has layers of these kinds; if there are names, layers that hold one of these tensors."""
-    found = ((path, module) for path, module in network.named_modules() if isinstance(module, kinds))
-    return any(names is None or holds(path, module, names) for path, module in found)
+def has_layers(network: nn.Module, kinds: tuple[type[nn.Module], ...], names: Collection[str]) -> bool:
+    """Whether the network has layers of these kinds that hold one of these tensors."""
+    return any(isinstance(module, kinds) and holds(path, module, names) for path, module in network.named_modules())
 
 
 def is_random(network: nn.Module) -> bool:

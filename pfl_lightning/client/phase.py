@@ -86,9 +86,8 @@ class Phase:
     optimizer: LocalOptimizer = "SGD"
 
     def __post_init__(self) -> None:
-        counts = {key: getattr(self, key) for key in ("epochs", "batch_size", "steps", "inner_steps")}
-        for key, value in counts.items():
-            if value is not None and value < 1:
+        for key in ("epochs", "batch_size", "steps", "inner_steps"):
+            if (value := getattr(self, key)) is not None and value < 1:
                 raise PflError(f"phase.{key}: {value} is not possible; allowed: 1 or more")
         if not self.trainable:
             raise PflError("phase.trainable: nothing is not possible; allowed: names of tensors")

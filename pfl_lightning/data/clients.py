@@ -21,7 +21,7 @@ class ClientTable:
     def __init__(self, samples: Samples, parts: Sequence[NDArray[np.int64]]) -> None:
         self.samples = samples
         self.counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
-        self.starts = torch.cat([torch.zeros(1, dtype=torch.int64), self.counts.cumsum(0)])[:-1]
+        self.starts = self.counts.cumsum(0) - self.counts
         # one extra entry, so that the padding of clients without samples has an index to point to
         self.flat = torch.from_numpy(np.concatenate([*parts, np.zeros(1, dtype=np.int64)]))
 

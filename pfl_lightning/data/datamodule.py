@@ -289,8 +289,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         if isinstance(self.participation, Asynchronous):
             return self._make_update(index, self.participation)
-        times = self.times(index)
-        chosen, times = self.participation.cohort(self.seed, index, self.training_counts, times)
+        chosen, times = self.participation.cohort(self.seed, index, self.training_counts, self.times(index))
         ids = torch.tensor(chosen)
         order = largest_first(self.tables["train"].counts[ids])
         examples = self.tables["train"].examples(ids[order])

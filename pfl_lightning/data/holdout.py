@@ -117,10 +117,10 @@ class HeldOut:
             train, test = hold_out(train, self.test_fraction or USUAL_TEST_FRACTION, rng, overlap)
         if not self.val_clients:
             train, val = hold_out(train, self.val_fraction, rng, overlap)
-        if not self.choice_fraction:
-            return {"train": train, "val": val, "test": test}
-        test, choice = hold_out(test, self.choice_fraction, rng, overlap)
-        return {"train": train, "val": val, "test": test, "choice": choice}
+        assigned: dict[Split, Parts] = {"train": train, "val": val, "test": test}
+        if self.choice_fraction:
+            assigned["test"], assigned["choice"] = hold_out(test, self.choice_fraction, rng, overlap)
+        return assigned
 
 
 def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overlap: int = 0) -> tuple[Parts, Parts]:

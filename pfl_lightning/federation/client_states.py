@@ -331,7 +331,6 @@ class Shard:
 
     Attributes:
         start: The same; empty once all rows are filled.
-        names: Names of the tensors.
         clients: Number of clients, those of other processes included.
         own: The rows of this process, ``[own clients, ...]`` each; empty before the first change.
         changed: Which of these have changed, ``[own clients]``, on the CPU; None once all are filled.
@@ -339,7 +338,6 @@ class Shard:
 
     def __init__(self, start: Mapping[str, Tensor]) -> None:
         self.start = {name: _along_clients(torch.clone, stack) for name, stack in start.items()}
-        self.names = list(start)
         self.clients = min(map(len, start.values()), default=0)
         self.own: Tree = {}
         self.changed: Tensor | None = None
@@ -362,14 +360,14 @@ class Shard:
         """Store rows of some clients of this process in place; the cost depends on their number only."""
         self.begin()
         places = ids // processes.count()
-        for name in self.names:
-            self.own[name].index_copy_(0, places.to(self.own[name].device), rows[name])
+        for name, stack in self.own.items():
+            stack.index_copy_(0, places.to(stack.device), rows[name])
         if self.changed is not None:
             self.changed[places] = True
 
     def begin(self) -> None:
         """Allocate the rows; many rows are only reserved, and filled as they change."""
-        if self.own or not self.names:
+        if self.own or not self.start:
             return
         own = {name: stack[processes.rank() :: processes.count()] for name, stack in self.start.items()}
         at_once = sum(stack.nbytes for stack in self.start.values()) // processes.count() <= LARGEST_AT_ONCE

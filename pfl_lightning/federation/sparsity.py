@@ -11,7 +11,7 @@ from pfl_lightning.client import SmoothL1
 from pfl_lightning.client.sparse_training import ROUNDING
 from pfl_lightning.errors import PflError
 from pfl_lightning.metrics import density
-from pfl_lightning.tree import Tree
+from pfl_lightning.tree import Tree, wide
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,10 @@ class Sparsity:
 
     def penalty(self, shared: Mapping[str, Tensor]) -> SmoothL1 | None:
         """The penalty of a round, given the parameters of the shared model, of which there may be none."""
-        if not self.weight or (self.floor == "gate" and shared and self.is_sparse(shared)):
+        gated = self.floor == "gate" and shared
+        if not self.weight or (gated and density(shared.values(), self.threshold) <= self.min_density):
             return None
         return SmoothL1(self.weight, self.smoothing)
-
-    def is_sparse(self, shared: Mapping[str, Tensor]) -> bool:
-        """Whether a model has at most the lowest density that is wanted."""
-        return bool(density(shared.values(), self.threshold) <= self.min_density)
 
     def pruned(self, models: Tree) -> Tree:
         """Models as they are sent.
@@ -76,7 +73,7 @@ class Sparsity:
         if self.floor == "topk":
             every = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
             least = every.topk(ceil(self.min_density * every.shape[1] - ROUNDING), sorted=True).values[:, -1]
-            kept = {n: kept[n] | (s >= least.view(-1, *[1] * (s.ndim - 1))) for n, s in sizes.items()}
+            kept = {name: kept[name] | (size >= wide(least, size)) for name, size in sizes.items()}
         return {name: stack.where(kept[name], 0) for name, stack in models.items()}  # a product could be -0.0
 
     def prune_shared(self, shared: Tree) -> None:

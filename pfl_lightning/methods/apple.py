@@ -1,6 +1,5 @@
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from math import cos, pi
 from typing import Any
 
@@ -92,19 +91,17 @@ class APPLE(WholeModels):
         phase = replace(
             phase,
             trainable=phase.trainable | {RELATIONS} | {f"{CHANGE}.{name}" for name in changes},
-            gradient_transform=partial(self.move, phase.lr, self.rate(self.relation_lr)),
+            gradient_transform=self.move,
             after_step=lambda tensors, beside: mixed(beside, tensors),
         )
         trained, losses = self.engine.train(cohort, start.with_own(mixed(start.tree, changes)), phase, (*key, "all"))
         cores = {name: received.own[name] + change for name, change in trained.under(CHANGE).own.items()}
         return trained.with_own(cores), losses
 
-    def move(self, lr: float, relation_lr: float, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def move(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
         """Move the core model and the weights; the mixes themselves take no step, and are made anew after it.
 
         Args:
-            lr: Rate of the core model.
-            relation_lr: Rate of the weights.
             tensors: theta, ``[clients, ...]`` each.
             grads: g.
             gradient: Computes g elsewhere.
@@ -118,8 +115,8 @@ class APPLE(WholeModels):
                 flat, change = slope.flatten(1).to(relations), beside[f"{CHANGE}.{name}"]
                 slopes += flat @ beside[f"server.{name}"].flatten(1).T
                 slopes += itself * (flat * change.flatten(1)).sum(1, keepdim=True)
-                change.sub_(wide(share, slope) * slope, alpha=lr)
-        relations.sub_(slopes, alpha=relation_lr)
+                change.sub_(wide(share, slope) * slope, alpha=self.rate(self.local_sgd.lr))
+        relations.sub_(slopes, alpha=self.rate(self.relation_lr))
         return {}
 
     def server_update(self, mean: Tree, batch: Round) -> None:

@@ -72,7 +72,7 @@ class FedALA(Method):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Learn where to start, train from there, and keep the head."""
         start = self.learned_start(cohort, received, key)
-        trained, losses = self.engine.train(cohort, start, self.phase("all", self.epochs), (*key, "all"))
+        trained, losses = super().local_update(cohort, start, key)
         return trained.with_own(prefixed(LOCAL, select(trained.own, self.weighted))), losses
 
     def learned_start(self, cohort: Examples, received: Params, key: Key) -> Params:

@@ -68,7 +68,7 @@ class FedFomo(WholeModels):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train from where the client starts."""
         start = received.under(START)
-        trained, losses = self.engine.train(cohort, start, self.phase("all", self.epochs), (*key, "all"))
+        trained, losses = super().local_update(cohort, start, key)
         return trained.beside(START, start), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:

@@ -91,10 +91,8 @@ class FedPAC(Prototypes):
         products = self.clients.inner_products([MEANS], ids).cpu()
         noisy = products + everyone(self.clients.stack(VARIANCE), self.num_clients).cpu()[ids].double().diag()
         self.check_finite(noisy)
-        weights = []
-        for row, square in zip(products, products.diagonal(), strict=True):
-            weights.append(least_on_simplex(noisy + square - row - row[:, None]))
-        return torch.stack(weights)
+        rows = zip(products, products.diagonal(), strict=True)
+        return torch.stack([least_on_simplex(noisy + square - row - row[:, None]) for row, square in rows])
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Participants also send their heads and statistics, and receive the mix of heads."""

@@ -64,7 +64,7 @@ class IFCA(SeveralModels):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the model of the group, and upload it for this group alone."""
         chosen, start = self.grouped(cohort, received)
-        trained, losses = self.engine.train(cohort, start, self.phase("all", self.epochs), (*key, "all"))
+        trained, losses = super().local_update(cohort, start, key)
         members = F.one_hot(chosen, self.number).to(losses)
         uploads = {WEIGHTS: members}
         for group, present in enumerate(members.unbind(1)):

@@ -17,7 +17,7 @@ def density(tensors: Iterable[Tensor], threshold: float = 0.0) -> Tensor:
         tensor(0.5000)
     """
     flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
-    return counts_above(flat[None], (threshold,))[0, 0] / flat.numel()
+    return (flat.abs() > threshold).sum() / flat.numel()
 
 
 def counts_above(stack: Tensor, thresholds: Sequence[float]) -> Tensor:

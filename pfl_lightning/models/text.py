@@ -1,6 +1,5 @@
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
@@ -113,7 +112,7 @@ class Embedding(nn.Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Look the tokens up."""
-        vectors = F.embedding(tokens, self.weight, self.padding_idx)
+        vectors = super().forward(tokens)
         present = (tokens != PADDING).unsqueeze(-1)
         return torch.cat([self.dropout(vectors), present.to(vectors.dtype)], -1)
 

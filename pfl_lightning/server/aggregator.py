@@ -123,9 +123,8 @@ class WeightedSum:
         Args:
             some_lack: Whether other processes than the first may have received nothing.
         """
-        total = processes.total({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
-        self.uploaded = int(total.pop(UPLOADED))
-        self.total = total
+        self.total = processes.total({**self.total, UPLOADED: torch.tensor(self.uploaded)}, some_lack)
+        self.uploaded = int(self.total.pop(UPLOADED))
 
     def result(self) -> Tree:
         """End the sum and count it.

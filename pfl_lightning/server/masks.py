@@ -32,7 +32,7 @@ class Masks:
         size = len(ids)
         order = permutations((*key, "ring"), torch.zeros(1, dtype=torch.int64), torch.tensor([size]), size)[0]
         self.key, self.ring = key, ids[order]
-        reach = torch.arange(1, max(1, ceil(log2(size) / 2)) + 1)
+        reach = torch.arange(1, ceil(log2(size) / 2) + 1)
         self.ahead = (torch.arange(size)[:, None] + reach) % size  # neighbours ahead of each place, [places, reach]
 
     def hide(self, ids: Tensor, words: Tree) -> Tree:

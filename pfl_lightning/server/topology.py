@@ -133,7 +133,7 @@ class ErdosRenyi(Topology):
             graph = nx.gnp_random_graph(num_clients, self.edge_probability, seed_of(seed, attempt))
             if nx.is_connected(graph):
                 return graph
-        usual = min(1.0, log(num_clients) / num_clients)  # above it, large graphs are connected
+        usual = log(num_clients) / num_clients  # above it, large graphs are connected
         raise PflError(
             f"model.topology.edge_probability: {self.edge_probability} is not possible with {num_clients} clients: "
             f"such graphs are not connected; allowed: about {usual:.1g} or more"

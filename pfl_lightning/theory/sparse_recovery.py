@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import normalize, softshrink
 
 from pfl_lightning.errors import PflError
 
@@ -74,7 +75,7 @@ def draw_problems(
     signal = chosen * _normal(size, random).sign()
     prior = signal + error * (2 * _uniform(size, random) - 1)
     matrix = _normal((number, rows, dimension), random) / sqrt(rows)
-    direction = torch.nn.functional.normalize(_normal((number, rows), random), dim=-1)
+    direction = normalize(_normal((number, rows), random), dim=-1)
     return Problems(matrix, _times(matrix, signal) + noise * direction, signal, prior)
 
 
@@ -102,7 +103,7 @@ def sparse_solution(problems: Problems, program: Program, radius: float, iterati
     inverse = torch.linalg.inv(torch.eye(matrix.shape[-1]).to(matrix) + matrix.mT @ matrix)
     a, b = torch.zeros_like(prior), torch.zeros_like(answers)
     for _ in range(iterations):
-        theta = _shrunk(a + STEP * correlation * prior, STEP * weight) / (1 + STEP * ridge)
+        theta = softshrink(a + STEP * correlation * prior, STEP * weight) / (1 + STEP * ridge)
         near = answers + _in_ball(b - answers, radius)
         reflected, beside = 2 * theta - a, 2 * near - b
         together = _times(inverse, reflected + _times(matrix.mT, beside))
@@ -218,11 +219,6 @@ def _normal(size: Sequence[int], random: Generator) -> Tensor:
 def _times(matrices: Tensor, vectors: Tensor) -> Tensor:
     products: Tensor = (matrices @ vectors[..., None])[..., 0]
     return products
-
-
-def _shrunk(values: Tensor, by: float) -> Tensor:
-    """Nearer to zero by a number, but not beyond it."""
-    return values - values.clamp(-by, by)
 
 
 def _in_ball(vectors: Tensor, radius: float) -> Tensor:

@@ -181,10 +181,10 @@ def test_filled_rows_are_those_that_were_read_and_those_that_changed_are_known(u
     known, changed = clients.changed_rows()
     assert known.tolist() == [2, 5]
     assert changed["w"].tolist() == [[0, 1, 0], [1, 0, 0]]
-    before = {name: clients.read(name, ids) for name in clients.names}
+    before = {name: clients.read(name, ids) for name in clients.own}
     assert distance(before, clients.fill()) == 0
     assert clients.changed is None
-    assert distance(before, {name: clients.read(name, ids) for name in clients.names}) == 0
+    assert distance(before, {name: clients.read(name, ids) for name in clients.own}) == 0
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from benchmarks.timing import Record
 from benchmarks.variants import VARIANTS
@@ -98,7 +98,7 @@ def finish(axes: Axes, height: float, ratios: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(0.75 * min([0.9, *ratios]), 1.3 * max([1.1, *ratios]))
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(height - 0.3, -0.8)
     axes.axvline(1, color="black", linewidth=1)

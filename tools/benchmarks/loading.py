@@ -61,7 +61,6 @@ def contest(workload: Workload, backends: Sequence[BackendName], device: torch.d
     Raises:
         RuntimeError: If they are not the same.
     """
-    del backends
     usual, ours = UsualBatches(workload, device), OurBatches(workload, device)
     check_same_batches(usual, ours)
     actions = {"plain": lambda: exhaust(usual.batches()), "auto": lambda: exhaust(ours.batches())}

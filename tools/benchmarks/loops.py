@@ -125,18 +125,18 @@ class PlainLoop:
         model = copy.deepcopy(received)
         if self.head:
             model.load_state_dict(self.kept[client], strict=False)
-            self.train(model, received, self.head, workload.head_epochs, *self.data[client])
+            self.train(model, received, self.head, workload.head_epochs, client)
         if workload.follows:
             copied = copy.deepcopy(received)
-            self.train(model, copied, self.body, 1, *self.data[client], workload.proximity)
+            self.train(model, copied, self.body, 1, client, workload.proximity)
             return copied.state_dict()
         proximity = 0.0 if workload.personal else workload.proximity
-        self.train(model, received, self.body, workload.epochs, *self.data[client], proximity)
+        self.train(model, received, self.body, workload.epochs, client, proximity)
         if not workload.personal:
             return {**self.kept[client], **model.state_dict()}
         personal = copy.deepcopy(self.network)
         personal.load_state_dict(under("personal.", self.kept[client]), strict=False)  # what is frozen stays
-        self.train(personal, received, self.body, 1, *self.data[client], workload.proximity)
+        self.train(personal, received, self.body, 1, client, workload.proximity)
         return {**model.state_dict(), **{f"personal.{name}": t for name, t in personal.state_dict().items()}}
 
     def received(self, client: int) -> nn.Module:
@@ -148,14 +148,7 @@ class PlainLoop:
         return network
 
     def train(
-        self,
-        model: nn.Module,
-        received: nn.Module,
-        moves: list[str],
-        epochs: int,
-        inputs: Tensor,
-        targets: Tensor,
-        proximity: float = 0.0,
+        self, model: nn.Module, received: nn.Module, moves: list[str], epochs: int, client: int, proximity: float = 0.0
     ) -> None:
         """Some epochs at one client, in which only the named parameters move, tied to the received ones."""
         for name, parameter in model.named_parameters():
@@ -163,9 +156,9 @@ class PlainLoop:
         moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = self.optimizer(moving)
         for _ in range(epochs):
-            for batch in torch.randperm(len(targets), device=targets.device).split(self.workload.batch_size):
+            for inputs, targets in self.batches(client):
                 optimizer.zero_grad()
-                loss = F.cross_entropy(model(inputs[batch]), targets[batch])
+                loss = F.cross_entropy(model(inputs), targets)
                 pairs = list(zip(model.parameters(), received.parameters(), strict=True))
                 if proximity:
                     loss = loss + proximity / 2 * sum((own - anchor.detach()).square().sum() for own, anchor in pairs)
@@ -177,6 +170,12 @@ class PlainLoop:
                 if self.workload.follows:
                     for own, anchor in pairs:
                         anchor.data.lerp_(own.data, self.workload.follows)
+
+    def batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The mini-batches of one epoch."""
+        inputs, targets = self.data[client]
+        for batch in torch.randperm(len(targets), device=targets.device).split(self.workload.batch_size):
+            yield inputs[batch], targets[batch]
 
     def optimizer(self, moving: list[nn.Parameter]) -> Optimizer:
         """What takes the local steps."""
@@ -213,12 +212,6 @@ class PlainAdamW(PlainLoop):
 
 class Stepping(PlainLoop):
     """A loop with a step of its own."""
-
-    def batches(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The mini-batches of one epoch."""
-        inputs, targets = self.data[client]
-        for batch in torch.randperm(len(targets), device=targets.device).split(self.workload.batch_size):
-            yield inputs[batch], targets[batch]
 
     def stepped(self, model: nn.Module, client: int) -> None:
         """An epoch of SGD along ``loss_of``, and what ``correct`` adds to gradients."""
@@ -315,7 +308,7 @@ class PlainFedProto(WithFeatures):
         super().__init__(*arguments)
         start, self.shared = self.network.state_dict(), []
         self.kept = {client: {name: tensor.clone() for name, tensor in start.items()} for client in self.data}
-        width = next(reversed([tensor for tensor in start.values() if tensor.dim() == 2])).shape[1]
+        width = [tensor for tensor in start.values() if tensor.dim() == 2][-1].shape[1]
         self.prototypes = torch.zeros(self.workload.classes, width, dtype=next(iter(start.values())).dtype)
         self.counts = torch.zeros(self.workload.classes)
 

@@ -67,7 +67,7 @@ def graphs(workload: Workload, data: RandomClients) -> Ours:
     if data.device.type != "cuda":
         raise PflError(f"variants: graphs is not possible on {data.device.type}; allowed: with --accelerator gpu")
     ours = run_by(Graphs(), workload, data)
-    if has_layers(ours.method.network, BATCH_NORM):
+    if has_layers(ours.method.network, BATCH_NORM, ours.method.network.state_dict()):
         raise PflError("variants: graphs is not possible with BatchNorm; allowed: layers that change nothing in place")
     return ours
 
@@ -93,7 +93,7 @@ def run_by(backend: Batched, workload: Workload, data: RandomClients) -> Ours:
     network = ours.method.network
     if alone(network):
         raise PflError(f"variants: vmap is not possible with {', '.join(alone(network))}; allowed: other layers")
-    if has_layers(network, BATCH_NORM) and len(set(workload.counts())) > 1:
+    if has_layers(network, BATCH_NORM, network.state_dict()) and len(set(workload.counts())) > 1:
         raise PflError("variants: BatchNorm is not possible with clients of several sizes; allowed: of one size")
     ours.method.engine.backend = lambda *_: backend  # type: ignore[method-assign]
     return ours

@@ -140,9 +140,9 @@ class Workload:
         return "tokens" if len(self.input_shape) == 2 else "numbers"
 
 
-def ragged_counts(clients: int, seed: int = 0) -> tuple[int, ...]:
+def ragged_counts(clients: int) -> tuple[int, ...]:
     """Log-normal numbers of samples between 20 and 600, with median 100."""
-    draws = np.random.default_rng(seed).lognormal(np.log(100), 0.9, clients)
+    draws = np.random.default_rng(0).lognormal(np.log(100), 0.9, clients)
     return tuple(draws.clip(20, 600).astype(int).tolist())
 
 

@@ -25,7 +25,6 @@ class Selector:
 
     def select_model(self, model_name: str) -> torch.nn.Module:
         """With the workload's first weights."""
-        del model_name
         return network(self.work)
 
 
@@ -43,7 +42,6 @@ class Clients:
 
     def get_dataloader(self, type_: str, cid: int, batch_size: int, generator: Any) -> DataLoader[Any]:
         """Batches of a client."""
-        del type_, generator
         return DataLoader(self.parts[cid], batch_size=batch_size)
 
 
@@ -82,7 +80,6 @@ class BlazeFL(Program):
 
     def round(self, number: int) -> None:
         """One round of FedAvg."""
-        del number
         sampled, broadcast = self.server.sample_clients(), self.server.downlink_package()
         self.trainer.local_process(broadcast, sampled)
         for upload in self.trainer.uplink_package():

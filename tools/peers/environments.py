@@ -1,7 +1,6 @@
 """The peers, and an environment for each."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -118,4 +117,4 @@ def last_line(stderr: str) -> str:
     """The last of pip's errors, otherwise the last line there is."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR: ")]
-    return re.sub(r"\s+", " ", (errors or lines or [""])[-1])[:300]
+    return " ".join((errors or lines or [""])[-1].split())[:300]

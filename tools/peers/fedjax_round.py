@@ -32,7 +32,6 @@ class FedJax(Program):
 
     def loss(self, weights: dict[str, jax.Array], batch: dict[str, jax.Array], key: jax.Array) -> jax.Array:
         """Mean cross-entropy of a batch."""
-        del key
         x = batch["x"]
         for name in self.work.layers:
             x = x if name == self.work.layers[0] else jax.nn.relu(x)
@@ -50,7 +49,6 @@ class FedJax(Program):
 
     def round(self, number: int) -> None:
         """One round of FedAvg."""
-        del number
         self.state, _ = self.algorithm.apply(self.state, self.clients)
         jax.block_until_ready(self.state.params)
 

@@ -63,7 +63,6 @@ class FedLab(Program):
 
     def round(self, number: int) -> None:
         """One round of FedAvg: the pipeline stops after it."""
-        del number
         self.pipeline.main()
 
     def weights(self) -> Weights:

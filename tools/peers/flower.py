@@ -86,7 +86,6 @@ class Flower(Program):
 @server_app.main()
 def serve(grid: Grid, context: Context) -> None:
     """All rounds; they run inside the simulation, since the grid lives no longer than that."""
-    del context
     run(lambda work: Flower(work, grid))
 
 

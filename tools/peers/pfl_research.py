@@ -32,7 +32,6 @@ class Perceptron(nn.Module):
 
     def metrics(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict[str, Any]:
         """Nothing."""
-        del inputs, targets
         return {}
 
 

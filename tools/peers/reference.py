@@ -40,10 +40,9 @@ def write_workload(
     batch_size: int = 10,
     lr: float = 0.1,
     momentum: float = 0.5,
-    seed: int = 0,
 ) -> None:
     """Draws everybody's samples, first weights and orders of samples into one ``.npz`` file."""
-    source = np.random.default_rng(seed)
+    source = np.random.default_rng(0)
     targets = source.integers(widths[-1], size=(clients, samples))
     # classes that can be learned: with targets by chance, rounding errors grow to a percent within a few rounds
     centres = source.uniform(-0.25, 0.25, (widths[-1], widths[0]))

@@ -112,12 +112,11 @@ def measure_peers(
                 try:
                     outcome = run_program(*programs[name], workload, threads)
                     deviation = check(outcome, references[workload])
+                    if turn:
+                        outcomes[name].append(outcome)
+                        deviations[name].append(deviation)
                 except PeerError as error:
                     reasons[name] = str(error)
-                    continue
-                if turn:
-                    outcomes[name].append(outcome)
-                    deviations[name].append(deviation)
     order = dict.fromkeys([PLAIN, *names, *programs])
     plain = [] if PLAIN in reasons else outcomes[PLAIN]
     return [
@@ -141,12 +140,11 @@ def record(name: str, outcomes: Sequence[Outcome], plain: Sequence[Outcome], dev
     """What was measured of one peer; the ratio is the median over the repeats of its time / the plain loop's."""
     seconds = [second for outcome in outcomes for second in outcome.seconds[1:]]
     ratios = [typical(one) / typical(other) for one, other in zip(outcomes, plain, strict=False)]
-    facts = {"versions": outcomes[-1].versions, "deviation": max(deviations)}
-    return (
-        timing.record(WORKLOAD, name, seconds)
-        | {"ratio_to_plain": statistics.median(ratios) if ratios else None}
-        | facts
-    )
+    return timing.record(WORKLOAD, name, seconds) | {
+        "ratio_to_plain": statistics.median(ratios) if ratios else None,
+        "versions": outcomes[-1].versions,
+        "deviation": max(deviations),
+    }
 
 
 def typical(outcome: Outcome) -> float:

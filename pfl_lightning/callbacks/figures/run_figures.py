@@ -111,9 +111,9 @@ def charts_for(method: Method, has_quartiles: bool) -> Charts:
     if has_quartiles:
         median = tag_of(f"test/[^/]+/{quantity.name}/p50")
         charts["median of every model"] = ["Multiline", [f"^{median}$"]]
-    for model in models if has_quartiles else ():
-        low, middle, high = (tag_of(f"test/{model}/{quantity.name}/p{percentile}") for percentile in QUARTILES)
-        charts[f"{model}: median and quartiles"] = ["Margin", [middle, low, high]]
+        for model in models:
+            low, middle, high = (tag_of(f"test/{model}/{quantity.name}/p{percentile}") for percentile in QUARTILES)
+            charts[f"{model}: median and quartiles"] = ["Margin", [middle, low, high]]
     return charts
 
 

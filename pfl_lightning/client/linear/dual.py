@@ -90,7 +90,7 @@ class DualLayer(LinearLayer):
             self._begin(epoch)
             outputs = self.first_outputs  # the velocity is zero, and the anchor is the weight
         else:
-            self._fold(self.epoch)
+            self.states[: self._moving] = self._after(self.epoch)
             outputs = [self._outputs(state) for state in self.states]
         self.epoch, self.steps = epoch, 0
         self.before = [in_order(output, epoch.order) for output in outputs]
@@ -130,7 +130,7 @@ class DualLayer(LinearLayer):
     def finish(self) -> None:
         """Compute the weight, and the anchor if it has moved."""
         assert self.epoch is not None, "a phase has an epoch"
-        states = self._after(self.epoch, self._moving)
+        states = self._after(self.epoch)
         self._write(states[0], self.rows)
         if self.copies is not None:
             self._write(states[-1], self.copies)
@@ -149,16 +149,12 @@ class DualLayer(LinearLayer):
         """Number of quantities that change; an anchor that does not follow the weight stays."""
         return len(self.states) - (self.tie.has_anchor and self.copies is None) - (self.still is not None)
 
-    def _fold(self, epoch: Epoch) -> None:
-        """Advance the quantities past an epoch."""
-        self.states[: self._moving] = self._after(epoch, self._moving)
-
-    def _after(self, epoch: Epoch, quantities: int) -> list[Combination]:
-        """The first quantities after an epoch."""
+    def _after(self, epoch: Epoch) -> list[Combination]:
+        """The quantities that change, after an epoch."""
         taken = (-(-epoch.counts // self.phase.batch_size)).clamp(max=self.steps)
         factors, of_gradients = self.recursion.after(taken)
         result = []
-        for number in range(quantities):
+        for number in range(self._moving):
             of_epoch = self.grads * of_gradients[..., number, None]
             of_inputs = out_of_order(of_epoch, epoch.order, self.inputs.shape[1])
             of_start = of_still = torch.zeros_like(self.states[0].of_start)

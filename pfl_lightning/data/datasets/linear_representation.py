@@ -69,7 +69,6 @@ class LinearRepresentation(FederatedDataModule):
         if fresh and not isinstance(self.partition, NaturalUsers):
             given = type(self.partition).__name__
             raise PflError(f"data.partition: {given} is not possible with data.fresh; allowed: NaturalUsers")
-        self.dimension, self.rank = dimension, rank
         self.input_shape = (int(dimension),)  # a plain number, which a safe checkpoint can hold
         self.samples, self.noise, self.generator_seed, self.fresh = samples, noise, generator_seed, fresh
         random = numpy_generator(generator_seed, "representation")

@@ -28,15 +28,11 @@ def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: 
     mean, p90 = float(np.mean(values)), float(np.percentile(values, 90))
     axes.axhline(mean, color="black", linestyle="--", linewidth=1, label=f"mean {mean:.3g}")
     axes.axhline(p90, color="black", linestyle=":", linewidth=1, label=f"p90 {p90:.3g}")
-    _logarithmic(axes, decades_only=samples.max() > 200 * samples.min())
-    axes.set_ylim(bottom=0)
-
-
-def _logarithmic(axes: Axes, decades_only: bool) -> None:
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades_only else (1, 2, 5)))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if samples.max() > 200 * samples.min() else (1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_ylim(bottom=0)
 
 
 def scatter_figure(samples: NDArray[np.int64], scores: Floats, quantity: Quantity, split: str) -> Figure:

@@ -34,14 +34,10 @@ SMALL: Mapping[str, str] = {
 }
 
 # epochs of a round: 2 on the whole model, or 2 on the head before 1 on the body
-OPTIONS: Mapping[MethodName, str] = {
-    "d-psgd": "--model.epochs=2",
-    "dispfl": "--model.epochs=2",
-    "deprl": "--model.head_epochs=2",
-    "fedavg": "--model.epochs=2",
-    "fedrep": "--model.head_epochs=2",
-    "ditto": "--model.epochs=2 --model.personal_epochs=1",
-    "fedrod": "--model.epochs=2 --model.personal_epochs=1",
+OPTIONS: Mapping[str, str] = {
+    **dict.fromkeys(("d-psgd", "dispfl", "fedavg"), "--model.epochs=2"),
+    **dict.fromkeys(("deprl", "fedrep"), "--model.head_epochs=2"),
+    **dict.fromkeys(("ditto", "fedrod"), "--model.epochs=2 --model.personal_epochs=1"),
 }
 
 

@@ -108,9 +108,9 @@ def speedup_table(place: Place, found: Found) -> str:
     """A row for each number of clients and method, with the paper's numbers in brackets where it has some."""
     paper = TABLE9.get(place.pair, {})
     rows = []
-    for (method, clients), (accuracy, *times) in found.items():
+    for (method, clients), measured in found.items():
         known = paper[method][CLIENTS.index(clients)] if paper else None
-        cells = [spread(values) for values in (accuracy, *times)]
+        cells = list(map(spread, measured))
         beside = [f"{cell} ({number})" for cell, number in zip(cells, known, strict=True)] if known else cells
         rows.append([clients, NAMES[method], *beside])
     title = (

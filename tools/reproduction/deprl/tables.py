@@ -15,6 +15,7 @@ from reproduction.deprl.orderings import (
     by_concentration,
     denser_is_better,
     deprl_is_best,
+    rows,
 )
 from reproduction.deprl.paper import TABLE1, TABLE2, TABLE7, TABLE8, Numbers
 from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, SERVER, MethodName, curves, final, folder, sweep
@@ -100,13 +101,12 @@ def beside_servers(place: Place, graphs: Numbers, servers: Numbers) -> Paper:
 def accuracy_table(place: Place, what: str, found: Found, paper: Paper) -> str:
     """A row for each concentration and graph, a column for each method, with the paper's numbers in brackets."""
     methods: list[MethodName] = list(dict.fromkeys(method for method, _, _ in found))
-    lines = dict.fromkeys((alpha, graph) for _, graph, alpha in found)
-    cells = [[(method, graph, alpha) for method in methods] for alpha, graph in lines]
-    rows = [
-        [*line, *(f"{spread(found[c])} ({paper[c]:.2f})" for c in row)] for line, row in zip(lines, cells, strict=True)
+    cells = [
+        [alpha, graph, *(f"{spread(found[m, graph, alpha])} ({paper[m, graph, alpha]:.2f})" for m in methods)]
+        for alpha, graph in rows(found)
     ]
     title = f"{place.pair}, {place.scale} scale, {len(place.seeds)} seeds: {what}, the paper's in brackets"
-    return markdown(title, ["alpha", "graph", *(NAMES[method] for method in methods)], rows)
+    return markdown(title, ["alpha", "graph", *(NAMES[method] for method in methods)], cells)
 
 
 def publish_verdicts(place: Place, name: str, table: str, groups: Mapping[str, Sequence[Claim]]) -> list[Claim]:

@@ -16,9 +16,7 @@ TIE = 0.075  # copy_lr * correlation of FedMac; of pFedMe's code
 
 # rounds that take two CPU cores minutes; the convolutional nets see a part of the images
 SMALL = {
-    "mnist": "--trainer.max_steps=200",
-    "fashion_mnist": "--trainer.max_steps=200",
-    "synthetic": "--trainer.max_steps=200",
+    **dict.fromkeys(("mnist", "fashion_mnist", "synthetic"), "--trainer.max_steps=200"),
     "cifar100": "--trainer.max_steps=20 --trainer.val_check_interval=10",
     "cinic10": "--trainer.max_steps=4 --trainer.val_check_interval=2",
 }
@@ -26,21 +24,10 @@ SMALL = {
 # pFedMe's code (arXiv:2006.08848) for FedAvg and Per-FedAvg; eta * lambda of FedMac is pFedMe's 0.075, as the paper
 # wants. FedMac's rates for Synthetic and the MLR were chosen among 11 by their agreement with the paper's Table 2; see
 # docs/fedmac.md.
-IMAGES = {
-    "fedavg": "lr=0.02",
-    "fedprox": "lr=0.02",
-    "heurfedamp": "lr=0.02",
-    "pfedme": "lr=0.05",
-    "fedmac": "lr=0.02 correlation=0.01 copy_lr=7.5",
-}
-SYNTHETIC = {
-    "fedavg": "lr=0.02",
-    "fedprox": "lr=0.02",
-    "heurfedamp": "lr=0.02",
-    "pfedme": "lr=0.03",
-    "fedmac": "lr=0.05 correlation=0.005 copy_lr=15",
-}
-FASTER = {"fedavg": "lr=0.03", "fedprox": "lr=0.03", "heurfedamp": "lr=0.03"}
+USUAL = dict.fromkeys(("fedavg", "fedprox", "heurfedamp"), "lr=0.02")
+IMAGES = {**USUAL, "pfedme": "lr=0.05", "fedmac": "lr=0.02 correlation=0.01 copy_lr=7.5"}
+SYNTHETIC = {**USUAL, "pfedme": "lr=0.03", "fedmac": "lr=0.05 correlation=0.005 copy_lr=15"}
+FASTER = dict.fromkeys(USUAL, "lr=0.03")
 RATES: Mapping[str, Mapping[str, str]] = {
     "mnist_mlr": {**IMAGES, "per-fedavg": "inner_lr=0.03 lr=0.003"},
     "fashion_mnist_mlr": {**IMAGES, "per-fedavg": "inner_lr=0.03 lr=0.003"},
