@@ -108,6 +108,7 @@ class APPLE(WholeModels):
             beside: The core models at the start of the round, the changes of the clients' own, and the weights.
         """
         relations, itself, rounds = beside[RELATIONS], beside[ITSELF], self.accounting.clock.rounds
+        lr, relation_lr = self.rate(self.local_sgd.lr), self.rate(self.relation_lr)
         strength = self.mu * (1 + cos(pi * rounds / self.mu_rounds)) / 2 if rounds < self.mu_rounds else 0.0
         slopes, share = strength * (relations - 1 / self.num_clients), (relations * itself).sum(1)
         with torch.autocast(relations.device.type, enabled=False):  # mixed precision is for g alone
@@ -115,8 +116,8 @@ class APPLE(WholeModels):
                 flat, change = slope.flatten(1).to(relations), beside[f"{CHANGE}.{name}"]
                 slopes += flat @ beside[f"server.{name}"].flatten(1).T
                 slopes += itself * (flat * change.flatten(1)).sum(1, keepdim=True)
-                change.sub_(wide(share, slope) * slope, alpha=self.rate(self.local_sgd.lr))
-        relations.sub_(slopes, alpha=self.rate(self.relation_lr))
+                change.sub_(wide(share, slope) * slope, alpha=lr)
+        relations.sub_(slopes, alpha=relation_lr)
         return {}
 
     def server_update(self, mean: Tree, batch: Round) -> None:

@@ -38,6 +38,13 @@ def test_every_method_has_the_protocol_of_pfllib(pair, scale, plan, place):
         assert (data["sample_fraction"], pool, rounds) == expected[scale]
 
 
+@pytest.mark.parametrize(("scale", "last"), [("small", "FedDBE"), ("two_cores", "FedProto"), ("full", "FedDBE")])
+def test_two_cores_have_the_rows_up_to_fedproto(scale, last, place, monkeypatch):
+    monkeypatch.setattr(pfllib, "table_claims", lambda place, rows, published: [row.name for row in rows])
+    names = pfllib.check(place("dirichlet", scale=scale))
+    assert names == [row.name for row in pfllib.ROWS][: names.index(last) + 1]
+
+
 @pytest.mark.parametrize("pair", niid_bench.PUBLISHED)
 def test_every_method_has_the_protocol_of_niid_bench(pair, plan, place):
     found = planned(niid_bench.PAPER, niid_bench.ROWS, pair, "full", plan, place)
