@@ -23,8 +23,8 @@ check: .venv/$(EXTRA)  ## after each edit: the rooms below the methods, and the 
 test: lint  ## set up and run all checks; slow ones, and those of wrong input, tools and all extras, only if CI is set
 	$(PYTEST) $(if $(CI),,-m "not slow" --ignore tests/input --ignore tests/tools)
 
-test-lowest: .venv-lowest/installed  ## what calls other libraries, with the lowest versions that pyproject.toml allows
-	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 --dist worksteal -m "not slow" pfl_lightning $(addprefix tests/, $(OTHERS))
+test-lowest: .venv-lowest/installed  ## tests of what calls other libraries, with the lowest versions that pyproject.toml allows
+	OMP_NUM_THREADS=1 $(LOWEST)/pytest -n 2 --dist worksteal pfl_lightning $(addprefix tests/, $(OTHERS))
 
 lint: .venv/$(EXTRA)
 	$(BIN)/ruff check .

@@ -103,6 +103,7 @@ def test_a_file_of_the_users_own_may_name_others_beside_it(tmp_path, capsys):
     assert settings["data"]["init_args"]["num_clients"] == 20
 
 
+@pytest.mark.slow
 def test_sweeps_take_names_for_methods_data_and_themselves(monkeypatch):
     planned = []
     monkeypatch.setattr(sweep.Sweep, "execute", lambda _, run: planned.append(run) or run.folder)

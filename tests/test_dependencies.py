@@ -39,6 +39,7 @@ def imported(*folders: str) -> set[str]:
     return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - ours
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not know the modules of every distribution")
 @pytest.mark.parametrize(("folders", "extras"), [(["pfl_lightning"], OPTIONAL), (["tests", "tools"], ["dev"])])
 def test_what_is_imported_is_declared(folders, extras):

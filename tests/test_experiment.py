@@ -86,6 +86,7 @@ def test_the_command_line_tests_and_continues_a_run_from_python(capsys):
     assert (run / "test.csv").is_file()
 
 
+@pytest.mark.slow
 def test_a_resumed_experiment_equals_one_that_was_not_interrupted():
     straight = experiment(rounds=4, folder="straight").fit()
     experiment(rounds=2).fit()
@@ -95,6 +96,7 @@ def test_a_resumed_experiment_equals_one_that_was_not_interrupted():
     assert all((resumed.folder / table).read_bytes() == (straight.folder / table).read_bytes() for table in TABLES)
 
 
+@pytest.mark.slow
 def test_the_same_cell_again_is_a_new_run_with_the_same_numbers():
     cell = small()
     first, second = cell.fit(), cell.fit()
@@ -102,6 +104,7 @@ def test_the_same_cell_again_is_a_new_run_with_the_same_numbers():
     pd.testing.assert_frame_equal(first.results().drop(columns="run"), second.results().drop(columns="run"))
 
 
+@pytest.mark.slow
 def test_a_run_that_early_stopping_has_ended_is_made_again_alike_and_goes_on_with_more_patience():
     impatient = EarlyStopping("val/global/accuracy/mean", mode="max", min_delta=2, patience=1)  # never that much better
     cell = partial(small, callbacks=[impatient], rounds=9, val_check_interval=1)
@@ -113,6 +116,7 @@ def test_a_run_that_early_stopping_has_ended_is_made_again_alike_and_goes_on_wit
     assert max(cell().fit(resume=True).clients()["round"]) == 2
 
 
+@pytest.mark.slow
 def test_results_are_those_of_the_tables_with_what_varies_as_a_column():
     run = small().fit()
     other = Experiment(FedAvg(network=partial(MLP, hidden=[4]), lr=0.5), Digits(num_clients=4), rounds=1).fit()
@@ -224,6 +228,7 @@ def test_arrays_are_used_as_they_are_and_the_run_goes_on_compares_and_opens_with
         assert str(refused.value).startswith(line)
 
 
+@pytest.mark.slow
 def test_metrics_of_the_clients_are_computed_again_with_the_run():
     callbacks = [ClientMetrics(partial(MulticlassF1Score, average="macro"))]
     run = small(callbacks=callbacks).fit()
@@ -231,6 +236,7 @@ def test_metrics_of_the_clients_are_computed_again_with_the_run():
     assert Run(run.folder).test()["f1"].tolist() == pytest.approx(trained["f1"].tolist())
 
 
+@pytest.mark.slow
 def test_a_notebook_with_a_running_loop_and_a_thread_can_train():
     async def cell() -> Run:
         return small().fit()
@@ -262,6 +268,7 @@ def test_an_interrupted_cell_has_saved_its_round(capsys):
     assert (resumed.folder / "clients.csv").read_bytes() == (straight.folder / "clients.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_last_round_ends_a_loop_over_seeds_too():
     with pytest.raises(KeyboardInterrupt, match="the run is complete and saved"):
         small(callbacks=Interrupt(rounds_before=0)).fit()

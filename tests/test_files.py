@@ -34,6 +34,7 @@ def test_what_was_saved_is_intact_and_is_read_again(whole):
     assert equal(loaded(whole), CONTENT)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_every_changed_byte_is_found_or_changes_nothing(whole):
     data = whole.read_bytes()

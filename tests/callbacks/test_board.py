@@ -30,6 +30,7 @@ def content(board, tag):
     return board.SummaryMetadata(tag).plugin_data.content
 
 
+@pytest.mark.slow
 def test_the_table_of_settings_has_a_row_with_those_that_make_the_curve(board):
     row = metadata.parse_session_start_info_plugin_data(content(board, metadata.SESSION_START_INFO_TAG)).hparams
     assert row[" method"].string_value == "FedRep-SRPFL"

@@ -88,6 +88,7 @@ def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
     assert rounds_in(tmp_path / "run")["last"] == round_index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "stop_at"), [(signal.SIGINT, 3), (signal.SIGTERM, 4)])  # 4 is evaluated
 def test_a_signal_lets_the_round_finish_and_resumes_exactly(number, stop_at, ragged_data, fit, tmp_path, capsys):
     class Interrupted(FedAvg):
@@ -125,6 +126,7 @@ def same(one, other):
     return all(torch.equal(one["state_dict"][name], tensor) for name, tensor in other["state_dict"].items())
 
 
+@pytest.mark.slow
 def test_the_interval_of_saves_changes_no_result(ragged_data, fit, tmp_path):
     usual = fit(small(), ragged_data(), 7, "usual")
     for every, previous in ((3, 6), (4, 4), (100, 0)):
@@ -139,6 +141,7 @@ def test_the_interval_of_saves_changes_no_result(ragged_data, fit, tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_a_save_between_evaluations_resumes_exactly(ragged_data, fit, tmp_path):
     class LostError(Exception):
         pass

@@ -51,6 +51,7 @@ def filled(rows, columns):
     return [{column: row.get(column, "") for column in columns} for row in rows]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 12), ROWS), min_size=1, max_size=12), st.integers(-1, 13))
 def test_a_table_holds_the_last_version_of_every_round(tmp_path_factory, rounds, kept):
     path = tmp_path_factory.mktemp("table") / "t.csv"

@@ -33,6 +33,7 @@ def test_help_names_every_command_in_a_line_of_80_columns(capsys):
         assert f"  {name:<12}{command.line}" in lines
 
 
+@pytest.mark.slow
 def test_quick_answers_import_neither_torch_nor_lightning():
     code = f"""
 import sys

@@ -138,6 +138,7 @@ def test_what_the_runs_allow_is_added(runs, tmp_path, capsys):
     assert not (tmp_path / "unpaired/choice.md").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_ended_and_counts_no_bits_is_compared_without_them_and_with_a_note(runs, tmp_path, capsys):
     shutil.copytree(runs[0], old := tmp_path / "old")
     metrics, config = old / "metrics.csv", old / "config.yaml"
@@ -149,6 +150,7 @@ def test_a_run_that_has_not_ended_and_counts_no_bits_is_compared_without_them_an
     assert not [path for path in (tmp_path / "out").iterdir() if "bits" in path.name or "accuracy_s" in path.name]
 
 
+@pytest.mark.slow
 def test_all_files_are_there_before_the_first_line_is_printed(runs, tmp_path, monkeypatch):
     def closed(text):
         raise BrokenPipeError
@@ -159,6 +161,7 @@ def test_all_files_are_there_before_the_first_line_is_printed(runs, tmp_path, mo
     assert {"final.csv", "errors.md", "tail.svg", "figures.md"} <= {path.name for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow
 def test_runs_without_the_loss_of_every_round_are_compared_without_their_convergence(runs, tmp_path):
     shutil.copytree(runs[0], seldom := tmp_path / "seldom")
     metrics, clients = seldom / "metrics.csv", seldom / "clients.csv"

@@ -112,6 +112,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names("models/"))
 def test_every_network_of_a_file_is_built_and_each_of_its_options_stated(name, capsys):
     # of files that compose, what an earlier one says of an option of the same name would hold for the later network

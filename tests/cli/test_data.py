@@ -27,6 +27,7 @@ def test_describe_shows_the_partition_and_trains_nothing(capsys):
     assert sorted(path.name for path in Path().iterdir()) == ["deep"]
 
 
+@pytest.mark.slow
 def test_describe_takes_the_settings_file_of_a_run(capsys):
     small = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.max_steps=1"]
     main(["fit", "--data.partition=Dirichlet", "--data.num_clients=7", *small])
@@ -36,6 +37,7 @@ def test_describe_takes_the_settings_file_of_a_run(capsys):
     assert train[1] == "7"
 
 
+@pytest.mark.slow
 def test_a_run_shows_the_partition_in_tensorboard_once(pictures, capsys):
     small = ["--model.network=MLP", "--model.network.hidden=[4]", "--trainer.enable_progress_bar=false"]
     main(["fit", "--trainer.max_steps=1", *small])

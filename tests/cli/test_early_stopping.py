@@ -34,6 +34,7 @@ def evaluated() -> list[int]:
         return sorted({int(row["round"]) for row in csv.DictReader(file)})
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
     fit(2)
     out = capsys.readouterr().out
@@ -53,6 +54,7 @@ def test_a_run_ends_when_patience_does_and_continues_with_more_of_it(capsys):
     assert evaluated() == [0, 2, 4, 6]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("patience", "stops"), [(2, 4), (3, 6)])
 def test_an_evaluation_at_the_end_of_a_run_does_not_count_when_it_is_extended(patience, stops, capsys):
     fit(patience, "--trainer.max_steps=3")
@@ -65,6 +67,7 @@ def test_an_evaluation_at_the_end_of_a_run_does_not_count_when_it_is_extended(pa
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("interval", "rounds"), [(3, [0, 2, 3, 6]), (4, [0, 2, 4, 6])])
 def test_an_evaluation_at_the_end_of_a_run_counts_when_it_is_extended_with_an_interval_that_has_it(interval, rounds):
     main(["fit", *TINY, *QUICK, "--trainer.max_steps=3"])  # evaluates rounds 0, 2 and 3
@@ -75,6 +78,7 @@ def test_an_evaluation_at_the_end_of_a_run_counts_when_it_is_extended_with_an_in
         assert [int(row["round"]) for row in csv.DictReader(file) if row["val/accuracy"]] == rounds
 
 
+@pytest.mark.slow
 def test_a_run_that_reaches_its_threshold_says_so(capsys):
     fit(9, "--trainer.callbacks.stopping_threshold=0")
     assert "Stopped early:  after round 0 of 20: Stopping threshold reached: val/" in capsys.readouterr().out
@@ -106,6 +110,7 @@ def test_a_run_at_the_target_of_oracle_doubling_has_ended():
     assert not has_stopped({"global_step": 5, "callbacks": {**ended, "OracleDoubling": {"stage": 3, "arrived": False}}})
 
 
+@pytest.mark.slow
 def test_the_worst_score_is_not_taken_for_the_best(capsys):
     with pytest.raises(SystemExit):
         main(["fit", *TINY, *QUICK, *STOP])  # Lightning's usual mode is min

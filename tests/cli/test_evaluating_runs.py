@@ -42,6 +42,7 @@ def best_round() -> int:
     return max(scores, key=lambda at: (scores[at], -at))
 
 
+@pytest.mark.slow
 def test_the_newest_checkpoint_gets_what_it_got_in_training(capsys):
     before = {path: path.stat().st_mtime_ns for path in RUN.rglob("*")}
     main(["test", str(RUN)])
@@ -77,6 +78,7 @@ def test_new_clients_have_a_table_of_their_own(capsys):
     assert not (RUN / "test.csv").exists()
 
 
+@pytest.mark.slow
 def test_the_usual_way_to_name_a_checkpoint_writes_the_same_table():
     main(["test", str(RUN)])
     written = (RUN / "test.csv").read_bytes()
@@ -87,6 +89,7 @@ def test_the_usual_way_to_name_a_checkpoint_writes_the_same_table():
     assert (RUN / "validate.csv").is_file()
 
 
+@pytest.mark.slow
 def test_training_continues_from_a_run_folder(capsys):
     main(["fit", *OPTIONS, "--trainer.max_steps=4", f"--ckpt_path={RUN}"])
     assert rows("clients.csv", ("test",), 4)

@@ -70,6 +70,7 @@ def state(run: str = "runs/FedRep-Digits/version_0") -> dict[str, torch.Tensor]:
     return torch.load(Path(run) / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
+@pytest.mark.slow
 def test_a_run_folder_holds_all_there_is_to_know(capsys):
     main(["fit", "--model", "FedRep", *SMALL, "--trainer.val_check_interval", "2", "--trainer.max_steps", "3"])
     run = Path("runs/FedRep-Digits/version_0")
@@ -93,6 +94,7 @@ def test_a_run_folder_holds_all_there_is_to_know(capsys):
     assert "Engine: " not in told
 
 
+@pytest.mark.slow
 def test_a_new_start_takes_a_new_folder_and_last_continues_the_newest(run, capsys):
     fit("--trainer.max_steps", "2")
     fit("--trainer.max_steps", "4", "--ckpt_path", "last")
@@ -119,6 +121,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(capsys):
     assert clients[0] == clients[1]
 
 
+@pytest.mark.slow
 def test_secure_sums_are_an_option_and_stay_the_same_at_a_resume(capsys):
     secure = ["--model.aggregator", "SecureAggregator", "--model.aggregator.limit", "100"]
     fit("--trainer.max_steps", "2", *secure)
@@ -137,6 +140,7 @@ def test_secure_sums_are_an_option_and_stay_the_same_at_a_resume(capsys):
     assert [row["sums/calls"] for row in metrics()] == ["", "1.0", "2.0", "3.0"]
 
 
+@pytest.mark.slow
 def test_sparsity_is_told_where_it_is_on_and_stays_the_same_at_a_resume(capsys):
     sparse = ["--model.sparsity.prune=true", "--model.sparsity.threshold=0.05", "--trainer.callbacks=SparsityTracker"]
     fit("--trainer.max_steps=2", *sparse)
@@ -207,6 +211,7 @@ def test_new_clients_train_new_heads_on_the_learned_body(method, capsys):
     assert "data.new_clients: new clients cannot train" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
     fakes.WRITERS["femnist"](Path("files"))  # 24 writers
     run = ["--model=Ditto", *SMALL, "--data=FEMNIST", "--data.root=files", "--data.num_clients=20"]
@@ -219,6 +224,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
     assert line in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
@@ -286,6 +292,7 @@ def test_a_wrong_command_gets_one_clear_line(words, code, line, capsys):
     assert given_line.startswith(f"pfl: error: {line}"), given_line
 
 
+@pytest.mark.slow
 def test_a_network_for_other_inputs_is_refused_and_leaves_no_folder(capsys):
     fakes.WRITERS["shakespeare"](Path("files"))
     for args, line in (
@@ -299,6 +306,7 @@ def test_a_network_for_other_inputs_is_refused_and_leaves_no_folder(capsys):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*is not the official data set")
 def test_a_resumed_run_wants_the_same_data(capsys):
     for name, seed in (("one", 0), ("other", 1)):
@@ -336,6 +344,7 @@ def test_a_traceback_is_there_for_who_asks(monkeypatch):
         main(["fit", "--model.head", "4"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("monitor", "line"),
     [
@@ -359,6 +368,7 @@ def test_a_resume_with_nothing_left_to_do_is_an_error(run, capsys):
     assert Path("runs/FedRep-Digits/version_0/config.yaml").read_text() == before
 
 
+@pytest.mark.slow
 def test_validate_needs_a_validation_share(capsys):
     fit("--trainer.max_steps=1", "--data.val_fraction=0")
     with pytest.raises(SystemExit):
@@ -366,6 +376,7 @@ def test_validate_needs_a_validation_share(capsys):
     assert "data.val_fraction: 0 leaves nothing to validate on" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_a_logger_a_run_still_has_a_folder_of_its_own(capsys):
     for _ in range(2):
         fit("--trainer.max_steps=1", "--trainer.logger=false")
@@ -461,6 +472,7 @@ def test_a_truncated_newest_checkpoint_is_skipped_with_a_warning(capsys):
     assert metrics() == metrics("straight/FedRep-Digits/version_0")
 
 
+@pytest.mark.slow
 def test_how_layers_were_trained_is_said_on_request_and_is_no_setting(capsys):
     fit("--trainer.max_steps=1", "--data.num_clients=4", "-v")
     assert "Engine: " in capsys.readouterr().out

@@ -96,6 +96,7 @@ def assert_the_files_of_the_user_are_theirs() -> None:
     assert {Path(name).read_text() for name in ("config.yaml", "clients.csv", "metrics.csv")} == {"mine"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loggers", "in_run", "beside"),
     [
@@ -122,6 +123,7 @@ def test_a_run_has_its_files_in_its_folder_with_any_loggers(loggers, in_run, bes
     assert f"Run folder:     {RUN}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_saved_settings_start_another_run_with_a_folder_of_its_own(capsys):
     fit("--trainer.logger=mine.Remote")
     saved = yaml.safe_load((RUN / "config.yaml").read_text())["trainer"]["logger"]
@@ -138,6 +140,7 @@ def test_a_profiler_writes_into_the_folder_of_the_run(logger, capsys):
     assert names() == {"mine.py", "config.yaml", "clients.csv", "metrics.csv", "runs"}
 
 
+@pytest.mark.slow
 def test_what_is_drawn_goes_to_every_logger_that_takes_images(capsys):
     fit("--trainer.logger=mine.Gallery")
     drawn = [line.split() for line in (RUN / "images.txt").read_text().splitlines()]
@@ -149,11 +152,13 @@ def test_what_is_drawn_goes_to_every_logger_that_takes_images(capsys):
     assert {shape for _, _, shape in drawn} == {"(3,)"}, "height, width and three colours"
 
 
+@pytest.mark.slow
 def test_the_settings_arrive_under_the_names_of_the_command_line(capsys):
     fit("--trainer.logger=mine.Gallery", "--model.lr=0.25")
     assert (RUN / "settings.txt").read_text() == "0.25 [4] Digits"
 
 
+@pytest.mark.slow
 def test_a_run_that_continues_goes_on_with_its_run_of_a_tracker(monkeypatch, capsys):
     monkeypatch.setitem(loggers.CONTINUED, import_module("mine").Tracked, "run_id")
     begun = []

@@ -48,6 +48,7 @@ def test_a_network_of_torchvision_trains_from_a_file_with_its_options(method, ca
         assert "classifier.3" in name or torch.allclose(parameter, weights[name], atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_a_vision_transformer_trains_in_one_run_without_a_word_of_torch(capsys):
     images = np.random.default_rng(0).integers(0, 256, (80, 8, 8, 3), np.uint8)
     np.savez("mine.npz", inputs=images, targets=np.arange(80) % 2)

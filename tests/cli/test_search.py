@@ -82,6 +82,7 @@ def found(trials, sweep=None, at_once=1, out="sweep", seeds=(1, 2), passed=(), s
         return done, [row for row in csv.DictReader(file) if row["state"] != "FAIL"]
 
 
+@pytest.mark.slow
 def test_the_best_settings_are_found_and_written(capsys, scores):
     done, rows = found(25)
     best = max(rows, key=lambda row: float(row["value"]))
@@ -117,6 +118,7 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys)
     assert found(13, out="resumed")[1][:12] == resumed
 
 
+@pytest.mark.slow
 def test_clients_for_validation_are_enough_for_a_search():
     passed = ["--data.val_fraction=0", "--data.val_clients=0.2", "--model.eval_epochs=0"]
     (search,) = planned_searches(["fedavg.yaml"], SPACE, [1], passed, Path("sweep"))
@@ -128,6 +130,7 @@ def test_another_first_seed_tries_other_settings(scores):
     assert [row["model.lr"] for row in one] != [row["model.lr"] for row in other]
 
 
+@pytest.mark.slow
 def test_a_trial_with_a_failed_run_has_no_score_and_the_search_avoids_its_like(scores):
     done, rows = found(30, Pretended(highest=0.01))
     failed = [row for row in rows if not row["value"]]
@@ -273,6 +276,7 @@ def test_the_score_is_that_of_the_best_checkpoint():
         search.score_of(Finished())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("jobs", "at_once"), [(1, 1), (4, 2), (5, 2)])
 def test_as_many_trials_run_at_once_as_have_room_for_all_seeds(jobs, at_once, monkeypatch):
     asked = []

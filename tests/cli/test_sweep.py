@@ -95,6 +95,7 @@ def test_a_sweep_continues_skips_and_reports_and_names_what_to_compare(capsys):
     assert "lr: 0.1" in Path(folders[1], "config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_skipped_unless_its_settings_are_others(capsys):
     same, folder = ["--config=data.yaml", "--trainer.max_steps=2"], "sweep/fedavg,hidden=[8]/seed_1"
     own = ["--seed_everything=1", "--trainer.enable_progress_bar=false", f"--trainer.default_root_dir={folder}"]
@@ -170,6 +171,7 @@ def test_a_file_in_the_place_of_a_folder_fails_its_run_alone(file, line, capsys)
     assert Path(file).read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_what_varies_makes_a_grid_with_a_folder_for_every_run(planned, capsys):
     vary = ["--vary", "model.lr=0.1,1e-3", "--vary", "model.network.hidden=[8],[4, 4]"]
     swept(capsys, "--methods", "fedavg.yaml", "--seeds", "1", "2", *vary, "--", "--config=data.yaml", "--model.lr=0.5")
@@ -211,6 +213,7 @@ def test_keys_that_end_alike_are_written_out(planned, capsys):
     assert planned[0].folder == Path("sweep/fedavg,model.lr=0.1,model.server_optimizer.lr=1.0/seed_1")
 
 
+@pytest.mark.slow
 def test_a_file_says_what_the_command_line_says(planned, capsys):
     Path("experiment.yaml").write_text(
         """
@@ -231,6 +234,7 @@ def test_a_file_says_what_the_command_line_says(planned, capsys):
     assert of_the_file == planned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "few", "runs"),
     [

@@ -26,6 +26,7 @@ def gaps():
         return [float(row["consensus/spectral_gap"]) for row in csv.DictReader(file) if row["consensus/spectral_gap"]]
 
 
+@pytest.mark.slow
 def test_a_random_graph_and_its_options_are_chosen_on_the_command_line(capsys):
     redrawn = ["--model.topology.edge_probability=0.5", "--model.topology.redraw_every=1"]
     main([*FIT, *SMALL, "--model.topology=ErdosRenyi", *redrawn])

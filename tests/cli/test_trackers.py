@@ -76,6 +76,7 @@ def test_a_run_with_wandb_and_mlflow_stays_in_its_folder_and_continues_there(pla
     assert {path.name for path in drawn.iterdir()} == {"000000.png", "000003.png", "000004.png"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("logger", "extra"), [("WandbLogger", "wandb"), ("MLFlowLogger", "mlflow")])
 def test_a_missing_library_gets_a_line_with_its_extra(logger, extra, tmp_path, monkeypatch, capsys):
     from lightning.pytorch.loggers import mlflow, wandb

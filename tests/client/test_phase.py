@@ -84,6 +84,7 @@ RULES = {
 RICH = ("AdamW", "all three with momentum", "clipping with a penalty", "two steps an epoch")
 
 
+@pytest.mark.slow
 @every_backend
 @pytest.mark.parametrize(
     ("rule", "part", "own"),

@@ -38,6 +38,7 @@ from pfl_lightning.system.ledger import dense_bits, sparse_bits
 CLIENTS, WIDTH = 6, 32  # of the ragged data; bits of a number
 
 
+@pytest.mark.slow
 def test_new_clients_leave_the_privacy_budget_as_it_was(ragged_data):
     accounting = Accounting(DPAggregator(clip_norm=1.0, noise_multiplier=1.0))
     accounting.clock.rounds = 3

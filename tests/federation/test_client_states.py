@@ -301,6 +301,7 @@ def run(ragged_data, fit, tmp_path, monkeypatch):
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "double"), [(FedRep, True), (FedRoD, False), (Ditto, False)])
 def test_a_run_with_growing_rows_is_that_with_whole_ones_bit_for_bit(kind, double, run, tmp_path):
     torch.set_default_dtype(torch.float64 if double else torch.float32)
@@ -317,6 +318,7 @@ def test_a_run_with_growing_rows_is_that_with_whole_ones_bit_for_bit(kind, doubl
         assert distance(whole, method) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
 def test_a_run_can_resume_with_other_rows(first, second, run):
     straight, trainer = run(make(), False, 2, "straight")

@@ -97,6 +97,7 @@ def test_clients_are_evaluated_with_many_at_once_where_only_heads_differ(ragged_
     assert not sizes[1], "the round"
 
 
+@pytest.mark.slow
 def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fit, monkeypatch, caplog, tmp_path):
     data = ragged_data()
     method, reference = built(make, data), built(make, data, chunk_size=1)
@@ -112,6 +113,7 @@ def test_out_of_memory_halves_the_chunk_and_changes_nothing_else(ragged_data, fi
     assert reference.trainer.callback_metrics == method.trainer.callback_metrics
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_the_smaller_chunk_from_the_start(ragged_data, fit, monkeypatch, caplog, tmp_path):
     data = ragged_data()
     method = built(make, data)

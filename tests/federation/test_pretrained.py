@@ -105,6 +105,7 @@ def test_the_file_beats_what_the_data_set_has(ragged_data, monkeypatch):
     assert torch.equal(own(method)["fc2.bias"], theirs["fc2.bias"])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_and_is_evaluated_and_loaded_without_the_file():
     torch.save(state(Plain, 10, (1, 8, 8)), "weights.pt")
     method = DePRL(network=Plain, pretrained="weights.pt", eval_epochs=0)

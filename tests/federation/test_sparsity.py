@@ -181,6 +181,7 @@ def test_batch_norm_statistics_are_never_pruned(train):
 # Any method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", EVERY)
 def test_every_method_becomes_sparser(make, ragged_data, train):
     def size(weight):

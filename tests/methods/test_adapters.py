@@ -41,6 +41,7 @@ def ours(name):
     return name.replace(".default.weight", "")
 
 
+@pytest.mark.slow
 def test_local_training_is_that_of_pefts_lora_to_1e_6_of_the_update(ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(FedAvg, data, network=SMALL, adapter=LoRA(3, alpha=6.0), **RATES)
@@ -57,6 +58,7 @@ def test_local_training_is_that_of_pefts_lora_to_1e_6_of_the_update(ragged_data,
     assert distance(expected, method.network) < 1e-6 * update
 
 
+@pytest.mark.slow
 def test_a_network_that_peft_has_made_is_taken_as_it_is(train, ragged_data):
     method = built(FedAvg, ragged_data(), network=SMALL, adapter=LoRA(3, alpha=6.0))
     start = tensors(method.network)
@@ -71,6 +73,7 @@ def test_a_network_that_peft_has_made_is_taken_as_it_is(train, ragged_data):
 A, B, HEAD = 2 * (18 + 18), 2 * (54 + 18), 21  # of two blocks; three by six and 18 or 6 by three
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "options", "sent", "kept"),
     [
@@ -96,6 +99,7 @@ def test_only_adapters_and_head_are_sent_and_kept_on_every_backend(make, options
     assert moved == ({"lora_B"} if options else {"lora_A", "lora_B"})
 
 
+@pytest.mark.slow
 def test_resume_with_adapters_is_exact(ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
         method = FedPer(keeps="*lora_B", network=SMALL, adapter=LoRA(3), batch_size=4)
@@ -109,6 +113,7 @@ def test_resume_with_adapters_is_exact(ragged_data, fit, tmp_path):
     assert distance(load_method(last), resumed) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freeze_a", [False, True])
 def test_a_checkpoint_leaves_out_the_frozen_weights_of_a_file_and_takes_no_others(freeze_a, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):

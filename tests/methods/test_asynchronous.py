@@ -77,6 +77,7 @@ def test_on_parabolas_it_has_a_closed_form(buffer, rate, uploads, exponent, fit)
     assert any(batch.arrivals.began.min() < index for index, batch in enumerate(map(data.make_round, range(25))))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", POSSIBLE)
 def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(name, ragged_data, monkeypatch, fit):
@@ -102,6 +103,7 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
     assert max(alike, default=0) < 1e-12
 
 
+@pytest.mark.slow
 @some_methods
 def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):

@@ -1,4 +1,7 @@
-"""What every method must do; a new method is one more row of METHODS, and its other settings are slow tests."""
+"""What every method must do; a new method is one more row of METHODS.
+
+Its other settings are slow tests, and parts of the contract that hardly depend on the method are slow for all.
+"""
 
 import inspect
 import math
@@ -233,6 +236,7 @@ def test_unequal_clients_give_finite_results_and_a_checkpoint_restores_them_with
     assert said == wanted
 
 
+@pytest.mark.slow
 @every_method
 def test_a_clients_model_as_a_module_gets_what_the_client_got(make, ragged_data, fit):
     torch.set_default_dtype(torch.float64)
@@ -270,6 +274,7 @@ def test_a_method_does_not_change_a_default_of_the_base(method):
         assert name not in base or parameter.default == base[name].default
 
 
+@pytest.mark.slow
 @every_method
 def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
     losses = {}
@@ -282,6 +287,7 @@ def test_mixed_precision_is_close_to_full_precision(make, ragged_data, fit):
     assert losses["bf16-mixed"] != losses["32-true"]
 
 
+@pytest.mark.slow
 @every_method
 def test_pure_bfloat16_is_near_full_precision(make, ragged_data, fit):
     losses = {}
@@ -317,6 +323,7 @@ class Ordered(frozenset):
     __rand__, __ror__ = __and__, __or__
 
 
+@pytest.mark.slow
 @every_method
 def test_no_number_depends_on_the_order_of_a_set(make, ragged_data, fit):
     found = []
@@ -333,6 +340,7 @@ def test_no_number_depends_on_the_order_of_a_set(make, ragged_data, fit):
     assert distance(*found) == 0
 
 
+@pytest.mark.slow
 @every_method
 def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, fit):
     torch.set_default_dtype(torch.float64)
@@ -357,6 +365,7 @@ def test_new_clients_train_a_new_head_each_on_a_common_body(make, ragged_data, f
     assert max((heads - other).abs().max() for other in found.values()) < 1e-10
 
 
+@pytest.mark.slow
 @every_setting
 def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data, fit):
     class OthersAlone(ragged_data):
@@ -376,6 +385,7 @@ def test_a_lost_upload_is_as_if_its_client_had_not_taken_part(make, ragged_data,
     assert lossy.aggregator.bytes == others.aggregator.bytes
 
 
+@pytest.mark.slow
 @every_method
 def test_a_round_whose_uploads_are_all_lost_takes_time_and_changes_nothing(make, ragged_data, fit):
     method, data = make(network=NETWORKS["mlp"]), ragged_data(participation=Participation(dropout=1.0))

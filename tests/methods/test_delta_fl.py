@@ -163,6 +163,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(ragged_data, fit):
         fit(method, ragged_data(), 1, bare=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sums", [Aggregator, SecureAggregator])
 @pytest.mark.parametrize("conformity", [0.8, 0.3])
 def test_a_quantile_from_sums_finds_the_same_tails(conformity, sums, train):
@@ -215,6 +216,7 @@ OBTUSE, ACUTE = [(0.0, 0.0), (4.0, 0.0), (1.0, 1.0)], [(0.0, 0.0), (4.0, 0.0), (
 # losses |w - mean|^2 / 2 + 1; docs/derivations.md, Three Gaussians: the centroid; the mean with the weights
 # (5, 5, 2) / 12 of the exact tail; the midpoint of the longest side; the circumcentre. The conformity 1/2 needs
 # smoothing, or the point swings between sides.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("means", "conformity", "smoothing", "lr", "rounds", "expected", "value"),
     [

@@ -36,6 +36,7 @@ def learned(method, shared, local, weights, own, key, epochs):
     return head(), weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sequential", "batched"])
 def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(backend, ragged_data, fit):
     data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=4))

@@ -23,6 +23,7 @@ BODY = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
 HEADS = {f"fc3.personal.{name}": f"fc3.{name}" for name in ("weight", "bias")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, ragged_data, fit):
     data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))

@@ -38,6 +38,7 @@ def shares_of(network, models, weights, own):
     return torch.stack(shares).detach()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [None, LogisticRegression], ids=["mlp", "without a body"])
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, network, ragged_data, fit):

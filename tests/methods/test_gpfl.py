@@ -23,6 +23,7 @@ HEAD, SHARES = ("fc3.weight", "fc3.bias"), "fc3.class_shares"
 GUIDES = ("fc3.embeddings", "fc3.valve.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
 def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, ragged_data, fit):
     data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))

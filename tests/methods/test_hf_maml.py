@@ -83,6 +83,7 @@ class Dropping(Plain):
 DROPOUT = partial(MLP, hidden=(8,), dropouts=(0.5,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "backend"), [(DROPOUT, "sequential"), (DROPOUT, "batched"), (Dropping, "auto")])
 def test_dropout_is_the_same_throughout_a_step(network, backend, train):
     """Or what two random networks differ by would be divided by the small difference."""

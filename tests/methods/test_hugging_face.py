@@ -53,6 +53,7 @@ def test_backends_agree_and_resume_is_exact(make, name, options, hugging_face, r
     assert bool(body) == ("adapter" not in options), "what is frozen is in the folder"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "bert"])
 def test_blocks_before_the_first_that_trains_are_computed_once_a_phase(
     name, hugging_face, ragged_data, fit, monkeypatch

@@ -141,6 +141,7 @@ def test_clients_of_any_size_solve_for_the_head_and_step_along_the_gradient_at_i
         torch.testing.assert_close(losses[row], loss.detach())
 
 
+@pytest.mark.slow
 def test_distance_contracts_and_heads_become_those_of_the_data(fit):
     method, data, distances = make(), problem(participation=Participation(pool_size=8)), Distances()
     fit(method, data, 40, callbacks=[distances])
@@ -251,18 +252,21 @@ def command(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_the_command_line_reaches_what_float64_can_tell(command, capsys):
     rows = command("linear_contraction", "--trainer.max_steps=60", "--trainer.val_check_interval=60")
     assert 0.05 < float(rows[0]["train/distance"]) < 0.5
     assert float(rows[-1]["train/distance"]) < 1e-13
 
 
+@pytest.mark.slow
 def test_noise_of_the_configuration_ends_at_its_floor(command, capsys):
     rows = command("linear_floor", "--trainer.max_steps=50", "--trainer.val_check_interval=50")
     # our simulations (docs/derivations.md): 0.0156 for 8 participants, a mean over 30 rounds
     assert np.mean([float(row["train/distance"]) for row in rows[-30:]]) == pytest.approx(0.0156, rel=0.15)
 
 
+@pytest.mark.slow
 def test_the_oracle_of_the_configuration_stops_the_run_also_when_it_is_resumed(command, capsys):
     command("linear_speedup", "--trainer.max_steps=11")
     rows = command("linear_speedup", "--ckpt_path=last")

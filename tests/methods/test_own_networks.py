@@ -161,6 +161,7 @@ def test_what_a_module_does_in_training_alone_is_done_and_what_it_evaluates_stay
     assert distance(one, other) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [FedAvg, DPSGD, IFCA, partial(FedAvg, aggregator=SecureAggregator())])
 def test_buffers_that_nothing_moves_are_neither_trained_nor_sent(make, ragged_data, fit, tmp_path):
     def run(rounds, folder, ckpt_path=None):
@@ -181,6 +182,7 @@ def test_buffers_that_nothing_moves_are_neither_trained_nor_sent(make, ragged_da
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [spectral, Normed])
 def test_state_of_layers_that_do_not_train_stays_as_it_is(network, ragged_data, train):
     few, many = (train(FedRep, 2, network=network, chunk_size=size) for size in (1, None))

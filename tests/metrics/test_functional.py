@@ -41,6 +41,7 @@ def test_quantile_and_superquantile_of_the_table(values, weights, tail, quantile
     assert superquantile(values, weights, tail).item() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @given(clients, st.integers(0, 40))
 def test_weighted_quantile_is_its_definition(pairs, forties):
     wanted = Fraction(forties, 40) * sum(weight for _, weight in pairs)

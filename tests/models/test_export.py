@@ -40,6 +40,7 @@ ONNX = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "shape", "suffix"),
     [

@@ -34,6 +34,7 @@ def test_convolutions_start_with_the_papers_spread_and_no_bias():
     assert not layer.bias.any()
 
 
+@pytest.mark.slow
 def test_nothing_of_the_default_network_carries_over_to_vgg_on_the_command_line(capsys):
     with pytest.raises(SystemExit):
         main(["fit", "--model=FedRep", "--model.network=VGG", "--print_config"])

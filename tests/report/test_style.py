@@ -1,3 +1,5 @@
+import pytest
+
 from pfl_lightning import methods
 from pfl_lightning.registry import choices
 from pfl_lightning.report.style import LOOKS, looks_of
@@ -7,6 +9,7 @@ def drawn(*labels):
     return dict(zip(labels, looks_of(labels), strict=True))
 
 
+@pytest.mark.slow
 def test_twenty_methods_have_a_look_of_their_own():
     names = {getattr(methods, name).display_name for name in choices()["model"]} | {"FedAvg-FT"}
     assert LOOKS.keys() <= names

@@ -39,6 +39,7 @@ def test_a_line_of_the_tail_goes_through_the_percentiles_of_the_clients(folders)
     assert [right.lines[-2].get_xdata()[0], right.lines[-1].get_ydata()[0]] == pytest.approx([80 / 3, 44])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [np.nan, np.inf])
 def test_losses_that_are_not_finite_are_left_out_of_the_pictures(loss, folders, evaluate):
     """Those of a model that diverges while it is finetuned for an evaluation."""

@@ -166,6 +166,7 @@ def test_a_sample_never_costs_more_than_all_clients(sample):
     assert spent(3.0, 100, sample, 100) <= spent(3.0, 100, 100, 100)
 
 
+@pytest.mark.slow
 def test_few_clients_of_many_have_their_bound_at_a_large_order():
     # the library's bound at each order near the best one, which its own choice of orders, 63 and then 128, leaves out
     drawn = SampledWithoutReplacementDpEvent(1_000_000, 50, GaussianDpEvent(2.5))

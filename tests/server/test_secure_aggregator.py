@@ -49,6 +49,7 @@ def test_the_sum_is_the_plain_one_up_to_rounding():
     assert not same(secure, plain), "or nothing was rounded"
 
 
+@pytest.mark.slow
 @given(st.permutations(range(SIZE)), st.lists(st.integers(1, SIZE - 1), unique=True, max_size=5), st.booleans())
 def test_chunks_order_and_masks_do_not_change_a_bit(order, cuts, masks):
     edges = [0, *sorted(cuts), SIZE]
@@ -81,6 +82,7 @@ def uploads(sums, value, keys, entries=16):
     return torch.stack([torch.cat([part["w"], part[WEIGHT].view(1)]) for part in seen]).flatten()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [0.0, -3.75, 2.0**20])
 def test_the_server_sees_uniform_words_whatever_the_value(value):
     def p_value(sums):
@@ -142,6 +144,7 @@ def test_every_participant_is_heard_and_only_once(client):
         total.result()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, SIZE - 1), unique=True, min_size=1, max_size=SIZE - 2), st.booleans())
 def test_the_masks_of_lost_clients_are_recovered(dropped, masks):
     heard = [place for place in range(SIZE) if place not in dropped]

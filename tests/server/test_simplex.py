@@ -18,6 +18,7 @@ def by_trying(matrix):
     return min(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
 def test_no_weights_are_better(scale):
     source, supports = torch.Generator().manual_seed(0), set()

@@ -82,6 +82,7 @@ def test_axes_of_the_sent140_figures(speeds, doubling, full):
     assert total(speeds, 50, num_clients=83) == pytest.approx(full, abs=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pool", "doubling", "full"), [(None, 402, 537), (20, 320, 340)])
 def test_mean_times_with_dynamic_speeds(pool, doubling, full):
     # means of our simulations, to 3 % (docs/derivations.md, Time axes of the figures)

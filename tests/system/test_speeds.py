@@ -69,6 +69,7 @@ def test_smallest_mean_time_is_the_largest_over_the_number_of_clients(clients, h
     np.testing.assert_array_equal(means, RandomState(1).uniform(high / clients, high, clients))
 
 
+@pytest.mark.slow
 def test_dynamic_times_are_exponential_with_each_clients_own_mean():
     # an exponential's deviation is its mean; 4,000 rounds leave an error of 1.6 % in the mean, 2.2 % in the deviation
     speeds = DynamicExponential(low=0.2, high=3.0, seed=2)

@@ -58,6 +58,7 @@ def by_sequential_programming(matrix, answers, prior, program, radius):
     return found.x[:size] - found.x[size:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("program", "rows"), [(PLAIN, 9), (FEDMAC, 5)])
 def test_solutions_without_noise_are_those_of_linear_programming(program, rows):
     problems = draw(10, rows)
@@ -67,6 +68,7 @@ def test_solutions_without_noise_are_those_of_linear_programming(program, rows):
     assert len(set(recovered(found, problems.signal).tolist())) == 2, "some succeed, some do not"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [PLAIN, FEDMAC, PFEDME])
 def test_solutions_with_noise_are_those_of_sequential_programming(program):
     problems = draw(5, rows=5, dimension=8, nonzeros=2, noise=0.1)
@@ -166,6 +168,7 @@ def test_a_perfect_prior_leaves_only_the_support_to_find():
     )
 
 
+@pytest.mark.slow
 def test_success_rises_with_the_rows_from_none_to_all_around_the_rows_that_are_needed():
     for program in (PLAIN, FEDMAC, PFEDME):
         rates, (middle,) = [], rows_needed(*draw(1, rows=1, dimension=40)[2:], program).round().int().tolist()
@@ -176,6 +179,7 @@ def test_success_rises_with_the_rows_from_none_to_all_around_the_rows_that_are_n
         assert rates[0] < 0.1 < rates[1] < 0.9 < rates[2], program
 
 
+@pytest.mark.slow
 def test_fedmacs_program_needs_fewer_rows_when_the_prior_has_the_signs_of_the_signal():
     problems = draw(40, rows=10, dimension=40, noise=1e-3)
     rate = {

@@ -101,6 +101,7 @@ def test_at_two_thirds_it_is_the_circumcentre_or_the_midpoint_of_the_longest_sid
     torch.testing.assert_close(superquantile_minimizer(triangle, 2 / 3), expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 @given(TRIANGLES, CONFORMITIES)
 def test_no_other_point_has_a_smaller_superquantile(triangle, conformity):
     found = superquantile_minimizer(triangle, conformity)

@@ -52,6 +52,7 @@ def test_the_norm_is_that_of_the_gradient_of_all_samples(chunk_size, ragged_data
     assert expected > 1e-4
 
 
+@pytest.mark.slow
 def test_stages_end_below_a_threshold_that_halves_or_after_their_rounds(ragged_data, fit, monkeypatch):
     # the first stage has its 3 rounds, whatever the gradient; then the threshold is 8 / 2, which round 5 meets; then
     # it is 2, which nothing meets, so the third stage has its 3 rounds as well
@@ -99,6 +100,7 @@ def test_a_round_without_uploads_does_not_count(ragged_data, fit, monkeypatch):
     assert (doubling.sizes, doubling.stage) == ([0, 0, 0], 0)
 
 
+@pytest.mark.slow
 def test_a_round_that_is_given_up_for_too_few_uploads_does_not_count(ragged_data, fit, monkeypatch):
     Norms(monkeypatch, [1.0] * 20)
     doubling = GradientDoubling(n0=3, rounds_per_stage=100)

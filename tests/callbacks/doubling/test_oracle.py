@@ -40,6 +40,7 @@ def run(fit):
     return start
 
 
+@pytest.mark.slow
 def test_participants_double_at_their_floor_and_the_run_ends_at_the_pools_also_if_it_is_resumed(run, tmp_path):
     straight = run(folder="straight")
     for seen, pool in ((straight, 24), (run(pool_size=12), 12)):

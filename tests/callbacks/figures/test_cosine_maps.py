@@ -58,6 +58,7 @@ def test_heads_and_bodies_are_those_that_clients_keep(make, prefix, bodies, ragg
         assert logged[SMALLEST] == pytest.approx(found.min().item(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_maps_are_drawn_after_training_and_there_is_no_correlation_with_equal_heads(ragged_data, fit, tmp_path):
     run(partial(DePRL, head_epochs=1), ragged_data(), fit, rounds=4, logger=TensorBoardLogger(tmp_path, "", "board"))
     board = EventAccumulator(str(tmp_path / "board")).Reload()

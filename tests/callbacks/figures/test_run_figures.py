@@ -48,6 +48,7 @@ class Diverging(FedAvg):
         super().server_update({name: torch.full_like(tensor, torch.nan) for name, tensor in mean.items()}, batch)
 
 
+@pytest.mark.slow
 def test_clients_without_a_finite_loss_are_left_out_of_the_last_figures(ragged_data, fit, tmp_path):
     board = run(Diverging, ragged_data(eval_train=True), fit, tmp_path)
     by_samples = {"test/global/error_by_samples": [0, 1], "train/global/loss_by_samples": [0]}

@@ -92,6 +92,7 @@ def test_what_all_clients_share_is_measured_once(monkeypatch, ragged_data, fit):
     assert sorted(cohorts) == [0] * 2 + [2] * 12
 
 
+@pytest.mark.slow
 def test_chunks_and_backends_agree(ragged_data, fit):
     torch.set_default_dtype(torch.float64)
     found = []
@@ -114,6 +115,7 @@ def test_a_tracked_run_trains_and_scores_as_an_untracked_one_and_leaves_no_metri
     assert scores == runs[1][1].callback_metrics
 
 
+@pytest.mark.slow
 def test_the_heat_maps_of_a_resumed_run_are_those_of_an_uninterrupted_one(drawn, ragged_data, fit, tmp_path):
     make = partial(Ditto, sparsity=Sparsity(weight=0.05, threshold=0.02, prune=True))
     board = partial(TensorBoardLogger, tmp_path, "")

@@ -13,6 +13,7 @@ def splits(real_data):
         return CIFAR10(root=str(real_data / "cifar10")).load()
 
 
+@pytest.mark.slow
 def test_real_subset_has_its_counts(splits):
     # the subset's own description: 5 x 2,000 training and 2,000 test images, balanced
     for split, count in zip(splits, (1000, 200), strict=True):

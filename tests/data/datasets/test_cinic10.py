@@ -53,6 +53,7 @@ def real(real_data, tmp_path_factory):
     return CINIC10(root=str(root)).load()
 
 
+@pytest.mark.slow
 def test_real_sample_has_its_counts_and_normalised_about_mean_zero_and_deviation_one(real):
     # the sample's own description: 80 training and 60 test images of each class
     for split, count in zip(real, (80, 60), strict=True):

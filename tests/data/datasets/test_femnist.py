@@ -77,6 +77,7 @@ def real(real_data):
     return FEMNIST(root=str(real_data / "femnist")).load()
 
 
+@pytest.mark.slow
 def test_real_writers_have_their_counts_and_characters_are_white_on_black(real):
     # the README of the shared data: 150 writers with 4 to 165 training samples, median 126 (rounded down)
     train, test = real

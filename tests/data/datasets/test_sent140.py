@@ -196,6 +196,7 @@ def test_real_leaf_files_have_the_counts_of_their_readme(real_data):
     assert train.targets[train.users == 1].tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_real_table_has_the_counts_of_its_readme(real_means):
     assert real_means.inputs.shape == (40_073, 50)
     # first 18,783 negative, then 21,290 positive ones, counted by their first column
@@ -206,6 +207,7 @@ def test_real_table_has_the_counts_of_its_readme(real_means):
     ]
 
 
+@pytest.mark.slow
 def test_real_tokens_can_be_read_and_vectors_cover_most_of_them(real_data):
     module, every, _ = load_real(real_data, source="csv")
     assert module.input_shape == (48, 10_002)

@@ -109,6 +109,7 @@ def test_the_server_steps_towards_the_mean_of_the_copies(beta, after, fit):
     assert point(method) == pytest.approx(after, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FedMac may diverge")  # it does not, since the loss has a curvature of 1
 def test_fedmac_ends_at_the_mean_of_the_centres_inflated_by_the_correlation(fit):
     """w = mean(centre) + correlation w at a stationary point."""
