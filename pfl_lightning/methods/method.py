@@ -516,6 +516,7 @@ class Method(pl.LightningModule):
         self.new_head_epochs = data.new_head_epochs if data.new_clients else 0
         self.evaluator.prepare(data.eval_splits, self.evaluated_models, data.eval_clients, data.regression)
         if stage == "fit":
+            self.aggregator.check_precision(self.trainer.precision)
             self.schedule.factor(max(self.trainer.max_steps, 0))
 
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:

@@ -61,6 +61,9 @@ class Aggregator:
         self.calls += 1
         self.bytes += uploaded
 
+    def check_precision(self, precision: str) -> None:
+        """Refuse a trainer's precision that is too coarse; by default none is. See ``DPAggregator.check_precision``."""
+
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
         """The privacy budget that some rounds spend; empty for sums without one. See ``DPAggregator.spent``."""
         return {}

@@ -9,7 +9,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.secure_aggregator import SecureAggregator
-from pfl_lightning.tree import Tree, sum_type, wide
+from pfl_lightning.tree import Tree, wide
 
 SENSITIVITY = 2  # of the sum, in clipping norms, to the replacement of a client
 # orders of the Renyi divergences; few clients of many have the smallest bound at a large one, and time grows with it
@@ -68,10 +68,17 @@ class DPAggregator(Aggregator):
         if received is None:
             allowed = "allowed: SecureAggregator"
             raise PflError(f"model.aggregator: DPAggregator is not possible for other sums than of models; {allowed}")
-        if any(sum_type(tensor.dtype) != tensor.dtype for tensor in received.values()):
+        return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
+
+    def check_precision(self, precision: str) -> None:
+        """Refuse a precision that would round the clipping away.
+
+        Raises:
+            PflError: If models are in bfloat16.
+        """
+        if precision == "bf16-true":
             problem = "bf16-true is not possible with DPAggregator, whose clipping it would round away"
             raise PflError(f"trainer.precision: {problem}; allowed: 32-true, 64-true, bf16-mixed")
-        return PrivateWeightedSum(self, self.inner.start(ids, key, limit), received, key)
 
     def spent(self, rounds: int, sample: int, clients: int) -> dict[str, float]:
         """The budget that some rounds spend, under its name in TensorBoard and ``metrics.csv``; empty without noise.

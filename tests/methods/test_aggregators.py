@@ -62,6 +62,13 @@ def test_what_an_aggregator_could_not_hide_is_refused(make, why, sums, train):
     train(make, 1)
 
 
+def test_a_precision_that_clips_nothing_exactly_is_refused_before_the_first_round(ragged_data, fit, tmp_path):
+    method = FedAvg(aggregator=DPAggregator(), weighting="uniform")
+    with pytest.raises(PflError, match=r"^trainer.precision: bf16-true is not possible with DPAggregator, whose clip"):
+        fit(method, ragged_data(), 1, precision="bf16-true")
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_diverging_round_and_a_lonely_client_are_refused(ragged_data, train):
     with pytest.raises(PflError, match=r"^model.aggregator.limit: 1 is not possible .* smaller model.lr"):
         train(FedAvg, 3, aggregator=SecureAggregator(limit=1.0), lr=50.0)

@@ -53,9 +53,8 @@ class Gossip(Method):
     def build_for(self, data: FederatedDataModule, resumes: bool = False) -> None:
         """Build the method for a data set, and check the graph; see ``Method.build_for``."""
         super().build_for(data, resumes)
-        MixingMatrix.between(
-            self.topology.graph(data.num_clients, data.seed), list(range(data.num_clients)), self.mixing
-        )
+        graph = self.topology.graph(data.num_clients, data.seed)
+        MixingMatrix.between(graph, [*range(data.num_clients)], self.mixing)
 
     @property
     def mixed(self) -> frozenset[str]:
