@@ -6,23 +6,26 @@ fails, such as one that diverges, is pruned: it counts as worse than all others.
 as without its data, the search ends, and can be started again.
 
 What a trial tries is a function of the first seed, its number and the finished trials before it, so that a search that
-was stopped goes on as if it had not been.
+was stopped goes on as if it had not been. Of choices alone each combination is tried once, in an order of the seed's.
 """
 
 import json
 import math
 import re
 import shlex
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
+from random import Random
 from statistics import mean
 from typing import Any, Protocol
 
 import optuna
 import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import TPESampler
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, PartialFixedSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
@@ -66,6 +69,7 @@ class Search:
     def __init__(self, method: str, space: Space, seeds: Sequence[int], passed: Sequence[str], out: Path) -> None:
         self.method, self.space, self.passed, self.out = method, space, passed, out
         self.seeds = list(dict.fromkeys(map(int, seeds)))
+        self.combinations = combinations_of(space, self.seeds[0])
         self.folder = out / "search" / Path(method).stem
         self.common = self.settings({})
         monitor = self.common["checkpoint"]["monitor"]
@@ -114,7 +118,7 @@ class Search:
         """Make the trials that are missing, and write what was found.
 
         Args:
-            trials: Number of trials in all.
+            trials: Number of trials in all, as far as there is something left to try.
             at_once: Trials at the same time; the later ones do not know of the earlier ones.
             sweep: Executes the runs.
 
@@ -122,6 +126,7 @@ class Search:
             Whether all trials were made, and one of them has a score.
         """
         study, ends = self.study(), bool(sweep.signal)
+        trials = min(trials, len(self.combinations) or trials)
         if len(finished(study)) >= trials:
             self.write(study)
         while (made := len(finished(study))) < trials and not ends:
@@ -145,11 +150,19 @@ class Search:
 
     def ask(self, study: optuna.Study, number: int) -> optuna.Trial:
         """A new trial; its user attributes are its settings as the command line takes them."""
-        study.sampler = TPESampler(seed=seed_of(self.seeds[0], "trial", number) % 2**32)
+        study.sampler = self.sampler(number)
         trial = study.ask(dict(self.space))
         for key, tried in self.space.items():
             trial.set_user_attr(key, word(trial.params[key], tried))
         return trial
+
+    def sampler(self, number: int) -> BaseSampler:
+        """What draws the settings of a trial."""
+        if not self.combinations:
+            return TPESampler(seed=seed_of(self.seeds[0], "trial", number) % 2**32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            return PartialFixedSampler(self.combinations[number], RandomSampler())
 
     def values(self, trial: optuna.Trial | optuna.trial.FrozenTrial) -> dict[str, str]:
         """The settings of a trial."""
@@ -205,6 +218,14 @@ def space_of(search: Sequence[str]) -> Space:
         allowed = "several values, or a range, such as model.lr=log:0.001..1"
         raise PflError(f"search: {alone[0]} is a single value, which leaves nothing to search; allowed: {allowed}")
     return space
+
+
+def combinations_of(space: Space, seed: int) -> list[dict[str, Any]]:
+    """All combinations of choices, in random order; none if there is a range."""
+    choices = [getattr(tried, "choices", ()) for tried in space.values()]
+    combinations = [dict(zip(space, values, strict=True)) for values in product(*choices)]
+    Random(seed_of(seed, "combinations")).shuffle(combinations)
+    return combinations
 
 
 def is_range(text: str) -> bool:

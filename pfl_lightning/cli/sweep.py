@@ -14,13 +14,14 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from yaml import YAMLError
 
 from pfl_lightning.bounds import PositiveInt, Seed
 from pfl_lightning.cli.aliases import true_options, true_setting
 from pfl_lightning.cli.console import show
+from pfl_lightning.cli.forked import Forked
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, load_yaml, plan
 from pfl_lightning.config_files import config_file
@@ -29,12 +30,25 @@ from pfl_lightning.explain import nearest
 from pfl_lightning.runs import Resume, expand_path, has_stopped
 
 
+class Process(Protocol):
+    """A run elsewhere."""
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the run has ended."""
+
+    def wait(self) -> int:
+        """Wait for the exit code; it is negative for a signal that has killed the run."""
+
+
+Start = Callable[[list[str], Path], Process]
+
+
 class Sweep:
     """Runs processes outside the terminal's process group, and forwards each signal to them once.
 
     Args:
         jobs: Number of runs at the same time.
-        start: Starts a command whose stderr goes to a file.
+        start: Starts ``pfl`` with some words and a file for its stderr.
 
     Attributes:
         signal: The last signal that asked to stop; 0 if there was none.
@@ -43,9 +57,9 @@ class Sweep:
         folders: Which folders of runs are in use.
     """
 
-    def __init__(self, jobs: int, start: "Start") -> None:
+    def __init__(self, jobs: int, start: Start) -> None:
         self.jobs, self.start = jobs, start
-        self.processes: list[subprocess.Popen[bytes] | Job] = []
+        self.processes: list[Process] = []
         self.signal = 0
         self.waiting = 0
         self.seconds: list[float] = []
@@ -112,7 +126,7 @@ class Sweep:
         """Run ``pfl fit`` in a process; if it fails, raise a PflError with its last line on stderr, or its signal."""
         run.folder.mkdir(parents=True, exist_ok=True)
         said = run.folder / "stderr.txt"
-        process = self.start([sys.executable, "-m", "pfl_lightning", "fit", *run.args, *args], said)
+        process = self.start(["fit", *run.args, *args], said)
         self.processes.append(process)
         if self.signal:  # it came while the process started
             process.send_signal(self.signal)
@@ -123,27 +137,30 @@ class Sweep:
             raise PflError([f"exit code {code}", *lines][-1].strip().removeprefix("pfl: error: "))
 
 
-def start_here(command: list[str], said: Path) -> subprocess.Popen[bytes]:
-    """Start a command on this machine."""
+def start_here(words: list[str], said: Path) -> Process:
+    """Start ``pfl`` on this machine; where libraries do not survive a fork, each process imports them again."""
+    if sys.platform == "linux":
+        return Forked(words, said)
     with said.open("w") as file:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
+        return subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=file, start_new_session=True)
 
 
+COMMAND = [sys.executable, "-m", "pfl_lightning"]
 # what a job runs, with the file first: a function of this package would import torch only to wait
 TO_FILE = ["sh", "-c", 'exec "$@" > /dev/null 2> "$0"']
 
 
 class Job:
-    """A command that submitit runs.
+    """``pfl`` as submitit runs it.
 
     Args:
         executor: The submitit executor.
-        command: The command.
+        words: Its command line.
         said: Where its stderr goes.
     """
 
-    def __init__(self, executor: Any, command: list[str], said: Path) -> None:
-        self.job = executor.submit(subprocess.call, [*TO_FILE, str(said), *command])
+    def __init__(self, executor: Any, words: list[str], said: Path) -> None:
+        self.job = executor.submit(subprocess.call, [*TO_FILE, str(said), *COMMAND, *words])
 
     def send_signal(self, number: int) -> None:
         """Cancel the job, whatever the signal."""
@@ -157,9 +174,6 @@ class Job:
             return int(self.job.result())
         except (FailedJobError, UncompletedJobError) as error:
             raise PflError(f"job {self.job.job_id} ended before its run; see {self.job.paths.stderr}") from error
-
-
-Start = Callable[[list[str], Path], subprocess.Popen[bytes] | Job]
 
 
 def submitting(words: Sequence[str], folder: Path) -> Start:

@@ -118,6 +118,20 @@ def test_a_search_that_was_stopped_goes_on_as_if_it_had_not_been(scores, capsys)
     assert found(13, out="resumed")[1][:12] == resumed
 
 
+def test_choices_alone_are_each_tried_once(scores):
+    space = ["model.lr=0.01,0.03,0.1", "model.epochs=1,2"]
+    sweep = Pretended()
+    tried = [(row["model.lr"], row["model.epochs"]) for row in found(20, sweep, space=space)[1]]
+    assert sorted(tried) == [(lr, epochs) for lr in ("0.01", "0.03", "0.1") for epochs in "12"]
+    assert tried != sorted(tried)
+    assert len(sweep.names) == 2 * 6
+    assert sweep.names[0].startswith("trial 1/6, fedavg, lr=")
+    found(2, space=space, out="resumed")
+    resumed = found(5, again := Pretended(), at_once=2, space=space, out="resumed")[1]
+    assert [(row["model.lr"], row["model.epochs"]) for row in resumed] == tried[:5]
+    assert len(again.names) == 2 * 3
+
+
 @pytest.mark.slow
 def test_clients_for_validation_are_enough_for_a_search():
     passed = ["--data.val_fraction=0", "--data.val_clients=0.2", "--model.eval_epochs=0"]

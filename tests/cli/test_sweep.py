@@ -149,15 +149,56 @@ def test_a_sweep_says_how_long_the_runs_take_that_are_still_to_start(monkeypatch
     ]
 
 
+BROKEN = """
+import os, signal, sys
+from pfl_lightning.errors import PflError
+from pfl_lightning.methods import FedAvg
+
+
+class Broken(FedAvg):
+    def select_clients(self, batch):
+        print("pfl: note: so far", file=sys.stderr)
+        {}
+"""
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("end", "cause"), [("echo 'pfl: error: no luck' >&2; exit 1", "no luck"), ("kill -9 $$", "killed by SIGKILL")]
+    ("end", "cause"),
+    [
+        ("raise PflError('no luck')", "no luck"),
+        (
+            "raise KeyError('no luck')",
+            "broken.py, line 10, in select_clients: KeyError: 'no luck' (PFL_DEBUG=1 shows the",
+        ),
+        ("sys.exit(3)", "pfl: note: so far"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+    ],
 )
 def test_a_run_that_fails_is_told_with_its_last_line_or_its_signal(end, cause, monkeypatch, capsys):
-    Path("failing").write_text(f"#!/bin/sh\necho 'pfl: note: so far' >&2\n{end}\n")
-    Path("failing").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(Path("failing").resolve()))
-    told = ["1/1 fedavg, seed 3: starts round 1 of 100", f"1/1 fedavg, seed 3: failed: {cause}"]
-    assert swept(capsys, "--methods=fedavg.yaml", "--seeds=3") == (1, told)
+    Path("broken.py").write_text(BROKEN.format(end))
+    Path("broken.yaml").write_text("model: {class_path: broken.Broken}")
+    monkeypatch.syspath_prepend("")
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    code, (first, last) = swept(capsys, "--methods=broken.yaml", "--seeds=3", "--", "--config=data.yaml")
+    assert (code, first) == (1, "1/1 broken, seed 3: starts round 1 of 1")
+    assert last.removeprefix("1/1 broken, seed 3: failed: ").removesuffix(" traceback)") == cause
+
+
+@pytest.mark.slow
+def test_runs_at_the_same_time_end_with_codes_of_their_own(capsys):
+    command = ["--methods", "fedavg.yaml", "fedrep.yaml", "--seeds", "1", "2", "3", "--jobs=4", "--"]
+    code, told = swept(capsys, *command, "--config=data.yaml")
+    assert code == 0
+    assert sum(line.endswith(": finished") or ": finished; " in line for line in told) == 6
+    assert not Path("sweep/fedavg/seed_1/stderr.txt").read_text()
+
+
+@pytest.mark.slow
+def test_where_processes_cannot_be_forked_each_imports_the_libraries(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert swept(capsys, "--methods=fedavg.yaml", "--seeds=1", "--", "--config=data.yaml")[0] == 0
+    assert rounds("sweep/fedavg/seed_1/FedAvg-Digits/version_0") == ["0", "1"]
 
 
 @pytest.mark.parametrize(("file", "line"), [("sweep", "Not a directory"), ("sweep/fedavg/seed_3", "File exists")])

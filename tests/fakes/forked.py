@@ -1,16 +1,12 @@
 """``pfl`` in processes forked from one that has its packages, whose imports take most of the time of a short run."""
 
-import atexit
-import multiprocessing
 import os
-import runpy
-import signal
 import sys
-import tempfile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-SERVER = multiprocessing.get_context("forkserver")
+from pfl_lightning.cli.forked import SERVER, run
+
 PRELOADED = ["pfl_lightning.experiment", "torch.utils.tensorboard", "sklearn", "networkx", "hypothesis", "pytest"]
 SERVER.set_forkserver_preload(PRELOADED)
 PATHS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
@@ -23,7 +19,7 @@ class Command:
         paths = os.pathsep.join([*PATHS, os.environ.get("PYTHONPATH", "")])
         given = {**os.environ, "PYTHONPATH": paths, **environment}
         (self.out, out), (self.err, err) = (SERVER.Pipe(duplex=False) for _ in range(2))
-        self.process = SERVER.Process(target=run, args=(folder, words, given, out, err))
+        self.process = SERVER.Process(target=run_there, args=(folder, words, given, out, err))
         self.process.start()
         out.close()
         err.close()
@@ -46,21 +42,12 @@ def pfl(folder: Path, *words: str, **environment: str) -> tuple[int | None, str,
     return Command(folder, *words, **environment).end()
 
 
-def run(folder: Path, words: tuple[str, ...], environment: dict[str, str], out: Connection, err: Connection) -> None:
-    """Do what ``python -m pfl_lightning`` does."""
+def run_there(
+    folder: Path, words: tuple[str, ...], environment: dict[str, str], out: Connection, err: Connection
+) -> None:
+    """Do what ``python -m pfl_lightning`` does in a folder."""
     os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    tempfile.tempdir = None  # or that of the server
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a child in the background may ignore it
-    sys.argv = ["pfl", *words]
     sys.path.insert(0, str(folder))
-    code: object = 0
-    try:
-        runpy.run_module("pfl_lightning", run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        code = ended.code
-    atexit._run_exitfuncs()
-    sys.exit(code)
+    run(words, environment)
