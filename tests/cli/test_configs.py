@@ -143,14 +143,21 @@ TUNED = {  # the file of the data, and what else was said of them in the search
 }
 
 
+@pytest.mark.parametrize("data", TUNED)
+def test_a_search_of_rates_is_of_the_methods_that_have_tuned_files(data):
+    searched = yaml.safe_load(configs()[f"sweeps/{data}_rates"].read_text())["methods"]
+    assert {Path(name).name for name in names(f"tuned/{data}/")} == {Path(name).name for name in searched}
+
+
 @pytest.mark.parametrize("name", names("tuned/"))
 def test_a_tuned_file_is_that_of_its_data_and_that_of_its_method_but_for_the_rate(name):
     _, data, method = name.split("/")
     tuned, *parts = (
         yaml.safe_load(configs()[each].read_text()) for each in (name, TUNED[data][0], f"methods/{method}")
     )
-    dealt = [part["data"].get("init_args", {}) for part in (tuned, parts[0])]
-    assert dealt[0] == {**dealt[1], **TUNED[data][1]}
+    dealt = [part.get("data", {}).get("init_args", {}) for part in (tuned, *parts)]
+    assert dealt[0] == {**dealt[1], **TUNED[data][1], **dealt[2]}
+    assert tuned["trainer"].get("callbacks+") == parts[1].get("trainer", {}).get("callbacks+")
     assert tuned["data"]["class_path"] == parts[0]["data"]["class_path"]
     assert tuned["model"]["class_path"] == parts[1]["model"]["class_path"]
     stated, *before = (part["model"].get("init_args", {}) for part in (tuned, *parts))
