@@ -1,4 +1,4 @@
-"""``pfl`` in processes forked from one that has imported what runs need: most of the time of a short run."""
+"""``pfl`` in processes forked from one that has imported what runs need, which is most of what a short run takes."""
 
 import atexit
 import multiprocessing
@@ -36,9 +36,9 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
-        if not self.has_ended:
+        if self.process.pid and not self.has_ended:
             with suppress(ProcessLookupError):
-                os.kill(self.process.pid or 0, number)
+                os.kill(self.process.pid, number)
 
     def wait(self) -> int:
         """Wait for the exit code; it is negative for a signal that has killed the process."""
