@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from pathlib import Path
-from random import Random
 from statistics import mean
 from typing import Any, Protocol
 
@@ -35,7 +34,7 @@ from pfl_lightning.callbacks import RoundCheckpoint
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, check, has_begun, load_yaml, planned_runs, values_by_key
 from pfl_lightning.errors import PflError
-from pfl_lightning.seeding import seed_of
+from pfl_lightning.seeding import numpy_generator, seed_of
 from pfl_lightning.settings import flat
 
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
@@ -224,7 +223,7 @@ def combinations_of(space: Space, seed: int) -> list[dict[str, Any]]:
     """All combinations of choices, in random order; none if there is a range."""
     choices = [getattr(tried, "choices", ()) for tried in space.values()]
     combinations = [dict(zip(space, values, strict=True)) for values in product(*choices)]
-    Random(seed_of(seed, "combinations")).shuffle(combinations)
+    numpy_generator(seed, "combinations").shuffle(combinations)
     return combinations
 
 

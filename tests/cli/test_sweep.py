@@ -1,7 +1,9 @@
 import csv
 import os
 import signal
+import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -192,6 +194,18 @@ def test_runs_at_the_same_time_end_with_codes_of_their_own(capsys):
     assert code == 0
     assert sum(line.endswith(": finished") or ": finished; " in line for line in told) == 6
     assert not Path("sweep/fedavg/seed_1/stderr.txt").read_text()
+
+
+@pytest.mark.slow
+def test_what_is_imported_before_a_fork_starts_no_thread_and_asks_for_no_gpu():
+    code = """
+        import os, torch
+        def asked(*_): raise AssertionError("a GPU was asked for")
+        torch._C._cuda_getDeviceCount = torch._C._cuda_init = torch.cuda.device_count = torch.cuda.is_available = asked
+        import pfl_lightning.cli.fit, torch.utils.tensorboard
+        assert os.listdir("/proc/self/task") == [str(os.getpid())]
+    """
+    assert not subprocess.run([sys.executable, "-c", textwrap.dedent(code)], cwd=ROOT).returncode
 
 
 @pytest.mark.slow
