@@ -174,6 +174,14 @@ def test_every_link_carries_what_is_mixed_in_both_directions(make, part, topolog
     assert method.accounting.ledger.total == 2 * method.accounting.ledger.up
 
 
+def test_a_client_whose_model_is_dropped_is_still_sent_those_of_its_neighbours(ragged_data):
+    """On a ring of six, client 3 sends nothing, and 2 and 4 do not know it."""
+    data = ragged_data()
+    data.setup()
+    batch = data.make_round(0)
+    assert built(DPSGD, data).messages(batch.drop(batch.examples.host_ids == 3)) == 10
+
+
 # Errors of consensus
 
 
