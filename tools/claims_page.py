@@ -37,11 +37,14 @@ of the mean difference is on the claimed side of 0, or of the margin that it nam
 the other side, or if a run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds
 is that with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if
 one does, by intervals that are wider for their number (Bonferroni's), since one of many can be off by chance. A claim
-that one of several is better holds if one is, and fails if none can be, by such intervals, too. What is computed
-without seeds holds or fails.
+that one of several is better holds if one is, by such intervals, and fails if none can be. What is computed without
+seeds holds or fails.
 
-Seeds differ in first weights, participants and batches; the split among the clients and their speeds are the same, so
-that a verdict is about one split.
+Seeds differ in first weights, participants and batches, and in DePRL's random graphs; the split among the clients and
+their speeds are the same, so that a verdict is about one split.
+
+The table counts rows, and some are of the same runs or of one claim: FedMac's Table 4 stands here for three weights of
+the penalty, all of its Figure 4 is of Table 1's runs, and some of DePRL's and SRPFL's claims stand here at two scales.
 
 Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` has
 the papers' numbers of clients and rounds (SRPFL's Figures 3 and 5: 150 rounds instead of 100), and otherwise what two

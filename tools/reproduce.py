@@ -91,7 +91,7 @@ def reproduce(
         for pair in pairs or possible or [""]:
             folder = out / f"{paper}-{pair or item}-{scale}"
             folder.mkdir(parents=True, exist_ok=True)
-            place = Place(pair, scale, root, folder, seeds or asked.seeds or known.seeds[scale], jobs)
+            place = Place(pair, scale, root, folder, [*dict.fromkeys(seeds or asked.seeds or known.seeds[scale])], jobs)
             claims += about(pair, asked.check(place._replace(options=known.options(place) if pair else ())))
     except PflError as error:
         print(f"reproduce: error: {error}", file=sys.stderr)

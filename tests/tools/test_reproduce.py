@@ -38,12 +38,12 @@ def stopped(capsys, *words, **options):
 def test_a_check_gets_the_folder_the_seeds_and_the_options_of_each_pair(asked, tmp_path, capsys):
     reproduce.reproduce("srpfl", "table", out=tmp_path)
     reproduce.reproduce("srpfl", "table", "full", pairs=["a"], out=tmp_path)
-    reproduce.reproduce("srpfl", "figure", out=tmp_path, seeds=[4])
+    reproduce.reproduce("srpfl", "figure", out=tmp_path, seeds=[4, 4])
     reproduce.reproduce("srpfl", "figure", out=tmp_path)
     names = ["srpfl-a-small", "srpfl-a-full", *["srpfl-figure-small"] * 2]
     assert [place.folder for place in asked] == [tmp_path / name for name in names]
     assert all(place.folder.is_dir() for place in asked)
-    assert [place.seeds for place in asked] == [[1], [1, 2], [4], (9,)]
+    assert [place.seeds for place in asked] == [[1], [1, 2], [4], [9]]
     assert [place.options for place in asked] == [["--of=a"], ["--of=a"], (), ()]
     assert "a: it rises" in capsys.readouterr().out
 

@@ -13,10 +13,9 @@ Check = Callable[[Curves], list[Claim]]
 
 ON_PAR = 1.0  # points of the mean error that may be lost
 NO_LARGE_EFFECT = 2.0  # points of the 90th percentile
-# share of the pool by which the number of devices kept may miss the conformity, since they weigh unequally; at most
-# half of the conformity
-NEAR = 0.15
-STEADY = 0.1  # share of the pool by which that number may change from the first half of the rounds to the second
+# share of the pool by which the number of devices kept may miss the conformity, since they weigh unequally, and by
+# which it may change from the first half of the rounds to the second; at most half of the conformity
+NEAR, STEADY = 0.15, 0.1
 SAME_TAILS = 0.9  # share of the rounds in which as many devices are kept
 
 FEDAVG, CONFORMITY = "fedavg", "delta-fl,conformity="
@@ -73,7 +72,7 @@ def kept(curves: Curves) -> list[Claim]:
     for name, curve in curves.items():
         settings = curve.runs[0].settings
         conformity, pool = settings["model.conformity"], settings["data.participation.pool_size"]
-        shares, band = curve.cohorts[1] / pool, min(NEAR, conformity / 2)
+        shares, band, change = curve.cohorts[1] / pool, min(NEAR, conformity / 2), min(STEADY, conformity / 2)
         first, second = (half.mean(1) for half in np.array_split(shares, 2, axis=1))
         claims += [
             paired(
@@ -85,8 +84,8 @@ def kept(curves: Curves) -> list[Claim]:
             paired(
                 f"{name}: the same in the first and in the second half of the rounds",
                 listed((first, second)),
-                f"within {STEADY}",
-                *within(first - second, STEADY),
+                f"within {change}",
+                *within(first - second, change),
             ),
         ]
     return claims

@@ -13,7 +13,7 @@ from pfl_lightning import load_method
 from pfl_lightning.metrics import pair_correlation, pairs
 from pfl_lightning.report import cosine_figure, save_figure
 from pfl_lightning.server import cosines
-from reproduction.claims import Claim, paired, spread
+from reproduction.claims import Claim, ours, paired, spread
 from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, curves, folder, sweep
 from reproduction.runs import Place, compare, split_data
 
@@ -80,5 +80,5 @@ def alike(alpha: float, found: Sequence[Maps]) -> list[Claim]:
     )
     return [
         paired(f"alpha {alpha}: {text}", spread(correlations), "above 0", correlations),
-        paired(f"alpha {alpha}: {other}", spread(smallest, 4), f"above {ALIKE}", smallest - ALIKE),
+        *ours([paired(f"alpha {alpha}: {other}", spread(smallest, 4), f"above {ALIKE}", smallest - ALIKE)]),
     ]

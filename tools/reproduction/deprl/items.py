@@ -12,7 +12,6 @@ from reproduction.deprl.tables import table1_claims, table2_claims, table7_claim
 from reproduction.runs import SCALES, Item, Paper, Place
 
 USUAL: dict[str, Callable[[Place], list[Claim]]] = {
-    "table1": table1_claims,
     "table2": table2_claims,
     "table7": table7_claims,
     "table8": table8_claims,

@@ -56,9 +56,9 @@ def denser_is_better(found: Found) -> Iterator[Claim]:
 
 
 def by_concentration(found: Found) -> Iterator[Claim]:
-    """More even clients are worse for personal models, and better for D-PSGD's."""
-    alphas = list(dict.fromkeys(alpha for alpha, _ in rows(found)))
-    for method, graph in product(GOSSIP, GRAPHS) if len(alphas) > 1 else ():
+    """More even clients are worse for personal models, and better for D-PSGD's and FedAvg's."""
+    methods, graphs, alphas = (dict.fromkeys(each) for each in zip(*found, strict=True))
+    for method, graph in product(methods, graphs) if len(alphas) > 1 else ():
         values = [found[method, graph, alpha] for alpha in alphas]
         text = f"{NAMES[method]}, {graph}: alpha {', '.join(map(str, alphas))} (%)"
-        yield trend(text, values, "rises" if method == "d-psgd" else "falls")
+        yield trend(text, values, "rises" if method in ("d-psgd", "fedavg") else "falls")

@@ -44,7 +44,9 @@ def table7_claims(place: Place) -> list[Claim]:
     """Table 7: the methods of Table 1 on the ring beside methods with a server, which sends as much in a round."""
     paper = beside_servers(place, TABLE1, TABLE7)
     found = measured(place, [*RING_CELLS, *SERVER_CELLS], final)
-    return publish_verdicts(place, "table7", accuracy_table(place, LAST, found, paper), best(found, paper))
+    servers = {cell: found[cell] for cell in SERVER_CELLS}
+    falls = {"falls with alpha, but rises for FedAvg": beside(by_concentration, servers, paper)}
+    return publish_verdicts(place, "table7", accuracy_table(place, LAST, found, paper), best(found, paper) | falls)
 
 
 def table2_claims(place: Place) -> list[Claim]:

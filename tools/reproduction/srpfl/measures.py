@@ -25,13 +25,15 @@ def targets(slow: Curve) -> Floats:
     return REACHED * finals(slow)
 
 
-def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float = 0.0) -> Floats:
+def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float = 0.0, bound: bool = False) -> Floats:
     """Simulated seconds in which a method with doubling reaches nearly the final accuracy of that without.
 
     Args:
         curves: The curves of a panel.
         pair: The method with doubling, and without.
         communication_time: Seconds of a round's communication.
+        bound: Whether a method with doubling that never gets there counts with the seconds of the whole run, which is
+            less than it would need.
 
     Returns:
         The seconds over those of the method without doubling, nan for never, 1 if both are there before the first
@@ -39,6 +41,8 @@ def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float
     """
     goals = targets(curves[pair[1]])[:, None]
     fast, slow = (curves[name].seconds_to(goals, communication_time) for name in pair)
+    if bound:
+        fast = np.where(np.isnan(fast), curves[pair[0]].times(communication_time)[:, -1], fast)
     ratios: Floats = np.divide(fast, slow, out=np.ones_like(slow), where=slow != 0)
     return ratios
 

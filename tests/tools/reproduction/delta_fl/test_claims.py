@@ -10,9 +10,9 @@ from pfl_lightning.quantity import ACCURACY
 from pfl_lightning.report import Curve
 
 
-def run(errors, cohorts, calls):
+def run(errors, cohorts, calls, conformity):
     return SimpleNamespace(
-        settings={"data.participation.pool_size": 10, "model.conformity": 0.5},
+        settings={"data.participation.pool_size": 10, "model.conformity": conformity},
         rounds=np.array([0, 20]),
         quantity=ACCURACY,
         client_scores=lambda model, index: 1 - np.array(errors),
@@ -21,12 +21,13 @@ def run(errors, cohorts, calls):
     )
 
 
-def curve(errors, cohorts=(), calls=(0.0, 20.0)):
+def curve(errors, cohorts=(), calls=(0.0, 20.0), conformity=0.5):
     """A curve with the final errors of some devices, ``[seeds][devices]``, and the devices kept in each round.
 
     Errors of one seed are those of two.
     """
-    return Curve([run(each, cohorts, calls) for each in (errors * 2 if len(errors) == 1 else errors)], "global")
+    errors = errors * 2 if len(errors) == 1 else errors
+    return Curve([run(each, cohorts, calls, conformity) for each in errors], "global")
 
 
 EVEN = [0.2] * 11  # mean and 90th percentile 20 %
@@ -80,11 +81,17 @@ def test_means_on_par_differ_by_less_than_a_point_as_far_as_the_seeds_can_tell(l
 
 
 @pytest.mark.parametrize(
-    ("cohorts", "expected"),
-    [((5, 6, 5, 6), [True, True]), ((8, 8, 8, 8), [False, True]), ((4, 4, 6, 6), [True, False])],
+    ("conformity", "cohorts", "expected"),
+    [
+        (0.5, (5, 6, 5, 6), [True, True]),
+        (0.5, (8, 8, 8, 8), [False, True]),
+        (0.5, (4, 4, 6, 6), [True, False]),
+        (0.1, (1, 1, 1, 1), [True, True]),
+        (0.1, (2, 2, 1, 1, 1, 1), [True, False]),  # in the second half 0.07 of the pool less
+    ],
 )
-def test_as_many_devices_are_kept_as_the_conformity_says(cohorts, expected):
-    assert passed(claims.kept({"name": curve([EVEN], cohorts)})) == expected
+def test_as_many_devices_are_kept_as_the_conformity_says(conformity, cohorts, expected):
+    assert passed(claims.kept({"name": curve([EVEN], cohorts, conformity=conformity)})) == expected
 
 
 def test_a_rarer_quantile_may_change_the_tail_a_little():

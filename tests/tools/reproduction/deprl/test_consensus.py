@@ -26,6 +26,8 @@ def errors(**changed):
         (consensus.rise_and_decay, {}, []),
         (consensus.rise_and_decay, {"Ring 0.3": np.array([[5.0, 4.0, 2.0]] * 2)}, ["alpha 0.3, Ring"]),  # only falls
         (consensus.rise_and_decay, {"Ring 0.3": np.array([[1.0, 2.0, 3.0]] * 2)}, ["alpha 0.3, Ring"]),  # only rises
+        # the largest error is in the second round of six, and the middle one is smaller than the first
+        (consensus.rise_and_decay, {"Ring 0.3": np.array([[2.0, 4.0, 1.0, 1.0, 1.0, 1.0]] * 2)}, []),
         # rises for one seed, falls for the other
         (consensus.rise_and_decay, {"Ring 0.3": np.array([[1.0, 4.0, 1.0], [3.0, 2.0, 1.0]])}, ["alpha 0.3, Ring"]),
         (consensus.denser_agrees_better, {}, []),

@@ -46,6 +46,15 @@ def test_each_ordering_of_table_1_can_fail(cell, value, wrong, fashion):
     assert [failed(kind(found)) for kind in KINDS] == wrong
 
 
+@pytest.mark.parametrize("data", DATA)
+def test_with_a_server_personal_models_fall_with_alpha_and_fedavgs_rises(data, place):
+    known = tables.beside_servers(place(data), TABLE1, TABLE7)
+    found = {cell: known[cell] + SEEDS for cell in SERVER_CELLS}
+    assert failed(orderings.by_concentration(found)) == []
+    found["fedavg", "Ring", 0.3] = found["fedavg", "Ring", 0.5] + 1
+    assert failed(orderings.by_concentration(found)) == ["FedAvg, Ring"]
+
+
 def test_one_method_that_is_as_good_as_deprl_fails_its_row_alone(fashion):
     known = tables.beside_servers(fashion, TABLE1, TABLE7)
     found = {cell: known[cell] + SEEDS for cell in (*RING_CELLS, *SERVER_CELLS)}
@@ -75,7 +84,7 @@ def trained(monkeypatch, fashion):
     [
         ("table1", [9, 9, 9], "95.74 ± 1.00 (95.74) | 96.66 ± 1.00 (96.66)"),
         ("table2", [9], "83.72 ± 1.00 (83.72) | 87.34 ± 1.00 (87.34)"),
-        ("table7", [3], "96.66 ± 1.00 (96.66) | 84.19 ± 1.00 (84.19)"),
+        ("table7", [3, 4], "96.66 ± 1.00 (96.66) | 84.19 ± 1.00 (84.19)"),
         ("table8", [3], "87.34 ± 1.00 (87.34) | 83.78 ± 1.00 (83.78)"),
     ],
 )
