@@ -1,5 +1,6 @@
 """Mixing without a server: the links between clients, and the weights by which each averages the models it receives."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -64,6 +65,10 @@ class MixingMatrix:
     def degrees(self) -> NDArray[np.int64]:
         """Number of each client's neighbours, ``[clients]``."""
         return np.asarray((self.adjacency > 0).sum(1))
+
+    def messages(self, senders: Sequence[int]) -> int:
+        """Number of messages if some of the clients send one to each of their neighbours."""
+        return int(self.degrees[np.isin(self.clients, senders)].sum())
 
     @cached_property
     def matrix(self) -> Floats:

@@ -1,7 +1,6 @@
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import SGD
@@ -72,13 +71,9 @@ class Gossip(Method):
         return self._latest[1]
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
-        """Every participant sends what it mixes to its neighbours."""
-        up.add(self.clients.first(self.mixed), self.messages(batch))
-
-    def messages(self, batch: Round) -> int:
-        """Number of models that are sent: one to each neighbour, also to those whose own are dropped."""
-        mixing = self.mixing_matrix(batch, batch.awaited[0])
-        return int(mixing.degrees[np.isin(mixing.clients, batch.examples.host_ids)].sum())
+        """Every participant sends what it mixes to its neighbours, also to those whose own models are dropped."""
+        links = self.mixing_matrix(batch, batch.awaited[0])
+        up.add(self.clients.first(self.mixed), links.messages(batch.examples.host_ids.tolist()))
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
