@@ -1,12 +1,11 @@
 """Mixing without a server: the links between clients, and the weights by which each averages the models it receives."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from pfl_lightning.errors import PflError
 
@@ -66,8 +65,8 @@ class MixingMatrix:
         """Number of each client's neighbours, ``[clients]``."""
         return np.asarray((self.adjacency > 0).sum(1))
 
-    def messages(self, senders: Sequence[int]) -> int:
-        """Number of messages if some of the clients send one to each of their neighbours."""
+    def links(self, senders: ArrayLike) -> int:
+        """Number of links from some of the clients to their neighbours."""
         return int(self.degrees[np.isin(self.clients, senders)].sum())
 
     @cached_property

@@ -72,8 +72,9 @@ class Gossip(Method):
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours, also to those whose own models are dropped."""
-        links = self.mixing_matrix(batch, batch.awaited[0])
-        up.add(self.clients.first(self.mixed), links.messages(batch.examples.host_ids.tolist()))
+        up.add(
+            self.clients.first(self.mixed), self.mixing_matrix(batch, batch.awaited[0]).links(batch.examples.host_ids)
+        )
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
