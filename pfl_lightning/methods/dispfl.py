@@ -102,4 +102,4 @@ class DisPFL(Gossip):
         model, weights = self.clients.first(self.mixed), self.mixed & self.engine.trainable
         masks = self.clients.first(f"{MASK}.{name}" for name in weights)
         ones = {name: masks[f"{MASK}.{name}"].to(model[name]) for name in weights}  # a weight that is held may be 0
-        up.add({**model, **ones}, self.mixing_matrix(batch, batch.awaited[0]).links(batch.examples.host_ids))
+        up.add({**model, **ones}, self.mixing_matrix(batch, awaited=True).links(batch.examples.host_ids))

@@ -62,19 +62,17 @@ class Gossip(Method):
         part = self.parts[self.mixes]
         return part & self.engine.trainable if self.batch_norm == "local" else part
 
-    def mixing_matrix(self, batch: Round, ids: Tensor | None = None) -> MixingMatrix:
-        """The weights of some participants of a round, by rising id; by default of those whose models arrive."""
+    def mixing_matrix(self, batch: Round, awaited: bool = False) -> MixingMatrix:
+        """The weights among those whose models arrive in a round, or are awaited, by rising id."""
         graph = self.topology.graph(self.num_clients, batch.seed, batch.round_index)
-        clients = (batch.examples.host_ids if ids is None else ids).sort().values.tolist()
+        clients = (batch.awaited[0] if awaited else batch.examples.host_ids).sort().values.tolist()
         if self._latest is None or self._latest[0] is not graph or self._latest[1].clients != clients:
             self._latest = graph, MixingMatrix.between(graph, clients, self.mixing)
         return self._latest[1]
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it mixes to its neighbours, also to those whose own models are dropped."""
-        up.add(
-            self.clients.first(self.mixed), self.mixing_matrix(batch, batch.awaited[0]).links(batch.examples.host_ids)
-        )
+        up.add(self.clients.first(self.mixed), self.mixing_matrix(batch, awaited=True).links(batch.examples.host_ids))
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
@@ -107,7 +105,7 @@ class Gossip(Method):
     def advance_clock(self, batch: Round) -> None:
         """Advance the clock; a client waits for its neighbours alone, and for models that are dropped."""
         ids, times = batch.awaited
-        mixing = self.mixing_matrix(batch, ids)
+        mixing = self.mixing_matrix(batch, awaited=True)
         self.accounting.clock.advance_locally(
             mixing.clients, times[ids.argsort().numpy()], mixing.adjacency > 0, batch.communication_time
         )
