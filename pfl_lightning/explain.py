@@ -164,7 +164,8 @@ def _found(pattern: re.Pattern[str], texts: list[str]) -> Iterator[str]:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
-    """A question for the known name that is most like a wrong one, in upper or lower case; empty if none is."""
+    """A question for the known name that is part of a wrong one, or most like it, in any case; empty if none is."""
     names = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
+    parts = [each for each in names if each in name.lower().split("_")]
+    near = parts or difflib.get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
     return f"; did you mean {names[near[0]]}?" if near else ""

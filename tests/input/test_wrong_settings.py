@@ -29,6 +29,7 @@ F1 = "torchmetrics.classification.MulticlassF1Score"
         ("--trainer.callbacks+=OracleDoubling", 2, "trainer.callbacks.n0: a value is missing; see --trainer.callbacks"),
         # no such option, class or choice
         ("--model.lrr=0.1", 2, "model.lrr: FedAvg has no such option; did you mean lr?"),
+        ("--model.local_epochs=5", 2, "model.local_epochs: FedAvg has no such option; did you mean epochs?"),
         ("--model.network.hiden=[8]", 2, "model.network.hiden: MLP has no such option; did you mean hidden?"),
         ("--trainer.max_step=3", 2, "--trainer.max_step: no such option; did you mean --trainer.max_steps?"),
         ("--modell=FedRep", 2, "--modell: no such option; did you mean --model?"),
