@@ -119,11 +119,6 @@ def gathered(value: Value) -> list[Value]:
     return values
 
 
-def largest(number: int) -> int:
-    """The largest number of all processes."""
-    return max(gathered(number))
-
-
 def from_first(value: Value) -> Value:
     """Broadcast the small picklable value of the first process."""
     if count() == 1:

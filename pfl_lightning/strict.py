@@ -4,7 +4,6 @@ They name classes to import, or functions that make networks, and call nothing e
 """
 
 import re
-import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
@@ -80,9 +79,9 @@ class AnyModule(type):
 class StrictParser(ArgumentParser):
     """Refuses null for an option that is never null, and functions in place of classes."""
 
-    def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
+    def parse_args(self, args: Any = (), *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a null for an option of an option arrives here under its Python name."""
-        words = [re.sub("=None$", "=null", word) for word in (sys.argv[1:] if args is None else args)]
+        words = [re.sub("=None$", "=null", word) for word in args]
         return super().parse_args(list(_with_options(words)), *others, **kwargs)
 
     def dump(self, namespace: Namespace, *others: Any, **kwargs: Any) -> str:

@@ -97,8 +97,9 @@ class RoundCheckpoint(Checkpoint):
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Write a round that is due, unless its evaluation is still to come."""
-        self._signal = processes.largest(self._asked)
-        if self._is_due(trainer, evaluated=False) and not self._evaluation_follows(trainer):
+        self._signal = max(processes.gathered(self._asked))
+        evaluation_follows = trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
+        if self._is_due(trainer, evaluated=False) and not evaluation_follows:
             self._write(trainer)
             self._waits = True
 
@@ -112,7 +113,7 @@ class RoundCheckpoint(Checkpoint):
         """Save the round that was evaluated, if it is due or the best."""
         if trainer.state.fn != TrainerFn.FITTING or _is_trial(trainer):
             return
-        self._signal = processes.largest(self._asked)
+        self._signal = max(processes.gathered(self._asked))
         is_due, is_best = self._is_due(trainer, evaluated=True), self._improves(trainer)
         if is_due or is_best:
             self._write(trainer)
@@ -144,10 +145,6 @@ class RoundCheckpoint(Checkpoint):
         if self._signal or trainer.should_stop or trainer.global_step == trainer.max_steps:
             return True
         return evaluated if self.every is None else trainer.global_step % self.every == 0
-
-    @staticmethod
-    def _evaluation_follows(trainer: pl.Trainer) -> bool:
-        return trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
 
     def _improves(self, trainer: pl.Trainer) -> bool:
         """Whether this evaluation is the best so far; if so, it is remembered."""

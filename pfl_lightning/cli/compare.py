@@ -53,14 +53,14 @@ def compare_command(args: list[str]) -> None:
         raise PflError(f"out: cannot make the folder '{out}' ({error.strerror})") from error
     for name, ending in product(SOMETIMES if report.has_pictures(out) else (), ("csv", "md")):
         (out / f"{name}.{ending}").unlink(missing_ok=True)  # of an earlier comparison
-    tables = [*report.tables_of(curves, times, targets)]
+    choice = choice_among(curves) if report.can_choose(curves) else None
+    tables = [*report.tables_of(curves, times, targets), *(report.choice_tables(choice) if choice else ())]
     for table in tables:
         report.write_csv(table.rows, out / f"{table.name}.csv")
         (out / f"{table.name}.md").write_text(table.text)
-    choice = write_choice(curves, out) if report.can_choose(curves) else None
     report.write_pictures(report.pictures_of(curves, times, choice), given.format, out)
     printed = [table for table in tables if table.name in PRINTED and table.says_something]
-    others = [table.name for table in tables if table not in printed] + ["choice"] * bool(choice)
+    others = [table.name for table in tables if table not in printed]
     for table in printed:  # when all files are there, as `| head` ends the program
         show(table.text)
     show(f"More tables: {out} ({', '.join(others)}); figures: {out / 'figures.md'}")
@@ -78,14 +78,9 @@ def compare_parser() -> PflParser:
     return parser
 
 
-def write_choice(curves: Sequence[report.Curve], out: Path) -> report.Choice | None:
-    """Write what clients get that choose among the curves, unless these have no seed in common."""
+def choice_among(curves: Sequence[report.Curve]) -> report.Choice | None:
+    """What clients choose among the curves, unless these have no seed in common."""
     if not report.common_seeds(curves):
         say_once("no table of what clients choose: no seed is in all curves", "note")
         return None
-    choice = report.choice_of(curves)
-    tables = report.choice_tables(choice)
-    for table in tables:
-        report.write_csv(table.rows, out / f"{table.name}.csv")
-    (out / "choice.md").write_text("\n".join(table.text for table in tables))
-    return choice
+    return report.choice_of(curves)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -26,14 +25,14 @@ class PflParser(StrictParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, "usage": "pfl COMMAND [options]", **kwargs})
 
-    def parse_args(self, args: Any = None, *others: Any, **kwargs: Any) -> Any:
+    def parse_args(self, args: Any = (), *others: Any, **kwargs: Any) -> Any:
         """Parse arguments; a settings file may be given by its name in the package.
 
         A file of the user's own that fails when it is imported is an error in them, and so is an option that was given
         to a class before another class was chosen that does not have it.
         """
         try:
-            words = list(with_config_files(_up_to_help(sys.argv[1:] if args is None else args)))
+            words = list(with_config_files(_up_to_help(args)))
             _check_text(words)
             settings = super().parse_args(words, *others, **kwargs)
             for key, name in _given_before_their_class(words):
@@ -52,7 +51,7 @@ class PflParser(StrictParser):
         outer, self._file = self._file, str(cfg_path)
         try:
             return super().parse_path(cfg_path, *others, **kwargs)
-        except (ValueError, OverflowError) as error:  # no text, or a number with too many digits
+        except ValueError as error:  # no text
             self.error(f"Problems parsing config: {error}", error)
         finally:
             self._file = outer
@@ -73,15 +72,11 @@ class PflParser(StrictParser):
             super().error(message, ex)
         if debugging() and ex:
             raise ex
-        line = self.explained(message, ex)
-        say_once(line)
-        raise SystemExit(2) from PflError(line)
-
-    def explained(self, message: str, ex: Exception | None) -> str:
-        """What is wrong, in one line, with the settings file that it is in."""
         place = blame(ex)
         line = f"{place} {MORE}" if place else explain(message, self.options())
-        return f"{line} (in {self._file})" if self._file else line
+        line = f"{line} (in {self._file})" if self._file else line
+        say_once(line)
+        raise SystemExit(2) from PflError(line)
 
     def options(self) -> list[str]:
         """Every option that this parser knows, such as ``--trainer.max_steps``."""

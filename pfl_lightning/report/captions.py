@@ -77,16 +77,12 @@ def latex(name: str, caption: str) -> str:
         name: Name of its file, without the ending.
         caption: The caption.
     """
-    return "\n".join(
-        (
-            r"\begin{figure}",
-            r"  \centering",
-            rf"  \includegraphics[width=\linewidth]{{{name}}}",
-            rf"  \caption{{{caption.translate(LATEX)}}}",
-            rf"  \label{{fig:{name}}}",
-            r"\end{figure}",
-        )
-    )
+    return rf"""\begin{{figure}}
+  \centering
+  \includegraphics[width=\linewidth]{{{name}}}
+  \caption{{{caption.translate(LATEX)}}}
+  \label{{fig:{name}}}
+\end{{figure}}"""
 
 
 def _where(curves: Sequence[Curve]) -> str:

@@ -121,7 +121,7 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
     left_out = ", ".join(map(str, choice.left_out))
     note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
     return (
-        Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, quantity)),
+        Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, quantity) + note),
         Table("choice_groups", picks, seeds_markdown(picks_title, picks, shares, SHARE) + note),
     )
 

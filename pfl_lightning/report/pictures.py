@@ -1,6 +1,6 @@
 """All figures of a comparison, with their captions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Literal, get_args
@@ -39,25 +39,22 @@ def pictures_of(
         communication_times: Simulated seconds that the communication of a round takes, one panel each.
         choice: What clients pick among the curves, if they can choose.
     """
-    figures: dict[str, Callable[[Sequence[Curve]], Figure]] = {
-        "accuracy_time": lambda curves: time_figure(curves, communication_times),
-        "accuracy_rounds": lambda curves: cost_figure(curves, ROUNDS),
-        "accuracy_bits": lambda curves: cost_figure(curves, COMMUNICATION, LINK),
-        "accuracy_samples": lambda curves: cost_figure(curves, TRAINING),
-        "errors_rounds": error_rounds_figure,
-        "tail": tail_figure,
-        "clients": clients_figure,
-        "samples": samples_figure,
-        "cohort": cohort_figure,
-    }
-    possible = {
-        "accuracy_bits": COMMUNICATION.known(curves) and LINK.known(curves),
-        "accuracy_samples": TRAINING.known(curves),
-        "cohort": cohorts_differ(curves),
-    }
-    for name, draw in figures.items():
-        if possible.get(name, True):
-            yield name, draw(curves), caption_of(name, curves, communication_times)
+
+    def picture(name: str, figure: Figure) -> Picture:
+        return name, figure, caption_of(name, curves, communication_times)
+
+    yield picture("accuracy_time", time_figure(curves, communication_times))
+    yield picture("accuracy_rounds", cost_figure(curves, ROUNDS))
+    if COMMUNICATION.known(curves) and LINK.known(curves):
+        yield picture("accuracy_bits", cost_figure(curves, COMMUNICATION, LINK))
+    if TRAINING.known(curves):
+        yield picture("accuracy_samples", cost_figure(curves, TRAINING))
+    yield picture("errors_rounds", error_rounds_figure(curves))
+    yield picture("tail", tail_figure(curves))
+    yield picture("clients", clients_figure(curves))
+    yield picture("samples", samples_figure(curves))
+    if cohorts_differ(curves):
+        yield picture("cohort", cohort_figure(curves))
     if choice:
         yield "choice", choice_figure(choice), caption_of("choice", curves, common_seeds=len(choice.seeds))
 

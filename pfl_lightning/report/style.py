@@ -28,7 +28,7 @@ class Look(NamedTuple):
     filled: bool
 
 
-SHAPES = dict(zip(COLORS, "DsPv^Xo<>h", strict=True))  # of each colour
+SHAPES = "DsPv^Xo<>h"  # of each colour
 PAIRS = (  # methods that share a colour, as they are rarely in one figure: with filled and with open markers
     ("FedRep", "LinearFedRep"),
     ("FedAvg-FT", "FedBABU"),
@@ -42,8 +42,8 @@ PAIRS = (  # methods that share a colour, as they are rarely in one figure: with
     ("DePRL", "FedProx"),
 )
 LOOKS = {
-    name: Look(color, SHAPES[color], filled)
-    for color, pair in zip(COLORS, PAIRS, strict=True)
+    name: Look(color, shape, filled)
+    for color, shape, pair in zip(COLORS, SHAPES, PAIRS, strict=True)
     for name, filled in zip(pair, (True, False), strict=True)
 }
 
@@ -77,8 +77,4 @@ def looks_of(labels: Sequence[str], plain: Sequence[str] | None = None) -> list[
 def _left(taken: set[Look]) -> Iterator[Look]:
     """Looks in an endless order, first those in colours of their own; filled markers before open ones."""
     hues = {look.color for look in taken}
-    order = sorted(
-        (Look(color, SHAPES[color], filled) for filled in (True, False) for color in COLORS),
-        key=lambda look: (look in taken, look.color in hues, not look.filled),
-    )
-    return cycle(order)
+    return cycle(sorted(LOOKS.values(), key=lambda look: (look in taken, look.color in hues, not look.filled)))

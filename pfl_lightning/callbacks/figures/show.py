@@ -36,12 +36,8 @@ def show_figure(trainer: pl.Trainer, tag: str, figure: Figure, step: int, dpi: i
 
 def figure_loggers(trainer: pl.Trainer) -> list[Any]:
     """The loggers that show figures; none in the processes that do not log."""
-    return [
-        logger
-        for logger in trainer.loggers
-        if trainer.is_global_zero
-        and (isinstance(logger, TensorBoardLogger | MLFlowLogger) or hasattr(logger, "log_image"))
-    ]
+    every = trainer.loggers if trainer.is_global_zero else []
+    return [each for each in every if isinstance(each, TensorBoardLogger | MLFlowLogger) or hasattr(each, "log_image")]
 
 
 def pixels(figure: Figure) -> np.ndarray:
