@@ -84,12 +84,12 @@ class StreamDropout(nn.Dropout):
         self.stays_in_eval = getattr(layer, "stays_in_eval", False)
         self.register_buffer("stream", torch.zeros((), dtype=torch.int64), persistent=False)
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop numbers in training mode."""
         if not self.training or self.p == 0:
-            return inputs
-        noise = dropout_noise(self.stream, inputs, self.p)
-        return inputs.mul_(noise) if self.inplace else inputs * noise
+            return input
+        noise = dropout_noise(self.stream, input, self.p)
+        return input.mul_(noise) if self.inplace else input * noise
 
 
 def dropout_noise(streams: Tensor, like: Tensor, probability: float) -> Tensor:

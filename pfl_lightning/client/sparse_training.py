@@ -69,7 +69,7 @@ def first_masks(key: Key, clients: int, model: Tree, density: float, layers: Lay
 
 def _drawn(key: Key, clients: int, tensor: Tensor, density: float) -> Tensor:
     entries, everyone = tensor.numel(), torch.arange(clients, device=tensor.device)
-    ones = floor(density * entries + ROUNDING)
+    ones = floor(density * entries + ROUNDING) if entries > 1 else 1  # a single number is held
     masks = torch.empty(clients, entries, dtype=torch.bool, device=tensor.device)
     for client in everyone.split(1):  # one by one: draws take far more room than masks
         masks[client] = _largest(random_bits(key, client, entries), ones)

@@ -289,14 +289,17 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         if isinstance(self.participation, Asynchronous):
             return self._make_update(index, self.participation)
-        chosen, times = self.participation.cohort(self.seed, index, self.training_counts, self.times(index))
-        ids = torch.tensor(chosen)
+        made = self._round(index, *self.participation.cohort(self.seed, index, self.training_counts, self.times(index)))
+        dropped, times = self.participation.drops(self.seed, index, made.examples.ids, made.times)
+        return made._replace(times=times).drop(dropped)
+
+    def _round(self, index: int, clients: Sequence[int], times: Times) -> Round:
+        """The round of some clients and their computation times, ``[cohort]`` both, with the largest client first."""
+        ids = torch.tensor(clients)
         order = largest_first(self.tables["train"].counts[ids])
-        examples = self.tables["train"].examples(ids[order])
-        dropped, times = self.participation.drops(self.seed, index, examples.ids, times[order.numpy()])
+        examples, times = self.tables["train"].examples(ids[order]), times[order.numpy()]
         weights = client_weights(examples.counts, "samples")
-        clients, clock = self.training_clients, self.communication_time
-        return Round(index, self.seed, clients, examples, weights, times, clock).drop(dropped)
+        return Round(index, self.seed, self.training_clients, examples, weights, times, self.communication_time)
 
     def times(self, index: int) -> Times:
         """Computation time of every client that can train, in the round with this index, ``[training_clients]``.
@@ -313,21 +316,15 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def _make_update(self, index: int, participation: Asynchronous) -> Round:
         """The update of the server with this index, of clients that do not wait for each other."""
-        clients, clock = self.training_clients, self.communication_time
-        update = participation.update(index, self.seed, clients, self.times, clock)
-        ids = torch.tensor([flight.client for flight in update.uploads])
-        order = largest_first(self.tables["train"].counts[ids])
-        examples = self.tables["train"].examples(ids[order])
-        flights, dropped = [update.uploads[place] for place in order.tolist()], update.dropped
-        began = torch.tensor([flight.began for flight in flights])
+        update = participation.update(index, self.seed, self.training_clients, self.times, self.communication_time)
+        flights = {flight.client: flight for flight in update.uploads}
+        made = self._round(index, [*flights], np.array([flight.seconds for flight in flights.values()]))
+        began = torch.tensor([flights[client].began for client in made.examples.ids.tolist()])
         shares = participation.shares((index - began).double())
-        arrivals = Arrivals(update, began, shares, participation.uploads == "changes")
-        weights = client_weights(examples.counts, "samples")
-        return Round(
-            *(index, self.seed, clients, examples, weights, np.array([flight.seconds for flight in flights]), clock),
-            dropped=torch.tensor([flight.client for flight in dropped], dtype=torch.int64),
-            dropped_times=np.array([flight.seconds for flight in dropped]),
-            arrivals=arrivals,
+        return made._replace(
+            dropped=torch.tensor([flight.client for flight in update.dropped], dtype=torch.int64),
+            dropped_times=np.array([flight.seconds for flight in update.dropped]),
+            arrivals=Arrivals(update, began, shares, participation.uploads == "changes"),
         )
 
     @property

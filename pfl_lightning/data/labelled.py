@@ -47,7 +47,8 @@ class LabelledData(NamedTuple):
         if found != wanted:
             raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(wanted)}")
         if kind != "numbers":
-            known = (self.inputs >= 0) & (self.inputs < shape[1])
+            tokens = self.inputs.numpy()  # torch would wrap what a small type cannot hold, such as 256 in uint8
+            known = torch.from_numpy((tokens >= 0) & (tokens < shape[1]))
             check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
 
     def check_lengths(self) -> None:

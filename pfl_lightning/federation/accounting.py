@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict
+from math import nan
 from typing import Any
 
 from pfl_lightning import processes
@@ -104,7 +105,7 @@ class Accounting:
             update, staleness = self._arrivals.update, (self.clock.rounds - 1 - self._arrivals.began).double()
             found |= {"staleness/mean": float(staleness.mean()), "staleness/largest": float(staleness.max())}
             found |= {"system/heard": update.heard, "system/versions": float(len(update.held))}
-            found["system/updates_per_second"] = self.clock.rounds / self.clock.total
+            found["system/updates_per_second"] = self.clock.rounds / (self.clock.total or nan)
         return found
 
     def state_dict(self) -> dict[str, Any]:

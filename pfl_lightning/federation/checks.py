@@ -19,6 +19,10 @@ from pfl_lightning.system import Asynchronous, Participation
 Need = Literal["classes", "features", "rounds"]
 WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of methods that look at whole rounds
 STEP = "server_update"
+# methods put these in front of the names of tensors that they keep beside those of the network
+PREFIXES = {
+    *["anchor", "cloud", "copy", "correction", "global", "mask", "personal", "previous", "received", "start", "update"]
+}
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -39,6 +43,11 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool) -
         raise PflError(
             f"model.network: {network.kind} takes {network.takes}, {type(data).__name__} has {data.input_kind}; "
             f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
+        )
+    if taken := PREFIXES & {name for name, _ in network.named_children()}:
+        raise PflError(
+            f"model.network: a layer of the name {min(taken)} is not possible, which methods give to what they keep "
+            "beside the network; allowed: another name"
         )
     if data.new_clients and data.new_head_epochs and not has_body:
         raise PflError(

@@ -113,9 +113,9 @@ class APPLE(WholeModels):
         slopes, share = strength * (relations - 1 / self.num_clients), (relations * itself).sum(1)
         with torch.autocast(relations.device.type, enabled=False):  # mixed precision is for g alone
             for name, slope in grads.items():
-                flat, change = slope.flatten(1).to(relations), beside[f"{CHANGE}.{name}"]
-                slopes += flat @ beside[f"server.{name}"].flatten(1).T
-                slopes += itself * (flat * change.flatten(1)).sum(1, keepdim=True)
+                flat, change = slope.reshape(len(slope), -1).to(relations), beside[f"{CHANGE}.{name}"]
+                slopes += flat @ beside[f"server.{name}"].reshape(self.num_clients, -1).T
+                slopes += itself * (flat * change.reshape(flat.shape)).sum(1, keepdim=True)
                 change.sub_(wide(share, slope) * slope, alpha=lr)
         relations.sub_(slopes, alpha=relation_lr)
         return {}

@@ -404,7 +404,7 @@ class Method(pl.LightningModule):
         uploaded, everyone = self.aggregator.bytes, len(batch.examples)
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
         if len(batch.examples) < min(everyone, self.aggregator.fewest):  # a secure sum of one upload would be that one
-            self.skip_round(batch)
+            self.skip_round(batch, self.aggregator.bytes - uploaded)
             return
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
@@ -417,11 +417,11 @@ class Method(pl.LightningModule):
         self.advance_clock(batch)
         self.log_round(batch, result.loss)
 
-    def skip_round(self, batch: Round) -> None:
+    def skip_round(self, batch: Round, uploaded: int = 0) -> None:
         """Skip a round with too few uploads, mostly none: it takes time and traffic, and leaves the model as it was."""
         batch = batch.drop(torch.ones(len(batch.examples), dtype=torch.bool))
         self.optimizer.step()  # counts the round; no parameter has a gradient
-        self.record(batch, 0)
+        self.record(batch, uploaded)
         self.advance_clock(batch)
         self.log_round(batch, None)
 

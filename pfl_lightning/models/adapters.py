@@ -70,7 +70,7 @@ class LoRA:
             layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, self.rank))
             layer.lora_dropout = nn.Dropout(self.dropout)
             nn.init.kaiming_uniform_(layer.lora_A, a=5**0.5)  # as torch does for the weight of a linear layer
-            layer.register_forward_hook(partial(_adapted, self.alpha / self.rank))
+            layer.register_forward_hook(partial(_adapted, self.alpha / self.rank), with_kwargs=True)
 
     def _layers(self, network: Network, trained: frozenset[str]) -> list[nn.Linear]:
         """The layers to adapt, none of which has a tensor in ``trained``."""
@@ -145,7 +145,8 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
 
 
-def _adapted(scale: float, layer: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+def _adapted(scale: float, layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> Tensor:
     """What a layer returns, with what its adapter adds: a hook, which torch's fused layers heed, unlike a subclass."""
     # the scale is a factor of few numbers here, also in the backward pass
-    return output + F.linear(scale * F.linear(layer.lora_dropout(inputs[0]), layer.lora_A), layer.lora_B)
+    (x,) = (*inputs, *named.values())
+    return output + F.linear(scale * F.linear(layer.lora_dropout(x), layer.lora_A), layer.lora_B)

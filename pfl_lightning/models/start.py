@@ -54,12 +54,15 @@ def start_network(
         if extend is not None:
             extend(network)
         for norm in (inner for inner in network.modules() if isinstance(inner, BATCH_NORM)):
-            norm.register_forward_pre_hook(_before_norm)
+            norm.register_forward_pre_hook(_before_norm, with_kwargs=True)
             norm.register_forward_hook(_after_norm)
         if isinstance(network, Wrapped):
             inputs = two_inputs(input_shape, input_kind)
-            network.cut_before_trained(inputs)
-            network.mark(inputs)
+            try:
+                network.cut_before_trained(inputs)
+                network.mark(inputs)
+            except Exception as error:  # whatever it raises with what is added to it
+                raise _refusal(f"{network.kind} does not run with what is added to it", error) from error
     if not trains(network.parameters()):
         raise PflError(f"model.network: {network.kind} has no parameters that train; allowed: one or more")
     tensors = {network.own_name(name): tensor for name, tensor in network.state_dict().items()}
@@ -130,9 +133,9 @@ def _mark_constants(module: nn.Module, inputs: Tensor) -> None:
         vars(layers[path])[CONSTANTS] = same
 
 
-def _before_norm(norm: nn.Module, arguments: tuple[Any, ...]) -> None:
+def _before_norm(norm: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Use running statistics for a mini-batch with one value per channel, which has no variance."""
-    (batch,) = arguments
+    (batch,) = (*arguments, *named.values())
     one = norm.training and batch.numel() == batch.shape[1]
     vars(norm).update(takes_one=one, training=norm.training and not one)
 

@@ -46,6 +46,14 @@ def test_first_masks_have_the_same_number_of_ones_at_every_client():
         assert [mask.flatten(1).sum(1).tolist() for mask in masks.values()] == [[count] * 3 for count in ones]
 
 
+@pytest.mark.parametrize("layers", ["erk", "uniform"])
+def test_a_single_number_is_held_by_all(layers):
+    model = {"scale": torch.tensor(2.0), "slope": torch.ones(1), "weight": torch.zeros(4, 5)}
+    masks = first_masks((1,), 3, model, 0.25, layers)
+    assert masks["scale"].tolist() == [True] * 3
+    assert masks["slope"].tolist() == [[True]] * 3
+
+
 def test_every_entry_is_as_likely_and_every_client_has_a_mask_of_its_own():
     model = {"one": torch.zeros(5, 8), "other": torch.zeros(5, 8)}
     masks = first_masks((1,), 400, model, 0.25, "uniform")

@@ -90,6 +90,13 @@ def test_good_samples_pass():
     assert Given((INPUTS, LABELS, USERS)).load_checked()[0].inputs is INPUTS
 
 
+def test_tokens_may_be_of_a_type_that_does_not_hold_their_number():
+    tokens = torch.full((4, 2), 255, dtype=torch.uint8)
+    Given((tokens, LABELS), input_kind="tokens", input_shape=(2, 256)).load_checked()
+    with pytest.raises(PflError, match="the token 255 of sample 0 is not possible; allowed: 0 to 254"):
+        Given((tokens, LABELS), input_kind="tokens", input_shape=(2, 255)).load_checked()
+
+
 def test_a_file_that_cannot_be_read_is_named():
     data = Given((INPUTS, LABELS))
     data.load = lambda: Path("missing.npy").read_bytes()

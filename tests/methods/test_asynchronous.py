@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from fakes.methods import built, distance, normed, rows, tensors
@@ -18,6 +19,7 @@ from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, Sparsity
 from pfl_lightning.models import MLP, Network
 from pfl_lightning.server import DPAggregator, SecureAggregator
 from pfl_lightning.system import Asynchronous, Constant, FixedExponential, Participation, Polynomial, UniformTime
+from pfl_lightning.system.speeds import FixedSpeeds
 from pfl_lightning.tree import Params
 
 ROWS = {"FedAvg": FedAvg, "FedRep": partial(FedRep, head_epochs=2), "Ditto": Ditto}
@@ -154,6 +156,16 @@ def test_what_is_logged_and_sent(ragged_data, fit):
     assert participants > 16
     # an upload has the loss beside the model
     assert method.accounting.ledger.total == 16 * (bits + 32) + participants * bits
+
+
+def test_updates_that_take_no_time_have_no_rate(ragged_data, fit):
+    class Immediate(FixedSpeeds):
+        def draw(self, random, num_clients):
+            return np.zeros(num_clients)
+
+    data = ragged_data(participation=Asynchronous(5, 2), speeds=Immediate())
+    logged = fit(FedAvg(network=NETWORKS["mlp"], batch_size=4), data, 2, bare=True).callback_metrics
+    assert np.isnan(float(logged["system/updates_per_second"]))
 
 
 def test_a_part_that_nobody_trains_stays_as_it_is_and_is_not_sent(ragged_data, fit):

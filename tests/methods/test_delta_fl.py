@@ -198,6 +198,12 @@ def test_a_tail_of_one_client_trains_in_the_clear_and_is_skipped_in_secret(train
         assert method.accounting.clock.rounds == 1
 
 
+def test_sums_for_the_quantile_are_counted_in_a_round_that_is_skipped(train):
+    method = train(partial(DeltaFL, conformity=0.01, quantile="sums"), 1, aggregator=SecureAggregator())
+    assert int(method.trainer.callback_metrics["system/cohort"]) == 0
+    assert method.accounting.ledger.up == 8 * method.aggregator.bytes > 0
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [

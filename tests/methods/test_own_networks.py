@@ -25,10 +25,37 @@ from torch import nn
 
 from pfl_lightning import load_method
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, IFCA, SCAFFOLD, DePRL, Ditto, FedALA, FedAvg, FedRep, LGFedAvg
-from pfl_lightning.models import MLP
+from pfl_lightning.federation.checks import PREFIXES
+from pfl_lightning.methods import (
+    APPLE,
+    DPSGD,
+    IFCA,
+    SCAFFOLD,
+    DePRL,
+    DisPFL,
+    Ditto,
+    FedALA,
+    FedAvg,
+    FedRep,
+    LGFedAvg,
+)
+from pfl_lightning.models import MLP, LoRA, Network
 from pfl_lightning.server import SecureAggregator
 from pfl_lightning.system import Participation
+
+
+class ByName(nn.Module):
+    """A network that names the arguments of its layers, one of which is linear."""
+
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.fc, self.norm, self.dropout = nn.Linear(256, 8), nn.BatchNorm1d(8), nn.Dropout(0.5)
+        self.head = nn.Linear(8, num_classes)
+
+    def forward(self, inputs):
+        found = self.dropout(input=self.norm(input=self.fc(input=inputs.flatten(1))))
+        return self.head(torch.where(found > 0, found, 0.0))
+
 
 METHODS = {
     "DePRL": partial(DePRL, head_epochs=2),
@@ -223,3 +250,51 @@ def test_clients_that_never_train_have_no_statistics_of_their_own(ragged_data, f
     method = FedAvg(network=Normed, batch_size=4, batch_norm="local", eval_epochs=0)
     with pytest.raises(PflError, match=r"^data\.test_clients: 0\.5 is not possible with model\.batch_norm: local"):
         fit(method, ragged_data(test_clients=0.5), 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"adapter": LoRA(2, targets="fc")}], ids=["whole", "adapted"])
+def test_layers_may_be_called_with_named_arguments(options, train):
+    method = train(FedAvg, 1, network=ByName, **options)
+    assert all(tensor.isfinite().all() for tensor in method.network.state_dict().values())
+
+
+class Looking(nn.Module):
+    """A network that uses what its attention looks at, which an adapted one does not return."""
+
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(16, 1, batch_first=True), nn.Linear(16, num_classes)
+
+    def forward(self, inputs):
+        found, weights = self.attention(*[inputs[:, 0]] * 3)
+        return self.head(found[:, 0] * weights.mean())
+
+
+def test_a_network_that_does_not_run_with_its_adapter_is_refused(ragged_data):
+    with pytest.raises(PflError, match=r"^model\.network: .*Looking does not run with what is added to it"):
+        built(FedAvg, ragged_data(), network=Looking, adapter=LoRA(2))
+
+
+@pytest.mark.parametrize("name", sorted(PREFIXES))
+def test_layers_may_not_have_the_names_that_methods_put_in_front_of_theirs(name, ragged_data):
+    data, method = ragged_data(), Ditto(network=lambda input_shape, num_classes: Network({name: nn.Linear(256, 3)}))
+    data.setup()
+    with pytest.raises(PflError, match=f"^model.network: a layer of the name {name} is not possible"):
+        method.build_for(data)
+
+
+class Scaled(nn.Module):
+    """A network with a parameter that is a single number."""
+
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.tensor(2.0)), nn.Linear(256, num_classes)
+
+    def forward(self, inputs):
+        return self.head(self.scale * inputs.flatten(1))
+
+
+@pytest.mark.parametrize("make", [APPLE, DisPFL, FedAvg])
+def test_a_parameter_may_be_a_single_number(make, train):
+    scale = train(make, 2, network=Scaled).network.state_dict()["Scaled.scale"]
+    assert 1e-6 < (scale - 2).abs() < 1
