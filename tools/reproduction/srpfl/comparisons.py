@@ -7,7 +7,7 @@ import numpy as np
 from pfl_lightning.report import Curve
 from pfl_lightning.system import TwoPopulation
 from reproduction.claims import Claim, Floats, paired, spread
-from reproduction.srpfl.measures import PAIRS, Curves, shown_ratio, targets, time_ratios
+from reproduction.srpfl.measures import PAIRS, Curves, at_least, shown_ratio, targets, time_ratios
 
 Comparison = Callable[[Curves, Curves], list[Claim]]  # of a panel with one of another figure
 
@@ -78,4 +78,4 @@ def mean_seconds(curve: Curve, goal: Floats, stragglers: float, bound: bool = Fa
     passed = of_a_round[sizes.astype(int) - 1].cumsum(1)  # after each round, [seeds, rounds]
     times = np.insert(passed, 0, 0, axis=1)[:, curve.rounds]
     _, seconds = curve.reach(goal[:, None], times)
-    return np.where(np.isnan(seconds), times[:, -1], seconds) if bound else seconds
+    return at_least(seconds, times) if bound else seconds

@@ -42,9 +42,19 @@ def time_ratios(curves: Curves, pair: tuple[str, str], communication_time: float
     goals = targets(curves[pair[1]])[:, None]
     fast, slow = (curves[name].seconds_to(goals, communication_time) for name in pair)
     if bound:
-        fast = np.where(np.isnan(fast), curves[pair[0]].times(communication_time)[:, -1], fast)
+        fast = at_least(fast, curves[pair[0]].times(communication_time))
     ratios: Floats = np.divide(fast, slow, out=np.ones_like(slow), where=slow != 0)
     return ratios
+
+
+def at_least(seconds: Floats, times: Floats) -> Floats:
+    """Seconds that a run needs or, if it never gets there, all that it had, ``[seeds]``.
+
+    Args:
+        seconds: Nan for never, ``[seeds]``.
+        times: Seconds at each evaluation, ``[seeds, evaluations]``.
+    """
+    return np.where(np.isnan(seconds), times[:, -1], seconds)
 
 
 def shown_ratio(ratios: Floats) -> str:
