@@ -14,9 +14,15 @@ from pfl_lightning.data.progress import loading
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.report import partition_figure, partition_table, save_figure
 
-USAGE = """pfl data prepare NAME --root DIR     download, check and convert the files of a data set; its options follow
-                                     (NAME may be the import path of your own, such as my_data.MyData)
-pfl data describe [options of fit]   show which client holds what, and the graph of a method without a server"""
+USAGE = """usage: pfl data prepare NAME --root DIR [options of the data set]
+       pfl data describe [--figure FILE] [options of fit]
+
+prepare downloads, checks and converts the files of a data set. NAME may be the
+import path of your own, such as my_data.MyData; pfl data prepare NAME --help
+shows its options.
+
+describe shows which client holds what, and the graph of a method without a
+server: as a table, and in a figure (default: partition.png)."""
 
 
 def data_command(args: list[str]) -> None:
@@ -30,8 +36,8 @@ def data_command(args: list[str]) -> None:
         PflError: If the data cannot be loaded or split.
     """
     command = args[0] if args else None
-    if {"-h", "--help"} & {*args[:2]} and command != "describe":
-        CONSOLE.print(USAGE, soft_wrap=False)
+    if {"-h", "--help"} & {*(args[:2] if command == "prepare" else args)}:
+        CONSOLE.print(USAGE)
     elif command == "prepare":
         prepare(args[1:])
     elif command == "describe":

@@ -21,18 +21,20 @@ WHOLE_ROUNDS = ("select_clients", "count_traffic", "advance_clock")  # hooks of 
 STEP = "server_update"
 # methods put these in front of the names of tensors that they keep beside those of the network
 PREFIXES = {
-    *["anchor", "cloud", "copy", "correction", "global", "mask", "personal", "previous", "received", "start", "update"]
+    *("anchor", "change", "cloud", "copy", "correction", "global", "mask", "personal", "previous", "received", "start"),
+    "update",
 }
 ServerOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
-def check_network(network: Network, data: FederatedDataModule, has_body: bool) -> None:
+def check_network(network: Network, data: FederatedDataModule, has_body: bool, uploads: Collection[str]) -> None:
     """Check that a network suits a data set.
 
     Args:
         network: The network.
         data: The data set.
         has_body: Whether the network has layers beside the head.
+        uploads: What clients upload beside the shared model.
 
     Raises:
         PflError: If it cannot take the inputs, or has no body for new clients.
@@ -44,7 +46,7 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool) -
             f"model.network: {network.kind} takes {network.takes}, {type(data).__name__} has {data.input_kind}; "
             f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
         )
-    if taken := PREFIXES & {name for name, _ in network.named_children()}:
+    if taken := PREFIXES.union(uploads) & {name for name, _ in network.named_children()}:
         raise PflError(
             f"model.network: a layer of the name {min(taken)} is not possible, which methods give to what they keep "
             "beside the network; allowed: another name"

@@ -206,7 +206,7 @@ class Cohort:
                 counts = stale.shares[here].to(weights)
                 names = method.engine.trainable if stale.changes else frozenset[str]()
                 upload = brought_forward(upload, received.tree, method.broadcast(), counts, names)
-            further = {name: rows for name, rows in trained.own.items() if name.startswith(method.uploads)}
+            further = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in method.uploads}
             share = weights[here]
             bits = model_bits(parameters_of({**upload, **further}, method.engine.trainable), total.packed)
             return cohort, kept, total.encode(cohort.host_ids, share, {**upload, **further, LOSS: losses}), bits

@@ -89,9 +89,9 @@ class Method(pl.LightningModule):
     A method declares which part of the network a client ``keeps``, ``trains`` and ``finetunes``, whether it keeps a
     second (``personal``) model, and what it does in ``local_update``; everything else has a default. A part has a name
     (``nothing``, ``head``, ``body``, ``all``), or is a pattern of names, or a kind of layers; see ``Parts``. Tensors
-    whose names begin with one of ``uploads`` are summed up beside the shared model, by the same aggregator. It says
-    what it ``needs``: ``classes``, ``features`` of a network whose head is known, or ``rounds`` that all participants
-    begin together; and whether it ``prunes`` models.
+    whose names have one of ``uploads`` as their first word are summed up beside the shared model, by the same
+    aggregator. It says what it ``needs``: ``classes``, ``features`` of a network whose head is known, or ``rounds``
+    that all participants begin together; and whether it ``prunes`` models.
 
     Clients are evaluated with the shared part plus what they keep (``stored``, or ``global`` if they keep nothing), and
     with the same after the part that the method ``finetunes`` was trained further on their own samples
@@ -538,7 +538,7 @@ class Method(pl.LightningModule):
         try_optimizer(self.make_optimizer, self.network.parameters())
         check_participation(data.participation, self, Method)
         check_never_training(data, self)
-        check_network(self.network, data, has_body=len(self.network.state_dict()) > len(self.parts["head"]))
+        check_network(self.network, data, len(self.network.state_dict()) > len(self.parts["head"]), self.uploads)
         self.schedule.factor(0)
         self._try_loss(data)
 

@@ -32,7 +32,7 @@ class SCAFFOLD(Method):
         kwargs: See ``Method``.
     """
 
-    uploads = (f"{CHANGE}.",)
+    uploads = (CHANGE,)
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(local_optimizer="SGD", momentum=0.0, weighting="uniform", **kwargs)

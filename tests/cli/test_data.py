@@ -16,6 +16,15 @@ def words(line: str) -> list[str]:
     return line.replace("│", " ").split()
 
 
+@pytest.mark.parametrize("args", ["--help", "describe -h", "describe --model FedRep --help", "prepare --help"])
+def test_help_is_a_page_of_both_subcommands(args, capsys):
+    main(["data", *args.split()])
+    usage, describe, *lines = capsys.readouterr().out.splitlines()
+    assert usage.startswith("usage: pfl data prepare NAME")
+    assert describe.endswith("pfl data describe [--figure FILE] [options of fit]")
+    assert max(map(len, lines)) <= 80
+
+
 def test_describe_shows_the_partition_and_trains_nothing(capsys):
     main(["data", "describe", "--data=Digits", "--data.num_clients=10", "--figure=deep/split.svg"])
     rows = [words(line) for line in capsys.readouterr().out.splitlines()]

@@ -5,6 +5,8 @@ Its other settings are slow tests, and parts of the contract that hardly depend 
 
 import inspect
 import math
+import re
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -19,11 +21,14 @@ from torch.optim import SGD
 
 from pfl_lightning import load_method, methods
 from pfl_lightning.callbacks import StageDoubling
+from pfl_lightning.errors import PflError
+from pfl_lightning.federation.checks import PREFIXES
 from pfl_lightning.methods import Method, Sparsity
-from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA
+from pfl_lightning.models import MLP, ConvNet, LeNet5, LogisticRegression, LoRA, Network
 from pfl_lightning.recipes import recipe
 from pfl_lightning.server import DPAggregator, ErdosRenyi, SecureAggregator, Yogi
 from pfl_lightning.system import Participation
+from pfl_lightning.tree import Params
 
 
 def over_secure_sums(kind, **options):
@@ -338,6 +343,33 @@ def test_no_number_depends_on_the_order_of_a_set(make, ragged_data, fit):
         fit(method, data, 2)
         found.append(method)
     assert distance(*found) == 0
+
+
+@pytest.mark.slow
+@every_method
+def test_layers_that_are_called_as_what_a_method_keeps_train_alike_or_are_refused(make, ragged_data, fit, monkeypatch):
+    beside, words, options = Params.beside, set(), {"batch_size": 4}
+    monkeypatch.setattr(Params, "beside", lambda params, word, other: words.add(word) or beside(params, word, other))
+    if "adapter" in getattr(make, "keywords", {}):
+        options["adapter"] = LoRA(2, targets="second")
+
+    def trained(*names):
+        def network(input_shape, num_classes):
+            layers = nn.Linear(256, 5), nn.Linear(5, 4), nn.Linear(4, num_classes)
+            return Network({"flat": nn.Flatten(), **dict(zip(names, layers, strict=True))})
+
+        method = make(network=network, **options)
+        fit(method, ragged_data(), 2, bare=True)
+        return method
+
+    reference = trained("first", "second", "third")
+    words |= {name.split(".")[0] for name in (*reference.clients.names, *reference.server.names, *reference.uploads)}
+    for word in sorted(words - {"first", "second", "third"}):
+        for own, names in {"first": (word, "second", "third"), "third": ("first", "second", word)}.items():
+            expected = {re.sub(rf"\b{own}\b", word, name): tensor for name, tensor in tensors(reference).items()}
+            refused = word in PREFIXES.union(reference.uploads)
+            with pytest.raises(PflError, match=f"a layer of the name {word} ") if refused else nullcontext():
+                assert distance(expected, trained(*names)) < 1e-6, names
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ class SeveralModels(Method):
         number: Number of models.
     """
 
-    uploads = (f"{MODELS}.", WEIGHTS)
+    uploads = (MODELS, WEIGHTS)
     needs: ClassVar[tuple[Need, ...]] = ("rounds",)  # the uploads are no models
     prunes = one_model = False
     number: int
