@@ -7,12 +7,12 @@ from itertools import chain
 from reproduction.claims import Claim
 from reproduction.delta_fl.claims import Check, kept, period_matters_little, same_tails, served_and_trained_better
 from reproduction.delta_fl.devices import TABLE, device_claims
-from reproduction.delta_fl.runs import PAIRS, SEEDS, curves, fit_options
-from reproduction.delta_fl.search import search_claims
+from reproduction.delta_fl.runs import PAIRS, SEEDS, TAILS, curves, fit_options
+from reproduction.delta_fl.search import penalty_claims, search_claims
 from reproduction.delta_fl.toy import toy_claims
 from reproduction.runs import Item, Paper, Place, Sweep, compare
 
-TAILS = Sweep(("delta-fl",), {"model.conformity": (0.8, 0.5, 0.1)})
+LINEAR = ("femnist_linear", "sent140_linear")
 HALF = Sweep(("delta-fl",), {"model.conformity": (0.5,)})
 RARER = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile_every": (5, 10)})
 FROM_SUMS = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile": ("sums",)})
@@ -43,9 +43,10 @@ PAPER = Paper(
         "table2": Item(partial(figure_claims, "table2", served_and_trained_better), PAIRS),
         "fig3": Item(toy_claims),
         "fig16": Item(partial(figure_claims, "fig16", kept), PAIRS),
-        "fig17": Item(partial(figure_claims, "fig17", period_matters_little), ("femnist_linear", "sent140_linear")),
+        "fig17": Item(partial(figure_claims, "fig17", period_matters_little), LINEAR),
         "algorithm3": Item(partial(figure_claims, "algorithm3", same_tails), ("femnist_linear",)),
         "search": Item(search_claims, PAIRS, seeds=(1,)),
+        "penalties": Item(penalty_claims, LINEAR, seeds=(1,)),
     },
     SEEDS,
     fit_options,

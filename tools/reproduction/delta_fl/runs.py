@@ -37,6 +37,7 @@ SMALL: Mapping[str, str] = {
         "--trainer.max_steps=60 --trainer.val_check_interval=60"
     ),
 }
+TAILS = Sweep(("delta-fl",), {"model.conformity": (0.8, 0.5, 0.1)})
 FEDAVG: Mapping[str, str] = {"femnist_linear": "--model.weight_decay=1e-9"}  # where it differs from Delta-FL's
 
 

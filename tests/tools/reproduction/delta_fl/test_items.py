@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 from reproduction.delta_fl import items, search
 from reproduction.delta_fl.runs import PAIRS, fit_options, with_own_options
@@ -36,3 +37,14 @@ def test_learning_rates_are_evaluated_on_half_of_the_training_devices(plan, plac
     search.search_claims(place("femnist_linear", fit_options))
     assert [settings["model"]["init_args"]["lr"] for settings in found.values()] == [0.1, 0.3, 1.0, 3.0, 10.0]
     assert {settings["data"]["init_args"]["val_clients"] for settings in found.values()} == {0.5}
+
+
+def test_the_penalty_is_searched_for_fedavg_and_for_each_conformity_as_in_the_paper(plan, place, monkeypatch):
+    found = {}
+    monkeypatch.setattr(search, "tried", lambda place, sweep: found.update(plan(place, sweep)))
+    search.penalty_claims(here := place("femnist_linear", fit_options))
+    models = [settings["model"]["init_args"] for settings in found.values()]
+    assert [each["weight_decay"] for each in models] == [10.0**power for power in range(-10, -4)] * 4
+    assert [each.get("conformity", 1.0) for each in models] == np.repeat([1.0, 0.8, 0.5, 0.1], 6).tolist()
+    assert {settings["data"]["init_args"]["val_clients"] for settings in found.values()} == {0.5}
+    assert [(here.folder / "penalties.md").read_text().count(f"| {name} ") for name in found] == [1] * 24
