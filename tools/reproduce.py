@@ -60,8 +60,8 @@ def reproduce(
             table2, table7 to table9, fig2, fig3, fig4 (from Table 9), fig8 to fig11, and ``new_samples`` for new
             clients with 5 to 50 samples. ``search`` of Delta-FL and FedMac and ``rates`` of SRPFL try learning rates on
             validation samples, ``penalties`` of Delta-FL L2 penalties, and ``searched`` of FedMac is a table by the
-            best rates; ``hf_maml`` compares SRPFL's HF-MAML with what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
-            NIID-Bench. Stragglers: ``answers``.
+            best rates; ``hf_maml`` compares SRPFL's HF-MAML with what the authors' code computes. PFLlib:
+            fashion_mnist; Flower's niid_bench: table3, of NIID-Bench. Stragglers: ``answers``.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
             rounds (PFLlib: all samples, for some methods), with whatever else two cores can bear; ``full`` is the
             paper's setting as far as it is known.
