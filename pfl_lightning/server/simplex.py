@@ -1,13 +1,14 @@
-"""The least value of a quadratic form on the simplex, by an active set method.
+"""The least value of a quadratic form on the simplex.
 
-It is that of Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23 (NNLS): up to its length, the best
-``a`` is the ``x`` with the least ``x^T P x / 2 - sum(x)`` among those without a negative entry.
+Up to its length, the best ``a`` is the ``x`` with the least ``x^T P x / 2 - sum(x)`` among those without a negative
+entry: a problem of least squares, as ``P`` is ``R^T R``.
 """
 
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
 
-RIDGE, TOLERANCE = 1e-12, 1e-9  # beside a mean diagonal of 1
+RIDGE = 1e-12  # least eigenvalue, beside a mean diagonal of 1
 
 
 def least_on_simplex(matrix: Tensor) -> Tensor:
@@ -24,28 +25,7 @@ def least_on_simplex(matrix: Tensor) -> Tensor:
         tensor([0.7500, 0.2500, 0.0000], dtype=torch.float64)
     """
     scale = matrix.diagonal().mean()
-    matrix = matrix / scale.where(scale > 0, 1) + RIDGE * torch.eye(len(matrix), dtype=matrix.dtype)
-    found = torch.zeros_like(matrix[0])
-    free = found > 0
-    for _ in range(3 * len(matrix)):  # few are needed; a bound on what rounding may do
-        slopes = (1 - matrix @ found).masked_fill(free, 0)
-        if slopes.max() <= TOLERANCE:
-            break
-        free[slopes.argmax()] = True
-        best = _solved(matrix, free)
-        while not (best[free] > 0).all():
-            blocked = free & (best <= 0)
-            steps = found[blocked] / (found[blocked] - best[blocked])
-            found = (found + steps.min() * (best - found)).clamp(min=0)
-            free[blocked.nonzero()[steps.argmin(), 0]] = False
-            found[~free] = 0
-            best = _solved(matrix, free)
-        found = best
-    return found / found.sum()
-
-
-def _solved(matrix: Tensor, free: Tensor) -> Tensor:
-    """The stationary point where entries that are not free are 0."""
-    result = torch.zeros_like(matrix[0])
-    result[free] = torch.linalg.solve(matrix[free][:, free], torch.ones_like(result[free]))
-    return result
+    values, vectors = torch.linalg.eigh(matrix / scale.where(scale > 0, 1))
+    roots = values.clamp(min=RIDGE).sqrt()
+    found, _ = nnls((roots * vectors).T.numpy(), (vectors.sum(0) / roots).numpy())
+    return torch.from_numpy(found / found.sum())
