@@ -9,13 +9,6 @@ from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.errors import PflError
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_waiting_for_the_disk():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
-
-
 def read(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

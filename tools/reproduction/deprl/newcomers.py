@@ -8,7 +8,7 @@ import pfl_lightning
 from pfl_lightning.report import Curve, RunRecord
 from reproduction.claims import Floats
 
-CLIENTS = {"small": 16, "full": 64}
+CLIENTS = {"small": 16, "two_cores": 64, "full": 64}
 FILE = "new_clients.json"
 MODEL = "finetuned"  # a new head on the body
 

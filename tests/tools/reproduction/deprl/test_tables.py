@@ -109,6 +109,8 @@ def test_two_cores_show_the_smallest_alpha_alone(trained, fashion):
     assert (claim.claim, claim.printed) == ("D-PSGD, alpha 0.1: Ring, ErdosRenyi, Complete (%)", "77.45, 84.74, 87.24")
     text = (place.folder / "table1.md").read_text()
     assert ("| 0.1" in text, "| 0.3" in text) == (True, False)
+    others = (tables.table2_claims, tables.table7_claims, tables.table8_claims)
+    assert [len(check(place)) for check in others] == [3, 1, 1]
 
 
 def test_new_clients_of_a_run_are_tested_once(monkeypatch, tmp_path):
