@@ -69,7 +69,7 @@ def best(found: Found, paper: Paper) -> dict[str, list[Claim]]:
 
 
 def measured(place: Place, cells: Sequence[Cell], measure: Callable[[Curve], Floats]) -> Found:
-    """Train the runs of some cells of a table, on two cores of one alpha, and measure them, ``[seeds]`` each."""
+    """Train the runs of some cells, at two cores of the smallest alpha alone, and measure them, ``[seeds]`` each."""
     cells = [cell for cell in cells if place.scale != "two_cores" or cell[2] == min(ALPHAS)]
     methods, graphs, alphas = (tuple(dict.fromkeys(each)) for each in zip(*cells, strict=True))
     trained = curves(place, [sweep(place, method, graphs, alphas) for method in methods])
