@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pfl_lightning.report import curves_of, save_figure, time_figure
 from reproduction.claims import Claim, about
 from reproduction.curves import keep
-from reproduction.runs import CONFIGS, Place, Scale, Sweep, data_options, trained
+from reproduction.runs import CONFIGS, SCALES, Place, Scale, Sweep, data_options, trained
 from reproduction.srpfl.claims import (
     COMMUNICATION_TIMES,
     FULL_PICTURE,
@@ -43,9 +43,9 @@ SMALL = {
     "femnist": "--data.num_clients=20 --data.test_fraction=0.34 --trainer.max_steps=60 --trainer.val_check_interval=2",
     "fashion_mnist": f"{CLOTHES} --data.num_clients=20 --trainer.max_steps=40 --trainer.val_check_interval=2",
 }
-# the paper's clients, rounds and networks
+# the paper's clients, rounds and networks, and one local epoch where all clients are in a round
 TWO_CORES = {
-    "femnist": "--data.test_fraction=0.34 --trainer.val_check_interval=5",
+    "femnist": "--data.test_fraction=0.34 --model.epochs=1 --trainer.val_check_interval=5",
     "fashion_mnist": f"{CLOTHES} --data.num_clients=100 --trainer.max_steps=150 --trainer.val_check_interval=5",
 }
 CUTS: Mapping[Scale, Mapping[str, str]] = {"small": SMALL, "two_cores": TWO_CORES, "full": {}}
@@ -91,11 +91,13 @@ class Beside(NamedTuple):
         figure: The other figure.
         check: The claims about two panels.
         title: Title of its panel; by default that of the same data.
+        scales: The scales at which only what the figures are about differs.
     """
 
     figure: str
     check: Comparison
     title: str = ""
+    scales: Sequence[Scale] = SCALES
 
 
 class Figure(NamedTuple):
@@ -127,6 +129,12 @@ def slower(panels: Mapping[str, Curves]) -> list[Claim]:
     return slower_with_stragglers(dict(zip(SHARES, panels.values(), strict=True)))
 
 
+def sampled(everyone: str, than: str) -> Figure:
+    """A figure with a fifth of the clients in a round, beside that with all of them, which on two cores train less."""
+    beside = Beside(everyone, smaller_gain(than), scales=("small", "full"))
+    return Figure(IMAGES, (HALF,), PARTIAL, beside=beside, two_cores=SAMPLED)
+
+
 IMAGES = tuple(Panel(data) for data in ("cifar10", "cifar100", "emnist", "femnist"))
 # the letters a to j are few here, 27 images for each of 20 clients, 180 to test on; the digits are ten classes too
 LETTERS = "--data.partition.sizes=EqualSizes --data.partition.sizes.samples=27 --trainer.max_steps=150"
@@ -139,9 +147,11 @@ WITHOUT_OTHERS = together(PARTIAL, gain_shrinks_with_communication)
 FEMNIST, FASHION = Panel("femnist", options=DIGITS), Panel("fashion_mnist", FOUR, check=WITHOUT_OTHERS)
 FEW_LETTERS = Panel("femnist", PAIR, LETTERS, "letters", WITHOUT_OTHERS)
 HALF = Panel("femnist", PAIR, f"{DIGITS} --data.participation.pool_size=10")
-# with all clients in a round, FEMNIST's five local epochs are too many for two cores
-EVERYONE = (Panel("fashion_mnist", PAIR, check=WITHOUT_OTHERS),)
-SAMPLED = (Panel("fashion_mnist", PAIR), Panel("femnist", PAIR, DIGITS))
+DIGITS_ALONE = Panel("femnist", PAIR, DIGITS, check=WITHOUT_OTHERS)
+EVERYONE = (Panel("fashion_mnist", PAIR, check=WITHOUT_OTHERS), DIGITS_ALONE)
+SAMPLED = (Panel("fashion_mnist", PAIR), Panel("femnist", PAIR, f"{DIGITS} --model.epochs=5"))
+IMBALANCED, CORRELATED = ((Panel("femnist", PAIR, options),) for options in (UNEQUAL, GROUPED))
+NATURAL = (Panel("femnist", PAIR, WRITERS, "writers"),)
 STRAGGLERS, SMALL_STRAGGLERS = (
     tuple(Panel(data, methods, f"--data.speeds.stragglers={share}", f"{share:.0%} stragglers") for share in SHARES)
     for data, methods in (("sent140", FOUR), ("fashion_mnist", PAIR))
@@ -149,27 +159,29 @@ STRAGGLERS, SMALL_STRAGGLERS = (
 SENT140 = Panel("sent140", check=together(PARTIAL, above("LG-SRPFL", "FedRep-SRPFL")))
 FIGURES: dict[str, Figure] = {
     "fig3": Figure(IMAGES, (Panel("cifar10"), FEMNIST, FASHION, FEW_LETTERS), FULL_PICTURE, two_cores=EVERYONE),
-    "fig4": Figure(IMAGES, (HALF,), PARTIAL, beside=Beside("fig3", smaller_gain("in Fig. 3")), two_cores=SAMPLED),
-    "fig5": Figure(IMAGES, (Panel("femnist", PAIR, DIGITS, check=WITHOUT_OTHERS),), FULL_PICTURE, two_cores=EVERYONE),
-    "fig6": Figure(IMAGES, (HALF,), PARTIAL, beside=Beside("fig5", smaller_gain("in Fig. 5")), two_cores=SAMPLED),
+    "fig4": sampled("fig3", "in Fig. 3"),
+    "fig5": Figure(IMAGES, (DIGITS_ALONE,), FULL_PICTURE, two_cores=EVERYONE),
+    "fig6": sampled("fig5", "in Fig. 5"),
     "fig7": Figure(
         (Panel("cifar10"), Panel("emnist"), SENT140),
         (Panel("fashion_mnist", PAIR, "--data.partition.classes_per_client=10"),),
         PARTIAL,
     ),
-    "fig8_imbalanced": Figure((Panel("femnist"),), (Panel("femnist", PAIR, UNEQUAL),), gain_persists),
+    "fig8_imbalanced": Figure((Panel("femnist"),), IMBALANCED, gain_persists, two_cores=IMBALANCED),
     "fig8_natural": Figure(
         (Panel("sent140"),),
-        (Panel("femnist", PAIR, WRITERS, "writers"),),
+        NATURAL,
         earlier,
         beside=Beside("fig3", smaller_gain("on the images of Fig. 3", VISIBLE), "femnist"),
+        two_cores=NATURAL,
     ),
     "fig8_stragglers": Figure(STRAGGLERS, SMALL_STRAGGLERS, earlier, slower),
     "fig8_correlated": Figure(
         (Panel("cifar10"),),
-        (Panel("femnist", PAIR, GROUPED),),
+        CORRELATED,
         earlier,
         beside=Beside("fig3", smaller_gain("in Fig. 3")),
+        two_cores=CORRELATED,
     ),
 }
 
@@ -212,9 +224,9 @@ def panel_place(name: str, panel: Panel, place: Place) -> Place:
 
 
 def compared(name: str, panel: Panel, place: Place) -> Panel | None:
-    """The panel of another figure that a panel is compared with, and its runs that are needed; none on two cores."""
+    """The panel of another figure that a panel is compared with, and its runs that are needed."""
     beside = FIGURES[name].beside
-    if beside is None or place.scale == "two_cores":
+    if beside is None or place.scale not in beside.scales:
         return None
     others = FIGURES[beside.figure].at(place.scale)
     return next((each._replace(methods=PAIR) for each in others if each.title == (beside.title or panel.data)), None)
