@@ -57,6 +57,17 @@ def test_the_best_of_several_conformities_needs_more_than_one_that_is_tried_alon
     assert claims.served_better(family | others)[0].word == UNTOLD
 
 
+def test_a_tail_that_few_devices_make_is_not_told_for_others():
+    errors = np.linspace(0, 1, 101)
+    one = np.where(np.arange(101) == 90, 0.8, errors)  # one device alone has the 90th percentile
+    family = {"fedavg": curve([errors]), f"{claims.CONFORMITY}0.5": curve([errors - 0.1])}
+    family |= {f"{claims.CONFORMITY}0.8": curve([errors + 0.1]), f"{claims.CONFORMITY}0.1": curve([one])}
+    found = claims.served_better_elsewhere(family)
+    assert [claim.verdict for claim in found] == [HOLDS, FAILS, UNTOLD]
+    assert [claim.measured for claim in found[:2]] == ["-10.0, from -10.0 to -10.0", "10.0, from 10.0 to 10.0"]
+    assert found[2].measured == "-1.0, from -4.0 to 0.0"
+
+
 def test_a_smaller_tail_of_the_training_loss_is_weighted_by_samples():
     # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
     losses, few, many = np.array([1.0, 2.0, 3.0, 4.0]), np.array([45, 45, 5, 5]), np.array([10, 10, 10, 70])
