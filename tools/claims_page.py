@@ -45,8 +45,8 @@ Seeds differ in first weights, participants and batches, and in DePRL's random g
 their speeds are the same, so that a verdict is about one split.
 
 The table counts rows, and some are of the same runs or of one claim: FedMac's Table 4 stands here for three weights of
-the penalty, its Table 2 on MNIST also with rates that were searched, all of its Figure 4 is of Table 1's runs, and some
-of DePRL's and SRPFL's claims stand here at two scales.
+the penalty, its Tables 1 and 2 on MNIST also with rates that were searched, all of its Figure 4 is of Table 1's runs,
+and some of DePRL's and SRPFL's claims stand here at two scales.
 
 Measurements are means ± sample standard deviations over the seeds. `small` has few clients and rounds, `two_cores` has
 the papers' numbers of clients and rounds (SRPFL's Figures 3 and 5: 150 rounds instead of 100), and otherwise what two
