@@ -31,7 +31,7 @@ What four papers claim of their tables and figures, and what was measured here. 
 and figures from the curves in `docs/results/curves`, which it writes beside those of the runs. What has no file there
 has not been decided by this rule; the papers' pages have it. Rows that say *our own check* are not claims of a paper,
 but of a simulation or a closed form of ours, or, in Delta-FL's Table 2, of other test devices than those at hand (95 %
-intervals of 2,000 draws of devices and seeds), and are not counted.
+intervals of draws of devices and seeds), and are not counted.
 
 A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval
 of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
