@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 
 from reproduction.claims import Claim, Floats, first, trend
-from reproduction.deprl.runs import GOSSIP, GRAPHS, Graph, MethodName
+from reproduction.deprl.runs import GOSSIP, Graph, MethodName
 
 Cell = tuple[MethodName, Graph, float]  # method, graph, concentration
 Found = Mapping[Cell, Floats]  # accuracies in %, [seeds]
@@ -50,9 +50,10 @@ def best_claim(where: str, row: Mapping[MethodName, Floats]) -> Claim:
 
 def denser_is_better(found: Found) -> Iterator[Claim]:
     """For each method and concentration, the complete graph is above the random one, and this above the ring."""
-    for method, alpha in product(GOSSIP, dict.fromkeys(alpha for alpha, _ in rows(found))):
-        values = [found[method, graph, alpha] for graph in GRAPHS]
-        yield trend(f"{NAMES[method]}, alpha {alpha}: {', '.join(GRAPHS)} (%)", values, "rises")
+    methods, graphs, alphas = (dict.fromkeys(each) for each in zip(*found, strict=True))
+    for method, alpha in product(methods, alphas):
+        values = [found[method, graph, alpha] for graph in graphs]
+        yield trend(f"{NAMES[method]}, alpha {alpha}: {', '.join(graphs)} (%)", values, "rises")
 
 
 def by_concentration(found: Found) -> Iterator[Claim]:

@@ -19,12 +19,14 @@ from reproduction.deprl.orderings import (
 )
 from reproduction.deprl.paper import TABLE1, TABLE2, TABLE7, TABLE8, Numbers
 from reproduction.deprl.runs import ALPHAS, GOSSIP, GRAPHS, SERVER, MethodName, curves, final, folder, sweep
-from reproduction.runs import Place, publish
+from reproduction.runs import CONFIGS, Place, publish
 
 Paper = Mapping[Cell, float]
 GRAPH_CELLS: Sequence[Cell] = [(method, graph, alpha) for alpha, graph, method in product(ALPHAS, GRAPHS, GOSSIP)]
 SERVER_CELLS: Sequence[Cell] = [(method, "Ring", alpha) for alpha, method in product(ALPHAS, SERVER)]
 RING_CELLS: Sequence[Cell] = [cell for cell in GRAPH_CELLS if cell[1] == "Ring"]
+LENET = (f"--config={CONFIGS}/models/lenet5.yaml", "--model.network.channels=[6,16]")
+LENET_CELLS: Sequence[Cell] = [("d-psgd", graph, min(ALPHAS)) for graph in ("Ring", "Complete")]  # six hours have these
 LAST = "mean over the clients of their test accuracy after the last round (%)"
 
 
@@ -37,6 +39,15 @@ def table1_claims(place: Place) -> list[Claim]:
         "complete graph above the random one, and this above the ring": beside(denser_is_better, found, paper),
         "falls with alpha, but rises for D-PSGD": beside(by_concentration, found, paper),
     }
+    return publish_verdicts(place, "table1", accuracy_table(place, LAST, found, paper), groups)
+
+
+def lenet_claims(place: Place) -> list[Claim]:
+    """Table 1 with a convolutional network: whether D-PSGD's order of the graphs is another then."""
+    place = place._replace(folder=place.folder / "lenet", options=[*place.options, *LENET])
+    paper = numbers(place, TABLE1, GRAPH_CELLS)
+    found = measured(place, LENET_CELLS, final)
+    groups = {"complete graph above the ring": beside(denser_is_better, found, paper)}
     return publish_verdicts(place, "table1", accuracy_table(place, LAST, found, paper), groups)
 
 
