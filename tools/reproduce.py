@@ -55,13 +55,14 @@ def reproduce(
     Args:
         paper: The paper, or the library; ``stragglers`` compares what there is against these, which no paper does.
         item: Its table or figure. SRPFL: fig3 to fig8_..., and ``linear``, the numerical experiments of the theory;
-            Delta-FL: table1, table2 (whose runs are those of Table 3 and the figures), fig3, fig16, fig17, algorithm3;
-            FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5, ``stability``; DePRL: table1,
-            table2, table7 to table9, fig2, fig3, fig4 (from Table 9), fig8 to fig11, and ``new_samples`` for new
-            clients with 5 to 50 samples. ``search`` of Delta-FL and FedMac and ``rates`` of SRPFL try learning rates on
-            validation samples, ``penalties`` of Delta-FL L2 penalties, and ``searched`` of FedMac is a table by the
-            best rates; ``hf_maml`` compares SRPFL's HF-MAML with what the authors' code computes. PFLlib:
-            fashion_mnist; Flower's niid_bench: table3, of NIID-Bench. Stragglers: ``answers``.
+            Delta-FL: table1, table2 (whose runs are those of Table 3 and the figures), fig3, fig6 (to Figure 11),
+            fig16, fig17, algorithm3; FedMac: table1 to table4, fig1 (the sparse recovery of Theorem 3) to fig5,
+            ``stability``; DePRL: table1, table1_lenet (a convolutional network), table2, table7 to table9, fig2, fig3,
+            fig4 (from Table 9), fig8 to fig11, and ``new_samples`` for new clients with 5 to 50 samples. ``search`` of
+            Delta-FL and FedMac and ``rates`` of SRPFL try learning rates on validation samples, ``penalties`` of
+            Delta-FL L2 penalties, and ``searched`` of FedMac is a table by the best rates; ``hf_maml`` compares SRPFL's
+            HF-MAML with what the authors' code computes. PFLlib: fashion_mnist; Flower's niid_bench: table3, of
+            NIID-Bench. Stragglers: ``answers``.
         scale: ``small`` takes two CPU cores minutes or hours; ``two_cores`` has the paper's numbers of clients and
             rounds (PFLlib: all samples, for some methods), with whatever else two cores can bear; ``full`` is the
             paper's setting as far as it is known.

@@ -18,6 +18,7 @@ NO_LARGE_EFFECT = 2.0  # points of the 90th percentile
 # share of the pool by which the number of devices kept may miss the conformity, since they weigh unequally, and by
 # which it may change from the first half of the rounds to the second; at most half of the conformity
 NEAR, STEADY = 0.15, 0.1
+NEARLY, LATER = 0.95, 0.1  # shares of the final accuracy that is reached, and of the run by which it may be later
 DRAWS = 2000  # of seeds and test devices
 SAME_TAILS = 0.9  # share of the rounds in which as many devices are kept
 
@@ -97,6 +98,22 @@ def elsewhere(conformity: str, errors: Floats, reference: Floats) -> Claim:
 def served_and_trained_better(curves: Curves) -> list[Claim]:
     """Tables 2 and 3, and the training losses of Figures 6 to 11."""
     return [*served_better(curves), *trained_better(curves), *served_better_elsewhere(curves)]
+
+
+def as_fast(curves: Curves) -> list[Claim]:
+    """Each conformity is near the accuracy that it ends with after as many sums as FedAvg, up to a tenth of the run."""
+    sums = {name: curve.reach(NEARLY * curve.means[:, -1:], curve.calls)[1] for name, curve in curves.items()}
+    limit = LATER * curves[FEDAVG].calls[:, -1]
+    return [
+        paired(
+            f"{name.removeprefix(CONFORMITY)}: sums until {NEARLY:.0%} of its final mean test accuracy, and FedAvg's",
+            listed((own, sums[FEDAVG]), 0),
+            f"less than {LATER:.0%} of the run later",
+            limit - (own - sums[FEDAVG]),
+        )
+        for name, own in sums.items()
+        if name != FEDAVG
+    ]
 
 
 def kept(curves: Curves) -> list[Claim]:

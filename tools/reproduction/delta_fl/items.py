@@ -5,7 +5,14 @@ from functools import partial
 from itertools import chain
 
 from reproduction.claims import Claim
-from reproduction.delta_fl.claims import Check, kept, period_matters_little, same_tails, served_and_trained_better
+from reproduction.delta_fl.claims import (
+    Check,
+    as_fast,
+    kept,
+    period_matters_little,
+    same_tails,
+    served_and_trained_better,
+)
 from reproduction.delta_fl.devices import TABLE, device_claims
 from reproduction.delta_fl.runs import PAIRS, SEEDS, TAILS, curves, fit_options
 from reproduction.delta_fl.search import penalty_claims, search_claims
@@ -16,8 +23,10 @@ LINEAR = ("femnist_linear", "sent140_linear")
 HALF = Sweep(("delta-fl",), {"model.conformity": (0.5,)})
 RARER = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile_every": (5, 10)})
 FROM_SUMS = Sweep(("delta-fl",), {"model.conformity": (0.5,), "model.quantile": ("sums",)})
+ALL = (Sweep(("fedavg",)), TAILS)
 SWEEPS: Mapping[str, Sequence[Sweep]] = {
-    "table2": (Sweep(("fedavg",)), TAILS),
+    "table2": ALL,
+    "fig6": ALL,
     "fig16": (TAILS,),
     "fig17": (HALF, RARER),
     "algorithm3": (HALF, FROM_SUMS),
@@ -42,6 +51,7 @@ PAPER = Paper(
         "table1": Item(device_claims, tuple(TABLE)),
         "table2": Item(partial(figure_claims, "table2", served_and_trained_better), PAIRS),
         "fig3": Item(toy_claims),
+        "fig6": Item(partial(figure_claims, "fig6", as_fast), PAIRS),
         "fig16": Item(partial(figure_claims, "fig16", kept), PAIRS),
         "fig17": Item(partial(figure_claims, "fig17", period_matters_little), LINEAR),
         "algorithm3": Item(partial(figure_claims, "algorithm3", same_tails), ("femnist_linear",)),

@@ -16,25 +16,25 @@ SEEDS: Mapping[Scale, Sequence[int]] = {"small": [1, 2, 3], "full": [1, 2, 3, 4,
 SMALL: Mapping[str, str] = {
     "femnist_linear": (
         "--data.num_clients=85 --data.participation.pool_size=20 --data.choice_fraction=0.25 --model.lr=0.1 "
-        "--trainer.max_steps=200 --trainer.val_check_interval=50"
+        "--trainer.max_steps=200 --trainer.val_check_interval=5"
     ),
     "femnist_convnet": (
         "--data.num_clients=85 --data.participation.pool_size=15 --data.choice_fraction=0.25 "
         "--model.network.channels=[16,32] --model.lr=0.096 --model.lr_decay_every=70 "
-        "--trainer.max_steps=100 --trainer.val_check_interval=50"
+        "--trainer.max_steps=100 --trainer.val_check_interval=5"
     ),
     "sent140_linear": (
         "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 --data.normalize=none "
-        "--model.lr=0.1 --trainer.max_steps=200 --trainer.val_check_interval=50"
+        "--model.lr=0.1 --trainer.max_steps=200 --trainer.val_check_interval=5"
     ),
     "sent140_rnn": (
         "--data.num_clients=95 --data.partition.min_samples=5 --data.participation.pool_size=20 "
-        "--model.lr_decay_every=60 --trainer.max_steps=100 --trainer.val_check_interval=50"
+        "--model.lr_decay_every=60 --trainer.max_steps=100 --trainer.val_check_interval=5"
     ),
     "shakespeare_rnn": (
         "--data.num_clients=60 --data.participation.pool_size=10 --data.choice_fraction=0.25 --model.network.hidden=64 "
         "--model.epoch_steps=20 --model.lr=1.0 --model.lr_decay_every=40 "
-        "--trainer.max_steps=60 --trainer.val_check_interval=60"
+        "--trainer.max_steps=60 --trainer.val_check_interval=10"
     ),
 }
 TAILS = Sweep(("delta-fl",), {"model.conformity": (0.8, 0.5, 0.1)})

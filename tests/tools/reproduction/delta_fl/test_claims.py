@@ -68,6 +68,28 @@ def test_a_tail_that_few_devices_make_is_not_told_for_others():
     assert found[2].measured == "-1.0, from -4.0 to 0.0"
 
 
+def test_as_fast_is_to_be_near_the_own_end_at_most_a_tenth_of_the_run_after_fedavg():
+    def learned(*accuracies):
+        """Mean accuracies after 0, 10, ..., 100 rounds of a sum each."""
+        seed = SimpleNamespace(
+            rounds=np.arange(0, 101, 10),
+            quantity=ACCURACY,
+            means={"global": np.array(accuracies)},
+            calls=np.arange(0.0, 101, 10),
+        )
+        return Curve([seed] * 2, "global")
+
+    fedavg = learned(0.1, 0.5, 0.8, *[0.8] * 8)  # near its end after 20 sums
+    ends_lower = learned(0.1, 0.4, 0.6, *[0.6] * 8)
+    later = learned(0.1, 0.5, 0.7, 0.8, *[0.8] * 7)
+    found = claims.as_fast({"fedavg": fedavg, f"{claims.CONFORMITY}0.8": ends_lower, f"{claims.CONFORMITY}0.1": later})
+    assert [(claim.claim[:3], claim.measured) for claim in found] == [
+        ("0.8", "20 ± 0, 20 ± 0"),
+        ("0.1", "30 ± 0, 20 ± 0"),
+    ]
+    assert [claim.verdict for claim in found] == [HOLDS, FAILS]  # 10 of 100 sums later is not less than a tenth
+
+
 def test_a_smaller_tail_of_the_training_loss_is_weighted_by_samples():
     # 90 % of the samples are reached by the second device of four in the first case, by the last in the second
     losses, few, many = np.array([1.0, 2.0, 3.0, 4.0]), np.array([45, 45, 5, 5]), np.array([10, 10, 10, 70])
