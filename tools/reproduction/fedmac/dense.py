@@ -50,7 +50,8 @@ def fig2_claims(place: Place) -> list[Claim]:
         sweep(place, "fedmac", {"model.correlation": (each,), "model.copy_lr": (TIE / each,)}) for each in CORRELATIONS
     ]
     found = trained(place, [steps, rates, *ties])
-    compare(place, chain.from_iterable(found.values()), "fig2")
+    for name, row in {"steps": [steps], "rates": [rates], "correlations": ties}.items():  # each has the usual settings
+        compare(place, chain.from_iterable(found[run] for each in row for run in each.names), f"fig2_{name}")
     show(place, "fig2", found)
     common, own = (best(found, rates.names, model) for model in ("global", "personal"))
     quality = best(found, [each.names[0] for each in ties], "personal")

@@ -74,3 +74,20 @@ def test_figure_2_keeps_the_product_of_correlation_and_rate_of_the_copy(figure):
     assert [each["server_optimizer"]["init_args"]["lr"] for each in found[4:7]] == [1, 2, 4]
     assert [each["correlation"] for each in found[7:]] == list(dense.CORRELATIONS)
     assert [each["correlation"] * each["copy_lr"] for each in found] == pytest.approx([0.075] * len(found))
+
+
+def test_no_two_curves_of_figure_2_are_of_the_same_settings(plan, place, monkeypatch):
+    drawn = []
+
+    def end(*args):
+        raise AllPlannedError
+
+    def planned(place, sweeps):
+        return {name: [arguments(settings)] for name, settings in plan(place, *sweeps).items()}
+
+    monkeypatch.setattr(dense, "trained", planned)
+    monkeypatch.setattr(dense, "compare", lambda place, runs, name: drawn.append([repr(each) for each in runs]))
+    monkeypatch.setattr(dense, "show", end)
+    with pytest.raises(AllPlannedError):
+        dense.fig2_claims(place("mnist_dnn", fit_options))
+    assert [len(runs) for runs in drawn] == [len({*runs}) for runs in drawn] == [4, 3, 5]
