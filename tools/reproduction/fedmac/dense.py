@@ -46,9 +46,7 @@ def fig2_claims(place: Place) -> list[Claim]:
     """Figure 2: local steps, the server's rate, and the correlation, whose product with the copy's rate stays."""
     steps = sweep(place, "fedmac", {"model.epochs": STEPS})
     rates = sweep(place, "fedmac", {"model.server_optimizer.lr": SERVER_RATES}, ["--model.server_optimizer=SGD"])
-    ties = [
-        sweep(place, "fedmac", {"model.correlation": (each,), "model.copy_lr": (TIE / each,)}) for each in CORRELATIONS
-    ]
+    ties = [sweep(place, "fedmac", tied(each)) for each in CORRELATIONS]
     found = trained(place, [steps, rates, *ties])
     for name, row in {"steps": [steps], "rates": [rates], "correlations": ties}.items():  # each has the usual settings
         compare(place, chain.from_iterable(found[run] for each in row for run in each.names), f"fig2_{name}")
@@ -75,16 +73,18 @@ def stability_claims(place: Place) -> list[Claim]:
 
     Derivation: docs/derivations.md, FedMac.
     """
-    vary = [
-        {"model.lr": (GROWING_LR,), "model.correlation": (each,), "model.copy_lr": (TIE / each,)} for each in GROWING
-    ]
-    sweeps = [sweep(place, "fedmac", each) for each in vary]
+    sweeps = [sweep(place, "fedmac", {"model.lr": (GROWING_LR,), **tied(each)}) for each in GROWING]
     found = trained(place, sweeps)
     show(place, "stability", found)
     last = [accuracy(found[each.names[0]], "global").micro[:, -1] for each in sweeps]
     text = f"last accuracy of the global model (%) for correlations {GROWING}"
     usual = max(last[:2], key=np.mean)
     return ours([paired(text, listed(last), "falls for the last two", last[-2] - last[-1], usual - last[-2])])
+
+
+def tied(correlation: float) -> dict[str, tuple[float]]:
+    """A correlation, and the rate of the copy with which their product is the usual one."""
+    return {"model.correlation": (correlation,), "model.copy_lr": (round(TIE / correlation, 4),)}
 
 
 def best(found: Mapping[str, Sequence[RunRecord]], names: Sequence[str], model: str) -> list[Floats]:

@@ -47,7 +47,7 @@ SMALL = {
 TWO_CORES = {
     "femnist": "--data.test_fraction=0.34 --model.epochs=1 --trainer.val_check_interval=5",
     "fashion_mnist": f"{CLOTHES} --data.num_clients=100 --trainer.max_steps=150 --trainer.val_check_interval=5",
-    "cifar10": "--trainer.val_check_interval=5",  # of the images at hand, a client has 100
+    "cifar10": "--data.augment=false --trainer.val_check_interval=5",  # of the images at hand, a client has 100
 }
 CUTS: Mapping[Scale, Mapping[str, str]] = {"small": SMALL, "two_cores": TWO_CORES, "full": {}}
 SMALL_FINETUNING = {"cifar10": "--model.eval_epochs=3"}
