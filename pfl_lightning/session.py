@@ -172,8 +172,8 @@ class Session(pl.Callback):
             raise PflError("data.val_fraction: 0 leaves nothing to validate on; allowed: more than 0, or pfl test")
         check_data(data, self.resume)
         self.method.build_for(data, resumes=self.resume is not None)
-        if self.method.taken:
-            self.note(self.method.taken)
+        if self.method.pretrained_report:
+            self.note(self.method.pretrained_report)
         if self.trains:
             for name in monitored(trainer.callbacks):  # type: ignore[attr-defined]
                 key = "checkpoint" if name == self.settings["checkpoint"]["monitor"] else "trainer.callbacks"

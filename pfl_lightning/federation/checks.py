@@ -91,7 +91,7 @@ def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> 
         raise PflError(f"model.server_optimizer: not possible: {one_line(error)}") from error
 
 
-def why_closed(aggregator: Aggregator, method: str) -> str:
+def server_read_refusal(aggregator: Aggregator, method: str) -> str:
     """Why the server may not read what clients keep; empty if it may."""
     both = f"{type(aggregator).__name__} is not possible with {method}"
     reason = f"model.aggregator: {both}, whose server reads what clients keep; allowed: Aggregator"

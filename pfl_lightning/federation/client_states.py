@@ -30,31 +30,32 @@ class ClientStates(nn.Module):
 
     def __init__(self, start: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.shard, self.names = Shard(start), list(start)
+        self.shard = Shard(start)
+        self.names = list(start)
         self._placed: tuple[Tensor, Tree] | None = None  # ids, rising, and rows of the clients that train here
-        self._closed = ""  # why nobody may read rows now
+        self._refusal = ""  # why the server may not read rows at the moment
 
     @contextmanager
-    def closed(self, reason: str) -> Iterator[None]:
-        """Meanwhile, refuse to read any rows with a PflError for this reason, unless it is empty."""
-        self._closed = reason
+    def forbid_server_reads(self, refusal: str) -> Iterator[None]:
+        """Refuse to read any rows within this block, with this message; an empty one forbids nothing."""
+        self._refusal = refusal
         try:
             yield
         finally:
-            self._closed = ""
+            self._refusal = ""
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise PflError(self._closed)
+    def _check_readable(self) -> None:
+        if self._refusal:
+            raise PflError(self._refusal)
 
     def stack(self, name: str) -> Tensor:
         """The rows of all clients of this process, ``[own clients, ...]``; not a copy."""
-        self._check_open()
+        self._check_readable()
         return self.shard.fill()[name]
 
     def first(self, names: Iterable[str]) -> Tree:
         """Copies of the first client's tensors, ``[...]``; between rounds the first process has them, and it alone."""
-        self._check_open()
+        self._check_readable()
         return {name: self.shard.read(name, torch.zeros(1, dtype=torch.int64))[0] for name in names}
 
     @property
@@ -65,7 +66,7 @@ class ClientStates(nn.Module):
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that are placed here, or else of those that this process stores."""
-        self._check_open()
+        self._check_readable()
         if self._placed is None:
             return {name: self.shard.read(name, ids) for name in self.names}
         known, rows = self._placed

@@ -19,7 +19,7 @@ from pfl_lightning.federation.versions import Versions
 from pfl_lightning.memory import LARGEST
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
-from pfl_lightning.server import Aggregator, Upload, brought_forward
+from pfl_lightning.server import Aggregator, Upload, rebase_stale_uploads
 from pfl_lightning.system import model_bits
 from pfl_lightning.tree import Params, Tree, select, sum_type
 
@@ -205,7 +205,7 @@ class Cohort:
             if stale is not None:
                 counts = stale.shares[here].to(weights)
                 names = method.engine.trainable if stale.changes else frozenset[str]()
-                upload = brought_forward(upload, received.tree, method.broadcast(), counts, names)
+                upload = rebase_stale_uploads(upload, received.tree, method.broadcast(), counts, names)
             further = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in method.uploads}
             share = weights[here]
             bits = model_bits(parameters_of({**upload, **further}, method.engine.trainable), total.packed)

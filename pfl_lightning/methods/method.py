@@ -50,8 +50,8 @@ from pfl_lightning.federation.checks import (
     check_network,
     check_never_training,
     check_participation,
+    server_read_refusal,
     try_optimizer,
-    why_closed,
 )
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
 from pfl_lightning.federation.client_states import ClientStates, ServerState, rows_of_all
@@ -157,7 +157,7 @@ class Method(pl.LightningModule):
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
         num_clients (int): Number of clients, also of those that never train; ``num_classes`` beside it. Both are there
             once the method is built.
-        taken (str): A line that says which tensors a file of ``pretrained`` weights had.
+        pretrained_report (str): A line that says which tensors a file of ``pretrained`` weights had.
     """
 
     display_name: ClassVar[str] = "Method"  # in tables and figures; by default the name of the class
@@ -234,7 +234,7 @@ class Method(pl.LightningModule):
         self.backend, self.chunk_size, self.sparsity = backend, chunk_size, sparsity
         self.aggregator = aggregator or Aggregator()
         self.own_loss, self.adapter = loss_of_samples(loss), adapter
-        self.given = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
+        self.function_paths = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
         if sparsity.prune and not self.prunes:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
         if local_optimizer != "SGD" and momentum:
@@ -248,7 +248,7 @@ class Method(pl.LightningModule):
         self.schedule = Schedule(lr_schedule, lr_decay, lr_decay_every)
         self.progress, self.evaluator, self.accounting = Progress(), Evaluator(), Accounting(self.aggregator)
         self.built_for: dict[str, Any] = {}
-        self.test_only, self.new_head_epochs, self.taken = False, 0, ""
+        self.test_only, self.new_head_epochs, self.pretrained_report = False, 0, ""
         self._newcomer: Tree = {}  # what new clients start with
 
     # What a method may override
@@ -408,7 +408,7 @@ class Method(pl.LightningModule):
             return
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
         self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
-        with self.clients.closed(why_closed(self.aggregator, type(self).__name__)):
+        with self.clients.forbid_server_reads(server_read_refusal(self.aggregator, type(self).__name__)):
             self.server_update(result.mean, batch)
         self.optimizer.zero_grad()
         if self.global_step == batch.round_index:
@@ -577,7 +577,7 @@ class Method(pl.LightningModule):
         self.parts = self.network.parts(self.head)
         self.engine.head = self.parts["head"] | self.network.extension
         if weights is not None:
-            self.taken = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
+            self.pretrained_report = take_weights(self.network, weights, self.parts["head"], str(self.pretrained))
         if {self.keeps, self.trains, self.mixes} & {"head", "body"} and not self.parts["body"]:
             raise PflError(f"model.network: {type(self).__name__} needs a body; {self.network.kind} trains one layer")
         needs = (*self.needs, "features") if self.network.extension else self.needs
@@ -614,7 +614,8 @@ class Method(pl.LightningModule):
             _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))
             self.network.train()  # as Lightning wants it
             is_method = type(self).sample_losses is not Method.sample_losses
-            name = f"{type(self).__name__}.sample_losses" if is_method else str(self.given["loss"]).rpartition(".")[2]
+            path = str(self.function_paths["loss"])
+            name = f"{type(self).__name__}.sample_losses" if is_method else path.rpartition(".")[2]
             try_loss(self.sample_losses, name, outputs[0], targets[0])
 
     # The server's optimizer, the only one that Lightning sees
@@ -749,7 +750,9 @@ class Method(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what builds the method again, what it has cost so far, and what clients keep; pack sparse models."""
         checkpoint["format"] = FORMAT
-        checkpoint["model"], checkpoint["shape"], checkpoint["given"] = recipe(self), self.built_for, self.given
+        checkpoint["model"] = recipe(self)
+        checkpoint["shape"] = self.built_for
+        checkpoint["given"] = self.function_paths
         checkpoint["accounting"] = self.accounting.state_dict()
         self.cohort.save(checkpoint)
         self.clients.save(checkpoint)
@@ -767,7 +770,7 @@ class Method(pl.LightningModule):
             if not self.built_for:
                 self.build(**checkpoint["shape"])
             check_same(checkpoint, "shape", self.built_for)
-            check_same(checkpoint, "given", self.given)
+            check_same(checkpoint, "given", self.function_paths)
             self.accounting.load_state_dict(checkpoint["accounting"])
             self.cohort.load(checkpoint)
             checkpoint["state_dict"] = restored(checkpoint["state_dict"])

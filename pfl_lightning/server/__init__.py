@@ -1,4 +1,4 @@
-from pfl_lightning.server.aggregation import Weighting, brought_forward, client_weights
+from pfl_lightning.server.aggregation import Weighting, client_weights, rebase_stale_uploads
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
 from pfl_lightning.server.attention import cosine_attention, cosines, distance_attention
 from pfl_lightning.server.dp_aggregator import DPAggregator
@@ -29,7 +29,6 @@ __all__ = [
     "Weighting",
     "Yogi",
     "adding",
-    "brought_forward",
     "client_weights",
     "cosine_attention",
     "cosines",
@@ -38,6 +37,7 @@ __all__ = [
     "nbytes",
     "packed_bits",
     "quantile_from_sums",
+    "rebase_stale_uploads",
     "restored",
     "stored",
 ]

@@ -32,7 +32,7 @@ def client_weights(counts: Tensor, weighting: Weighting) -> Tensor:
     return weights / weights.sum()
 
 
-def brought_forward(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
+def rebase_stale_uploads(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
     """Uploads of clients that began with older models, as parts of a mean that the newest model x steps to.
 
     FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
@@ -45,9 +45,9 @@ def brought_forward(trained: Tree, began: Tree, newest: Tree, shares: Tensor, ch
         shares: How much each upload counts, ``[cohort]``.
         changes: Names of the tensors of which the change counts, FedBuff's rule.
     """
-    found = {}
+    rebased = {}
     for name, rows in trained.items():
-        now = newest[name]
-        moved = (rows - (began[name] if name in changes else now)).to(rows if rows.is_floating_point() else shares)
-        found[name] = moved.mul_(wide(shares, moved)).add_(now)  # in place: new memory is what takes time
-    return found
+        start = began[name] if name in changes else newest[name]
+        moved = (rows - start).to(rows if rows.is_floating_point() else shares)
+        rebased[name] = moved.mul_(wide(shares, moved)).add_(newest[name])  # in place: new memory is what takes time
+    return rebased

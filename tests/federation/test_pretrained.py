@@ -63,8 +63,8 @@ def test_every_model_starts_with_the_weights_of_the_file(make, network, ragged_d
         expected = shared[name.removeprefix("personal.").removeprefix("cloud.")] * (make is not FedRoD)
         assert torch.equal(stack, expected.expand_as(stack)), name
     assert bool(own_tensors) == (make is not FedAvg)
-    assert "from 'weights.pt'" in method.taken
-    assert "new" not in method.taken
+    assert "from 'weights.pt'" in method.pretrained_report
+    assert "new" not in method.pretrained_report
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_head_for_other_classes_starts_anew(make, ragged_data):
     fresh.build(SHAPE, CLASSES, CLIENTS, ragged_data().seed)
     assert are_equal(own(method), saved, ["fc1.weight", "fc1.bias"])
     assert are_equal(own(method), own(fresh), ["fc2.weight", "fc2.bias"])
-    assert method.taken == (
+    assert method.pretrained_report == (
         "model.pretrained: 2 of the 4 tensors of Plain are from 'weights.pt'; new: fc2.weight, fc2.bias"
     )
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pfl_lightning.server import brought_forward, client_weights
+from pfl_lightning.server import client_weights, rebase_stale_uploads
 from pfl_lightning.tree import mix
 
 
@@ -29,11 +29,13 @@ def test_stale_uploads_are_changes_of_the_newest_model_or_models_beside_it():
     newest, began = {"w": torch.tensor([10.0, 20.0])}, {"w": torch.tensor([[1.0, 2.0], [10.0, 20.0]])}
     trained, shares = {"w": torch.tensor([[3.0, 8.0], [11.0, 20.0]])}, torch.tensor([0.5, 1.0])
     # by changes 10 + (3 - 1) / 2 and 20 + (8 - 2) / 2; by models half-way from 10 to 3 and from 20 to 8
-    changes = brought_forward(trained, began, newest, shares, {"w"})["w"]
+    changes = rebase_stale_uploads(trained, began, newest, shares, {"w"})["w"]
     assert changes.tolist() == [[11.0, 23.0], [11.0, 20.0]]
-    assert brought_forward(trained, began, newest, shares, set())["w"].tolist() == [[6.5, 14.0], [11.0, 20.0]]
+    assert rebase_stale_uploads(trained, began, newest, shares, set())["w"].tolist() == [[6.5, 14.0], [11.0, 20.0]]
 
 
 def test_counters_come_back_as_numbers_between():
-    found = brought_forward({"n": torch.tensor([8, 4])}, {}, {"n": torch.tensor(2)}, torch.tensor([0.5, 1.0]), set())
+    found = rebase_stale_uploads(
+        {"n": torch.tensor([8, 4])}, {}, {"n": torch.tensor(2)}, torch.tensor([0.5, 1.0]), set()
+    )
     assert found["n"].tolist() == [5.0, 4.0]
