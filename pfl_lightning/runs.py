@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import EarlyStopping
 
 from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
-from pfl_lightning.callbacks.evaluation import lasting_rounds
+from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
@@ -204,7 +204,7 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
         PflError: If training would go on as if nothing had been.
     """
     then, now = (_early_stopping(each) for each in (checkpoint["config"], settings))
-    lasting = lasting_rounds(checkpoint, settings["trainer"].get("val_check_interval"))
+    lasting = rounds_kept_on_resume(checkpoint, settings["trainer"].get("val_check_interval"))
     states = checkpoint["callbacks"] if lasting == checkpoint["global_step"] else {}
     for callback in [each for each in callbacks if isinstance(each, EarlyStopping)]:
         state = states.get(callback.state_key, {})
@@ -217,7 +217,7 @@ def refuse_stopped(checkpoint: Mapping[str, Any], settings: Settings, callbacks:
 
 def has_stopped(checkpoint: Mapping[str, Any]) -> bool:
     """Whether ``EarlyStopping`` has ended a run with this checkpoint, or ``OracleDoubling`` has reached its target."""
-    states, counts = checkpoint["callbacks"], lasting_rounds(checkpoint) == checkpoint["global_step"]
+    states, counts = checkpoint["callbacks"], rounds_kept_on_resume(checkpoint) == checkpoint["global_step"]
     ends = [states[key] for key in states if key.startswith(("EarlyStopping", "OracleDoubling"))]
     return any((counts and state.get("stopping_reason")) or state.get("arrived") for state in ends)
 

@@ -17,9 +17,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from pfl_lightning import files, processes
 from pfl_lightning.callbacks import EvaluateStartAndEnd, EvaluationTable, MetricsTable, RunFigures, RunSummary
 from pfl_lightning.callbacks.board import EVALUATED, Board, once_raised
-from pfl_lightning.callbacks.evaluation import lasting_rounds
+from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import label_of
-from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, quantity_of
+from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, score_kind_of
 from pfl_lightning.callbacks.progress import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import LOCK, RunFolder, continues, new_folder
@@ -30,9 +30,9 @@ from pfl_lightning.errors import NOISE, PflError, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
-from pfl_lightning.quantity import HEADLINED, headline
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
 from pfl_lightning.runs import Resume, refuse_changes, refuse_stopped, runs_folder, stated
+from pfl_lightning.score_kind import HEADLINED, headline
 
 Command = Literal["fit", "validate", "test"]
 CHATTER = ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed")
@@ -196,7 +196,7 @@ class Session(pl.Callback):
             raise refused
         self.run_folder = cast(Path, path)
         self.metrics.open(self.run_folder)
-        lasting = resume and lasting_rounds(resume.content, trainer.val_check_interval)
+        lasting = resume and rounds_kept_on_resume(resume.content, trainer.val_check_interval)
         trainer.loggers = loggers_of(self.logger, self.metrics, lasting)
         self.open.callback(end, trainer.loggers)
         if self.profiles_here:
@@ -263,7 +263,7 @@ def check_data(data: FederatedDataModule, resume: Resume | None) -> None:
 def results_of(data: FederatedDataModule) -> list[str]:
     """Names of the results of a run beside its settings: the headlines, test first, their round, and the time."""
     splits = [split for split in reversed(HEADLINED) if split in data.eval_splits]
-    return [*(headline(split, quantity_of(data)) for split in splits), EVALUATED, "time/total"]
+    return [*(headline(split, score_kind_of(data)) for split in splits), EVALUATED, "time/total"]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "memory", "quantity", "seeding", "settings", "strict", "tree"},
+    {"bounds", "errors", "files", "memory", "score_kind", "seeding", "settings", "strict", "tree"},
     {"processes"},
     {"recipes", "config_files", "registry"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other

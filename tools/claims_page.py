@@ -115,7 +115,7 @@ def draw(path: Path, folder: Path) -> None:
         figure = time_figure(curves, COMMUNICATION_TIMES)
     else:
         figure = cost_figure(curves, ROUNDS)
-        later = [curve.quantity.scale * curve.means[:, len(curve.rounds) // 4 :] for curve in curves]
+        later = [curve.score_kind.scale * curve.means[:, len(curve.rounds) // 4 :] for curve in curves]
         figure.axes[0].set_ylim(min(each.min() for each in later) - 1, max(each.max() for each in later) + 1)
     save_figure(figure, folder / f"{path.stem}.png", dpi=120)
 

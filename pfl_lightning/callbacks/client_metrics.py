@@ -8,10 +8,10 @@ from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
 from pfl_lightning.metrics import ClientMetric, MetricFactory, made_for, name_of
-from pfl_lightning.quantity import ACCURACY, QUANTITIES
 from pfl_lightning.report.run_files import EVALUATION, RESULTS
+from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS
 
-TAKEN = {*QUANTITIES, ACCURACY.error_name, *EVALUATION, *RESULTS}
+TAKEN = {*SCORE_KINDS, ACCURACY.error_name, *EVALUATION, *RESULTS}
 KEY = "trainer.callbacks"
 
 

@@ -74,7 +74,7 @@ def is_extra(trainer: pl.Trainer) -> bool:
     return any(callback.extra > 0 for callback in callbacks if isinstance(callback, EvaluateStartAndEnd))
 
 
-def lasting_rounds(checkpoint: Mapping[str, Any], interval: int | float | None = None) -> int:
+def rounds_kept_on_resume(checkpoint: Mapping[str, Any], interval: int | float | None = None) -> int:
     """Rounds of which all that was logged stays when a run continues from a checkpoint.
 
     Args:

@@ -11,7 +11,7 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric
-from pfl_lightning.quantity import ACCURACY, LOSS, Quantity, headline
+from pfl_lightning.score_kind import ACCURACY, LOSS, ScoreKind, headline
 
 LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name, "std", "left_out"}
 
@@ -113,8 +113,8 @@ def check_mode(callback: pl.Callback, method: Method) -> None:
 
 def higher_is_better(value: str, method: Method) -> bool:
     """Whether more is better of a logged value, such as ``val/global/accuracy/mean``."""
-    others = [cast(ClientMetric, metric).quantity for metric in method.evaluator.others.values()]
-    falling = {quantity.name for quantity in others if not quantity.higher_is_better}
+    others = [cast(ClientMetric, metric).score_kind for metric in method.evaluator.others.values()]
+    falling = {score_kind.name for score_kind in others if not score_kind.higher_is_better}
     return not (LOWER_IS_BETTER | falling) & set(value.split("/"))
 
 
@@ -135,20 +135,20 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
         raise PflError(f"{key}: {monitor} would select on test data; allowed: a name starting with val/")
     if split == "val" and split not in data.eval_splits:
         raise PflError(f"{key}: {monitor} is not there without validation samples; allowed: data.val_fraction above 0")
-    first = headline("val", quantity_of(data))
+    first = headline("val", score_kind_of(data))
     if split == "val" and monitor != first and rest.partition("/")[0] not in method.eval_models:
         allowed = ", ".join([first, *(mean_score(model, data) for model in method.eval_models)])
         raise PflError(f"{key}: {monitor} is not logged; allowed: {allowed}")
 
 
-def quantity_of(data: FederatedDataModule) -> Quantity:
+def score_kind_of(data: FederatedDataModule) -> ScoreKind:
     """What clients are evaluated by on test and validation samples."""
     return LOSS if data.regression else ACCURACY
 
 
 def mean_score(model: str, data: FederatedDataModule) -> str:
     """Name of a model's mean validation score."""
-    return f"val/{model}/{quantity_of(data).name}/mean"
+    return f"val/{model}/{score_kind_of(data).name}/mean"
 
 
 def early_stop(trainer: pl.Trainer) -> str:

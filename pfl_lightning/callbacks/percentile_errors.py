@@ -10,8 +10,8 @@ from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.callbacks.run_table import RunTable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
-from pfl_lightning.quantity import ACCURACY
 from pfl_lightning.report.run_files import CLIENTS
+from pfl_lightning.score_kind import ACCURACY
 
 
 class PercentileErrors(RunTable):
@@ -52,18 +52,18 @@ class PercentileErrors(RunTable):
         rows: list[dict[str, Any]] = []
         for name, metric in method.evaluator.scores.items():
             scores = gathered(metric)
-            values, quantity = metric.values(scores), metric.quantity
-            summary = self._summary(values, scores.samples, quantity.higher_is_better)
-            _log(method, f"{name}/{quantity.name}", summary)
-            if self.errors and quantity == ACCURACY:
-                errors = quantity.errors(values)
+            values, score_kind = metric.values(scores), metric.score_kind
+            summary = self._summary(values, scores.samples, score_kind.higher_is_better)
+            _log(method, f"{name}/{score_kind.name}", summary)
+            if self.errors and score_kind == ACCURACY:
+                errors = score_kind.errors(values)
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
-                _log(method, f"{name}/{quantity.error_name}", summary)
+                _log(method, f"{name}/{score_kind.error_name}", summary)
             rows += client_rows(method, name, scores)
         for tag, other in method.evaluator.others.items():
             assert isinstance(other, ClientMetric)
             _, samples, values = gathered(other)
-            _log(method, tag, self._summary(values, samples, other.quantity.higher_is_better))
+            _log(method, tag, self._summary(values, samples, other.score_kind.higher_is_better))
         if self.csv is not None and trainer.state.fn == TrainerFn.FITTING:
             self.csv.write(method.accounting.clock.rounds, rows)
 

@@ -17,7 +17,7 @@ from pfl_lightning.data import federated
 from pfl_lightning.errors import printable
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, density
-from pfl_lightning.quantity import Quantity
+from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.server import DPAggregator
 
 COLUMNS = ("mean", "worst", "p10", "p50", "p90")
@@ -99,16 +99,16 @@ class RunSummary(pl.Callback):
         others = [
             cast(ClientMetric, metric) for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")
         ]
-        for quantity in (method.evaluator.scores[name].quantity, *(metric.quantity for metric in others)):
-            console.print(self._table(trainer, method, split, quantity))
+        for score_kind in (method.evaluator.scores[name].score_kind, *(metric.score_kind for metric in others)):
+            console.print(self._table(trainer, method, split, score_kind))
         for what, fact in facts:
             console.print(f"{what + ':':<15} {printable(fact)}", soft_wrap=True)
 
-    def _table(self, trainer: pl.Trainer, method: Method, split: str, quantity: Quantity) -> Table:
+    def _table(self, trainer: pl.Trainer, method: Method, split: str, score_kind: ScoreKind) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"
-        title = f"{evaluated}' {split} {quantity.name}{quantity.unit} after round {method.accounting.clock.rounds}"
+        title = f"{evaluated}' {split} {score_kind.name}{score_kind.unit} after round {method.accounting.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in method.evaluated_models:
-            values = [trainer.callback_metrics.get(f"{split}/{model}/{quantity.name}/{column}") for column in COLUMNS]
-            table.add_row(model, *("" if value is None else quantity.show(float(value)) for value in values))
+            values = [trainer.callback_metrics.get(f"{split}/{model}/{score_kind.name}/{column}") for column in COLUMNS]
+            table.add_row(model, *("" if value is None else score_kind.show(float(value)) for value in values))
         return table

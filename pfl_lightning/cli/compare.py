@@ -9,7 +9,7 @@ from pfl_lightning.bounds import NonNegativeFloat
 from pfl_lightning.cli.console import say_once, show
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.errors import PflError
-from pfl_lightning.quantity import ACCURACY
+from pfl_lightning.score_kind import ACCURACY
 
 PRINTED = ("final", "time_to_accuracy")  # tables; the others are only written
 SOMETIMES = ("convergence", "bits_to_accuracy", "samples_to_accuracy", "choice", "choice_groups")  # not of all runs
@@ -44,7 +44,7 @@ def compare_command(args: list[str]) -> None:
     if short.rounds[-1] < long.rounds[-1]:
         rounds = " and ".join(f"round {curve.rounds[-1]} of {curve.label}" for curve in (short, long))
         say_once(f"final results are of different rounds, such as {rounds}", "note")
-    if curves[0].quantity == ACCURACY and (wrong := [target for target in targets if target > 1]):
+    if curves[0].score_kind == ACCURACY and (wrong := [target for target in targets if target > 1]):
         raise PflError(f"targets: {wrong[0]:g} is not possible; allowed: accuracies between 0 and 1")
     out = Path(given.out).expanduser()
     try:

@@ -9,7 +9,7 @@ from pfl_lightning.client import Collected, Engine, Examples
 from pfl_lightning.data import EvalBatch
 from pfl_lightning.federation.cohort import Cohort
 from pfl_lightning.metrics import ClientMetric, ClientScore
-from pfl_lightning.quantity import ACCURACY, HEADLINED, LOSS, headline
+from pfl_lightning.score_kind import ACCURACY, HEADLINED, LOSS, headline
 from pfl_lightning.tree import Params
 
 Models = Callable[[Examples], Iterator[tuple[str, Params]]]  # names and tensors of some clients' models
@@ -44,8 +44,8 @@ class Evaluator(nn.Module):
         self.others.clear()
         for split in splits:
             for model in models:
-                quantity = LOSS if regression or split == "train" else ACCURACY
-                self._scores[f"{split}/{model}"] = ClientScore(clients, quantity)
+                score_kind = LOSS if regression or split == "train" else ACCURACY
+                self._scores[f"{split}/{model}"] = ClientScore(clients, score_kind)
 
     def begin(self) -> None:
         """Begin an evaluation; the memory that a client takes is learned anew, so that a resumed run does the same."""
@@ -98,8 +98,8 @@ class Evaluator(nn.Module):
         found: dict[str, Tensor] = {}
         for split in HEADLINED:
             if (first := self.scores.get(f"{split}/{first_model}")) is not None:
-                found[headline(split, first.quantity)] = first.compute()["mean"].float()
-        scores = {f"{name}/{metric.quantity.name}": metric for name, metric in self.scores.items()}
+                found[headline(split, first.score_kind)] = first.compute()["mean"].float()
+        scores = {f"{name}/{metric.score_kind.name}": metric for name, metric in self.scores.items()}
         for name, metric in {**scores, **cast(dict[str, ClientMetric], dict(self.others.items()))}.items():
             found |= {f"{name}/{key}": value.float() for key, value in metric.compute().items()}
             metric.reset()

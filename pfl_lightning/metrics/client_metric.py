@@ -13,7 +13,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_only
 
 from pfl_lightning.metrics.functional import client_summary
-from pfl_lightning.quantity import Quantity
+from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.strict import origin
 
 PREFIX, SUFFIX = re.compile("^(Binary|Multiclass|Multilabel)"), re.compile("Score$")
@@ -64,7 +64,7 @@ class ClientMetric(Metric):
     def __init__(self, num_clients: int, metric: Metric, name: str) -> None:
         super().__init__()
         better = metric.higher_is_better is not False
-        self.quantity = Quantity(name, higher_is_better=better, scale=1, unit="", digits=4)
+        self.score_kind = ScoreKind(name, higher_is_better=better, scale=1, unit="", digits=4)
         self.of_one = [metric]  # in a list, so that it is not part of this metric's state
         self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("sums", torch.zeros(num_clients), dist_reduce_fx="sum")
@@ -114,7 +114,7 @@ class ClientMetric(Metric):
         """``mean``, ``weighted_mean``, ``std`` and ``worst`` over the clients, and how many are ``left_out``."""
         ids, samples, values = self.scores()
         left_out = torch.tensor(float(len(self.samples) - len(ids)))
-        return {**client_summary(values, samples, self.quantity.higher_is_better), "left_out": left_out}
+        return {**client_summary(values, samples, self.score_kind.higher_is_better), "left_out": left_out}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from pfl_lightning.metrics.functional import client_summary
-from pfl_lightning.quantity import ACCURACY, Quantity
+from pfl_lightning.score_kind import ACCURACY, ScoreKind
 
 
 class ClientScores(NamedTuple):
@@ -33,7 +33,7 @@ class ClientScore(Metric):
 
     Args:
         num_clients: Number of clients.
-        quantity: ``ACCURACY`` or ``LOSS``.
+        score_kind: ``ACCURACY`` or ``LOSS``.
     """
 
     is_differentiable = False
@@ -43,15 +43,15 @@ class ClientScore(Metric):
     correct: Tensor
     loss: Tensor
 
-    def __init__(self, num_clients: int, quantity: Quantity) -> None:
+    def __init__(self, num_clients: int, score_kind: ScoreKind) -> None:
         super().__init__()
-        self.quantity = quantity
+        self.score_kind = score_kind
         for name, dtype in (("samples", torch.int64), ("correct", torch.int64), ("loss", torch.float32)):
             self.add_state(name, torch.zeros(num_clients, dtype=dtype), dist_reduce_fx="sum")
 
     def values(self, scores: ClientScores) -> Tensor:
         """The score of each client, ``[clients]``."""
-        return scores.correct / scores.samples if self.quantity == ACCURACY else scores.loss
+        return scores.correct / scores.samples if self.score_kind == ACCURACY else scores.loss
 
     def update(self, ids: Tensor, samples: Tensor, correct: Tensor, loss: Tensor) -> None:
         """Add the results of some clients.
@@ -69,7 +69,7 @@ class ClientScore(Metric):
     def compute(self) -> dict[str, Tensor]:
         """``mean``, ``weighted_mean``, ``std`` and ``worst`` of the score."""
         scores = self.scores()
-        return client_summary(self.values(scores), scores.samples, self.quantity.higher_is_better)
+        return client_summary(self.values(scores), scores.samples, self.score_kind.higher_is_better)
 
     def scores(self) -> ClientScores:
         """Scores of the clients that have samples, in this process unless the states are synchronised."""

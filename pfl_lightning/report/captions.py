@@ -46,12 +46,12 @@ def caption_of(
         common_seeds: Number of seeds over which means are taken; by default those of each curve.
     """
     numbers = [common_seeds] if common_seeds else [len(curve.runs) for curve in curves]
-    quantity, seeds, several = curves[0].quantity, _seeds(numbers), max(numbers) > 1
+    score_kind, seeds, several = curves[0].score_kind, _seeds(numbers), max(numbers) > 1
     deviation, over = "± one sample standard deviation over the seeds", f"means over {seeds}"
     trained, where = evaluate_training(curves), _where(curves)
     words = {
-        "score": f"Test {quantity.name} as the mean over the clients{where},",
-        "error": quantity.error_name,
+        "score": f"Test {score_kind.name} as the mean over the clients{where},",
+        "error": score_kind.error_name,
         "where": where,
         "alone": _exceptions(curves),
         "times": _listed([f"{time:g}" for time in communication_times]),

@@ -11,16 +11,16 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.run_files import Clients, Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
+from pfl_lightning.score_kind import ScoreKind
 
 OWN, ORACLE = "clients' own choice", "best in hindsight (oracle: chosen on test)"
 SHOWN = ("mean", "p90")
 EDGES = (0, 25, 50, 75, 90, 100)  # percentiles of the reference's errors, between the groups
-SHARE = Quantity("share", higher_is_better=True, scale=100, unit=" (%)", digits=0)
+SHARE = ScoreKind("share", higher_is_better=True, scale=100, unit=" (%)", digits=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def choice_of(curves: Sequence[Curve]) -> Choice:
     seeds = common_seeds(curves)
     both = [
         [
-            _loss_and_error(tried, test, curve.quantity)
+            _loss_and_error(tried, test, curve.score_kind)
             for run, tried, test in zip(curve.runs, curve.final("choice"), curve.final("test"), strict=True)
             if run.seed in seeds
         ]
@@ -100,7 +100,7 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight; and the share
         of the clients of each group that pick each curve.
     """
-    quantity, reference = choice.curves[0].quantity, reference_of(choice.curves).label
+    score_kind, reference = choice.curves[0].score_kind, reference_of(choice.curves).label
     errors = [
         {"method": label, "seeds": len(each)} | over_seeds({name: map(TEST[name], each) for name in SHOWN})
         for label, each in choice.outcomes.items()
@@ -111,22 +111,22 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         for index, curve in enumerate(choice.curves)
     ]
     errors_title = (
-        f"Clients' test {quantity.error_name}{quantity.unit} if each picks the model with the smallest loss on its "
+        f"Clients' test {score_kind.error_name}{score_kind.unit} if each picks the model with the smallest loss on its "
         f"choice samples, {OVER_SEEDS}"
     )
     picks_title = (
-        f"Who picks which model{SHARE.unit}, by the percentile of the client's {quantity.error_name} under "
+        f"Who picks which model{SHARE.unit}, by the percentile of the client's {score_kind.error_name} under "
         f"{reference}, {OVER_SEEDS}"
     )
     left_out = ", ".join(map(str, choice.left_out))
     note = f"\nSeeds that not all curves have are left out: {left_out}\n" if left_out else ""
     return (
-        Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, quantity) + note),
+        Table("choice", errors, seeds_markdown(errors_title, errors, SHOWN, score_kind) + note),
         Table("choice_groups", picks, seeds_markdown(picks_title, picks, shares, SHARE) + note),
     )
 
 
-def _loss_and_error(tried: Clients, test: Clients, quantity: Quantity) -> tuple[Floats, Floats]:
+def _loss_and_error(tried: Clients, test: Clients, score_kind: ScoreKind) -> tuple[Floats, Floats]:
     """Loss on the samples for choosing, and test error, of the clients that have both kinds of samples."""
     _, in_tried, in_test = np.intersect1d(tried.ids, test.ids, return_indices=True)
-    return tried.loss[in_tried], quantity.errors(test.scores(quantity))[in_test]
+    return tried.loss[in_tried], score_kind.errors(test.scores(score_kind))[in_test]

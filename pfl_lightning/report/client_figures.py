@@ -69,9 +69,9 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
 
 def _splits(curves: Sequence[Curve]) -> dict[str, Values]:
     """What clients have on the test samples and, if evaluated, the training ones, as means over the seeds, by label."""
-    quantity = curves[0].quantity
-    errors = [quantity.scale * np.mean(curve.final_errors, axis=0) for curve in curves]
-    splits = {f"test {quantity.error_name}{quantity.unit}": _with_samples(curves, "test", errors)}
+    score_kind = curves[0].score_kind
+    errors = [score_kind.scale * np.mean(curve.final_errors, axis=0) for curve in curves]
+    splits = {f"test {score_kind.error_name}{score_kind.unit}": _with_samples(curves, "test", errors)}
     if evaluate_training(curves):
         losses = [np.mean([one.loss for one in curve.final("train")], axis=0) for curve in curves]
         splits["training loss"] = _with_samples(curves, "train", losses)

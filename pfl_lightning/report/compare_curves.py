@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.run_files import Clients, Floats
+from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.settings import outermost, shown_class
 
 
@@ -47,9 +47,9 @@ class Curve:
         return self.runs[0].label.doubling is not None
 
     @property
-    def quantity(self) -> Quantity:
+    def score_kind(self) -> ScoreKind:
         """What clients are evaluated by."""
-        return self.runs[0].quantity
+        return self.runs[0].score_kind
 
     @cached_property
     def rounds(self) -> NDArray[np.int64]:
@@ -69,7 +69,7 @@ class Curve:
     @cached_property
     def final_errors(self) -> list[Floats]:
         """Test error, or loss, of each client at the last evaluation, ``[clients]`` for each seed."""
-        return [self.quantity.errors(scores) for scores in self.final_scores]
+        return [self.score_kind.errors(scores) for scores in self.final_scores]
 
     def evaluates(self, split: str) -> bool:
         """Whether the clients were also evaluated on a split."""
@@ -123,7 +123,7 @@ class Curve:
             The costs of the last evaluation before, and of the first one with this score, ``[seeds]`` each; twice the
             same if that is the first of all, and nan for never.
         """
-        sign = 1 if self.quantity.higher_is_better else -1
+        sign = 1 if self.score_kind.higher_is_better else -1
         reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
         first = reached.argmax(1)
         before, there = (

@@ -47,11 +47,11 @@ def cost_figure(curves: Sequence[Curve], *costs: Cost) -> Figure:
 
 def _score_figure(curves: Sequence[Curve], panels: Sequence[tuple[Callable[[Curve], Floats], str, str]]) -> Figure:
     """Panels of mean scores against costs ``[seeds, evaluations]``, with their labels and their titles."""
-    quantity = curves[0].quantity
-    ylabel = f"test {quantity.name}{quantity.unit}\nmean over clients"
+    score_kind = curves[0].score_kind
+    ylabel = f"test {score_kind.name}{score_kind.unit}\nmean over clients"
     row = [
         Panel(
-            bands(costs, lambda curve: quantity.scale * curve.means),
+            bands(costs, lambda curve: score_kind.scale * curve.means),
             {"title": title, "xlabel": xlabel, "ylabel": ylabel},
         )
         for costs, xlabel, title in panels
@@ -75,8 +75,8 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
         (Delta-FL, Figures 6 to 11), or rounds if no run counts sums. Training losses are weighted by samples. Lines
         are means over the seeds, bands one sample standard deviation; they may begin above the panel.
     """
-    quantity = curves[0].quantity
-    splits = {"test": (f"test {quantity.error_name}{quantity.unit}", quantity.scale)}
+    score_kind = curves[0].score_kind
+    splits = {"test": (f"test {score_kind.error_name}{score_kind.unit}", score_kind.scale)}
     if evaluate_training(curves):
         splits["train"] = ("training loss, weighted by samples", 1)
     xlabel = "sums at the server" if count_sums(curves) else ROUNDS.axis

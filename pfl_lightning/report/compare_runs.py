@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.quantity import QUANTITIES, Quantity
 from pfl_lightning.report import run_files
 from pfl_lightning.report.run_files import Evaluations, Floats, Label
+from pfl_lightning.score_kind import SCORE_KINDS, ScoreKind
 from pfl_lightning.settings import SAME_NUMBERS, class_name, flat, named_callbacks
 
-TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(QUANTITIES)})/mean")
+TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
 COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
 LOSS, COMPUTE, TOTAL = "train/loss", "time/compute", "time/total"
@@ -34,7 +34,7 @@ class RunRecord:
         label: How it is named.
         seed: Its ``seed_everything``.
         settings: Everything else that makes its curves, by key such as ``model.lr``.
-        quantity: What clients are evaluated by.
+        score_kind: What clients are evaluated by.
         rounds: Rounds completed at each evaluation, ``[evaluations]``.
         means: Mean score of the clients by evaluated model, in the method's order, ``[evaluations]``.
         clients: Results of every client at each evaluation, by split, evaluated model and round.
@@ -46,7 +46,7 @@ class RunRecord:
     label: Label
     seed: int
     settings: Mapping[str, Any]
-    quantity: Quantity
+    score_kind: ScoreKind
     rounds: NDArray[np.int64]
     means: Mapping[str, Floats]
     clients: Evaluations
@@ -79,7 +79,7 @@ class RunRecord:
 
     def client_scores(self, model: str, round_index: int) -> Floats:
         """Test score of each client that has test samples, in the order of their ids, ``[clients]``."""
-        return self.clients["test", model, round_index].scores(self.quantity)
+        return self.clients["test", model, round_index].scores(self.score_kind)
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -113,7 +113,7 @@ def read_run(folder: Path) -> RunRecord:
         run_files.read_label(folder),
         config["seed_everything"],
         dict(settings_of(config)),
-        QUANTITIES[tags[0][2]],
+        SCORE_KINDS[tags[0][2]],
         evaluated.index.to_numpy(),
         {tag[1]: evaluated[tag[0]].to_numpy() for tag in tags},
         clients,

@@ -7,12 +7,12 @@ from operator import itemgetter
 
 import numpy as np
 
-from pfl_lightning.quantity import LOSS, Quantity
 from pfl_lightning.report.compare_curves import Curve, without_doubling
 from pfl_lightning.report.costs import COMMUNICATION, ROUNDS, TRAINING, Cost
 from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, TRAIN, differences, evaluate_training, reference_of
+from pfl_lightning.score_kind import LOSS, ScoreKind
 
 BETWEEN = "from the evaluation before to the first that has it, mean over seeds"
 SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
@@ -52,19 +52,19 @@ def final_table(curves: Sequence[Curve]) -> Table:
         (interpolated), each as the mean over the seeds, and as ``<name>_seed_std`` its sample standard deviation over
         the seeds, nan for one seed.
     """
-    quantity = curves[0].quantity
+    score_kind = curves[0].score_kind
     statistics: dict[str, Callable[[Floats], float]] = {
         "mean": TEST["mean"],
         "std over clients": np.std,
-        "worst": np.min if quantity.higher_is_better else np.max,
+        "worst": np.min if score_kind.higher_is_better else np.max,
         **{name: TEST[name] for name in ("p10", "p50", "p90")},
     }
     rows = [
         _about(curve) | over_seeds({name: map(of, curve.final_scores) for name, of in statistics.items()})
         for curve in curves
     ]
-    title = f"Clients' test {quantity.name}{quantity.unit} at the last evaluation, {OVER_SEEDS}"
-    return Table("final", rows, seeds_markdown(title, rows, statistics, quantity, first=("method", "seeds", "round")))
+    title = f"Clients' test {score_kind.name}{score_kind.unit} at the last evaluation, {OVER_SEEDS}"
+    return Table("final", rows, seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round")))
 
 
 def error_table(curves: Sequence[Curve]) -> Table:
@@ -79,7 +79,7 @@ def error_table(curves: Sequence[Curve]) -> Table:
         samples. Each is a mean over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one
         seed.
     """
-    quantity, reference, trained = curves[0].quantity, reference_of(curves), evaluate_training(curves)
+    score_kind, reference, trained = curves[0].score_kind, reference_of(curves), evaluate_training(curves)
     rows = []
     for curve in curves:
         row = _about(curve)
@@ -89,11 +89,11 @@ def error_table(curves: Sequence[Curve]) -> Table:
         if trained:
             row |= over_seeds({f"train loss {name}": map(each, curve.final("train")) for name, each in TRAIN.items()})
         rows.append(row)
-    what = f"Clients' test {quantity.error_name}{quantity.unit}"
-    texts = [seeds_markdown(f"{what} at the last evaluation, {OVER_SEEDS}", rows, TEST, quantity)]
+    what = f"Clients' test {score_kind.error_name}{score_kind.unit}"
+    texts = [seeds_markdown(f"{what} at the last evaluation, {OVER_SEEDS}", rows, TEST, score_kind)]
     if others := [row for row in rows if row["method"] != reference.label]:
         title = f"{what} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
-        texts.append(seeds_markdown(title, others, COMPARED, quantity, key="{} difference", sign="+"))
+        texts.append(seeds_markdown(title, others, COMPARED, score_kind, key="{} difference", sign="+"))
     if trained:
         title = f"Clients' training loss, weighted by their samples, {OVER_SEEDS}"
         texts.append(seeds_markdown(title, rows, TRAIN, LOSS, key="train loss {}"))
@@ -108,7 +108,7 @@ def usual_targets(curves: Sequence[Curve]) -> list[float]:
     plain = [curve for curve in curves if not curve.doubled] or curves
     finals = [float(curve.means[:, -1].mean()) for curve in plain]
     finals = [final for final in finals if isfinite(final)] or finals
-    if curves[0].quantity.higher_is_better:
+    if curves[0].score_kind.higher_is_better:
         return [share * max(finals) for share in SHARES]
     return [min(finals) / share for share in SHARES]
 
@@ -126,7 +126,7 @@ def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_
         seconds over those of the same method without doubling, nan where there is none. The text has a row for each
         target and curve, and a column for each communication time.
     """
-    quantity, rows = curves[0].quantity, []
+    score_kind, rows = curves[0].score_kind, []
     for target, curve, time in product(targets, curves, communication_times):
         plain = without_doubling(curve, curves)
         reference = float(plain.seconds_to(target, time).mean()) if plain else nan
@@ -138,10 +138,12 @@ def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_
         ratio = "" if isnan(row["ratio"]) else f" ({row['ratio']:.2f})"
         return _interval(row, "seconds", _seconds) + ratio
 
-    title = f"Simulated seconds to a mean test {quantity.name}: {BETWEEN}"
+    title = f"Simulated seconds to a mean test {score_kind.name}: {BETWEEN}"
     if any(curve.doubled for curve in curves):
         title += " (ratio of the latter to that of the same method without stage doubling)"
-    return Table("time_to_accuracy", rows, _to_targets(title, rows, quantity, _time_columns(communication_times), show))
+    return Table(
+        "time_to_accuracy", rows, _to_targets(title, rows, score_kind, _time_columns(communication_times), show)
+    )
 
 
 def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> Table:
@@ -166,9 +168,9 @@ def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) ->
     def show(row: Row) -> str:
         return _interval(row, cost.name, lambda spent: f"{spent / size:.4g}")
 
-    quantity = curves[0].quantity
-    title = f"{cost.words.capitalize()} to a mean test {quantity.name}: {BETWEEN}"
-    return Table(f"{cost.name}_to_accuracy", rows, _to_targets(title, rows, quantity, [unit], show))
+    score_kind = curves[0].score_kind
+    title = f"{cost.words.capitalize()} to a mean test {score_kind.name}: {BETWEEN}"
+    return Table(f"{cost.name}_to_accuracy", rows, _to_targets(title, rows, score_kind, [unit], show))
 
 
 def convergence_table(curves: Sequence[Curve], communication_times: Sequence[float]) -> Table:
@@ -216,13 +218,15 @@ def _spent(curve: Curve, target: float, costs: Floats, name: str) -> Row:
     return row | {"reached": int(np.isfinite(reached).sum()), "seeds": len(spent)}
 
 
-def _to_targets(title: str, rows: Rows, quantity: Quantity, columns: Sequence[str], show: Callable[[Row], str]) -> str:
+def _to_targets(
+    title: str, rows: Rows, score_kind: ScoreKind, columns: Sequence[str], show: Callable[[Row], str]
+) -> str:
     """A line for each target and curve; what stands in the columns is shown if all seeds reach the target."""
     cells = [
-        (quantity.show(target), method, *(_if_reached(row, show(row)) for row in same))
+        (score_kind.show(target), method, *(_if_reached(row, show(row)) for row in same))
         for (target, method), same in groupby(rows, itemgetter("target", "method"))
     ]
-    return markdown(title, (f"{quantity.name}{quantity.unit}", "method", *columns), cells)
+    return markdown(title, (f"{score_kind.name}{score_kind.unit}", "method", *columns), cells)
 
 
 def _time_columns(communication_times: Sequence[float]) -> list[str]:

@@ -11,7 +11,7 @@ import yaml
 from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.quantity import LOSS, Quantity
+from pfl_lightning.score_kind import LOSS, ScoreKind
 from pfl_lightning.settings import named_callbacks
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class Clients(NamedTuple):
     correct: Ints
     loss: Floats
 
-    def scores(self, quantity: Quantity) -> Floats:
+    def scores(self, score_kind: ScoreKind) -> Floats:
         """The accuracy or the loss of each client, ``[clients]``."""
-        return self.loss if quantity == LOSS else self.correct / self.samples
+        return self.loss if score_kind == LOSS else self.correct / self.samples
 
 
 Evaluations = Mapping[tuple[str, str, int], Clients]

@@ -10,7 +10,7 @@ import numpy as np
 from rich import box, table
 from rich.console import Console
 
-from pfl_lightning.quantity import Quantity
+from pfl_lightning.score_kind import ScoreKind
 
 Row = dict[str, Any]
 Rows = list[Row]
@@ -53,7 +53,7 @@ def seeds_markdown(
     title: str,
     rows: Rows,
     names: Iterable[str],
-    quantity: Quantity,
+    score_kind: ScoreKind,
     first: Sequence[str] = ("method",),
     key: str = "{}",
     sign: str = "",
@@ -64,25 +64,25 @@ def seeds_markdown(
         title: The line above it.
         rows: The rows.
         names: Names of the columns with values.
-        quantity: Gives the unit and the digits.
+        score_kind: Gives the unit and the digits.
         first: Columns before them, which are shown as they are.
         key: What the values are called in a row, with the name of the column in it.
         sign: ``+`` to show it of positive numbers too.
     """
     names = tuple(names)
     cells = [
-        (*(row[name] for name in first), *(_with_spread(row, key.format(name), quantity, sign) for name in names))
+        (*(row[name] for name in first), *(_with_spread(row, key.format(name), score_kind, sign) for name in names))
         for row in rows
     ]
     return markdown(title, (*first, *names), cells)
 
 
-def _with_spread(row: Row, name: str, quantity: Quantity, sign: str) -> str:
+def _with_spread(row: Row, name: str, score_kind: ScoreKind, sign: str) -> str:
     if isnan(row[name]):
         return "-"
     spread = row[f"{name}_seed_std"]
-    value = f"{quantity.scale * row[name]:{sign}.{quantity.digits}f}"
-    return value if isnan(spread) else f"{value} ± {quantity.show(spread)}"
+    value = f"{score_kind.scale * row[name]:{sign}.{score_kind.digits}f}"
+    return value if isnan(spread) else f"{value} ± {score_kind.show(spread)}"
 
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

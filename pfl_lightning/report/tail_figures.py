@@ -29,8 +29,8 @@ def tail_figure(curves: Sequence[Curve]) -> Figure:
         against their 90th percentile; the grey lines go through the reference. Bands and bars are one sample standard
         deviation over the seeds.
     """
-    quantity = curves[0].quantity
-    error = f"test {quantity.error_name}{quantity.unit}"
+    score_kind = curves[0].score_kind
+    error = f"test {score_kind.error_name}{score_kind.unit}"
     texts = {
         "xlabel": "percentile of the clients",
         "ylabel": f"{error} of a client",
@@ -58,28 +58,28 @@ def choice_figure(choice: Choice) -> Figure:
         and in hindsight; bars are one sample standard deviation over the seeds. Right, the share of the clients that
         pick each curve, by the percentile of their error under the reference; means over the seeds.
     """
-    quantity, reference = choice.curves[0].quantity, reference_of(choice.curves).label
+    score_kind, reference = choice.curves[0].score_kind, reference_of(choice.curves).label
     colors = [style["color"] for style in styles_of(choice.curves)]
     with grid(8.5, 1.2 + 0.35 * len(choice.outcomes), 1, 2) as (figure, ((worth, served),)):
         for place, (errors, color) in enumerate(zip(choice.outcomes.values(), [*colors, "black", GREY], strict=True)):
             for name, face in (("mean", color), ("p90", "white")):
-                values = quantity.scale * np.array(list(map(TEST[name], errors)))
+                values = score_kind.scale * np.array(list(map(TEST[name], errors)))
                 _draw_point(worth, values, np.full(1, place), {"color": color, "marker": "o", "markerfacecolor": face})
         worth.set_yticks(range(len(choice.outcomes)), [label.replace(" (", "\n(") for label in choice.outcomes])
         worth.set_ylim(len(choice.outcomes) - 0.5, -0.5)
         worth.set(
-            xlabel=f"test {quantity.error_name}{quantity.unit} of the clients",
+            xlabel=f"test {score_kind.error_name}{score_kind.unit} of the clients",
             title="mean (filled), 90th percentile (open)",
         )
         _draw_shares(served, choice, colors)
-        served.set(xlabel=f"percentile of the {quantity.error_name}\nunder {reference}", ylabel="clients (%)")
+        served.set(xlabel=f"percentile of the {score_kind.error_name}\nunder {reference}", ylabel="clients (%)")
         served.set(title="who picks which model", ylim=(0, 100))
     return figure
 
 
 def _draw_sorted(axes: Axes, curve: Curve, style: Style) -> None:
     """The final errors from the smallest to the largest."""
-    errors = curve.quantity.scale * np.array([np.percentile(one, PERCENTILES) for one in curve.final_errors])
+    errors = curve.score_kind.scale * np.array([np.percentile(one, PERCENTILES) for one in curve.final_errors])
     draw_band(axes, PERCENTILES, errors, style | {"marker": ""}, curve.label)
 
 
@@ -90,7 +90,7 @@ def _draw_price(axes: Axes, curve: Curve, style: Style) -> None:
 
 def _over_clients(curve: Curve, name: str) -> Floats:
     """A statistic of the final errors in the unit of the axis, ``[seeds]``."""
-    return curve.quantity.scale * np.array(list(map(TEST[name], curve.final_errors)))
+    return curve.score_kind.scale * np.array(list(map(TEST[name], curve.final_errors)))
 
 
 def _draw_point(axes: Axes, x: Floats, y: Floats, style: Style, **options: Any) -> None:

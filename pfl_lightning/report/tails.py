@@ -86,7 +86,7 @@ def over_rounds(curve: Curve, split: str, name: str) -> Floats:
     def statistic(clients: Clients) -> float:
         if split == "train":
             return TRAIN[name](clients)
-        return TEST[name](curve.quantity.errors(clients.scores(curve.quantity)))
+        return TEST[name](curve.score_kind.errors(clients.scores(curve.score_kind)))
 
     evaluations = [curve.results(split, round_index) for round_index in curve.rounds.tolist()]
     return np.array([list(map(statistic, seeds)) for seeds in evaluations]).T

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 from reproduction.claims import HOLDS
 
-from pfl_lightning.quantity import ACCURACY
 from pfl_lightning.report import Curve
 from pfl_lightning.report.run_files import Label
+from pfl_lightning.score_kind import ACCURACY
 
 SECONDS = np.arange(5.0)
 CLIENTS = 4
@@ -33,7 +33,7 @@ def run(seed, means, seconds, clients, cohort, name):
         rounds=np.arange(5) * 10,
         means={"m": np.array(means)},
         seconds=lambda rounds, each: np.interp(rounds, np.arange(5) * 10, seconds) + each * rounds,
-        quantity=ACCURACY,
+        score_kind=ACCURACY,
         label=Label("FedRep", name, None if name == "FedRep" else "SRPFL", {}, is_baseline=False),
         client_scores=lambda model, at: means[-1] + np.array(clients),
         logged={"system/cohort": dict.fromkeys(range(1, 41), cohort)},

@@ -106,4 +106,4 @@ def test_clients_without_a_value_are_left_out_and_counted():
 )
 def test_a_metric_has_a_short_name_and_a_better_side(metric, name, higher):
     assert name_of(metric) == name
-    assert ClientMetric(1, metric, name).quantity.higher_is_better == higher
+    assert ClientMetric(1, metric, name).score_kind.higher_is_better == higher

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from pfl_lightning.metrics import ClientScore
-from pfl_lightning.quantity import ACCURACY, LOSS
+from pfl_lightning.score_kind import ACCURACY, LOSS
 
 # client, samples, correct, sum of losses
 RESULTS = [(4, 10, 5, 20.0), (0, 4, 4, 2.0), (2, 6, 3, 3.0), (4, 10, 10, 10.0)]

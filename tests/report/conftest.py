@@ -25,7 +25,7 @@ def write_run(tmp_path):
         callbacks=(),
         model=None,
         data=None,
-        quantity="accuracy",
+        score_name="accuracy",
         trainer=None,
     ):
         folder = tmp_path / name
@@ -48,10 +48,10 @@ def write_run(tmp_path):
         evaluated = pd.DataFrame({"round": rounds, "time/compute": compute or [n / 2 for n in rounds]})
         between = evaluated.assign(**{"round": evaluated["round"] + 5, "train/loss": 1.0})  # rounds without evaluation
         for kept, values in scores.items():
-            evaluated[f"test/{kept}/{quantity}/mean"] = [sum(each) / len(each) for each in values]
+            evaluated[f"test/{kept}/{score_name}/mean"] = [sum(each) / len(each) for each in values]
         pd.concat([evaluated, between]).sort_values("round").to_csv(folder / METRICS, index=False)
         rows = [
-            (split, kept, at, client, 100, (split == "test" and quantity == "accuracy") * round(score * 100), score)
+            (split, kept, at, client, 100, (split == "test" and score_name == "accuracy") * round(score * 100), score)
             for split, (kept, values) in product(("val", "test"), scores.items())
             for at, each in zip(rounds, values, strict=True)
             for client, score in reversed(list(enumerate(each)))

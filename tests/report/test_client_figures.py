@@ -48,7 +48,7 @@ def test_training_losses_are_a_second_column_of_histograms(evaluated):
 
 
 def test_histograms_show_losses_as_they_are_and_clients_without_any_error(write_run):
-    (axes,) = clients_figure(curves_of([read_run(write_run("loss", {"stored": [[3.0, 5.0]]}, quantity="loss"))])).axes
+    (axes,) = clients_figure(curves_of([read_run(write_run("loss", {"stored": [[3.0, 5.0]]}, score_name="loss"))])).axes
     assert axes.get_title(loc="left").startswith("FedRep: mean 4 ")
     assert axes.get_xlabel() == "final test loss of a client"
     (axes,) = clients_figure(curves_of([read_run(write_run("run", {"stored": [[1.0, 1.0]]}))])).axes

@@ -72,7 +72,7 @@ def test_the_seconds_to_a_score_are_those_of_the_first_evaluation_that_has_it(wr
 
 
 def test_a_loss_is_reached_from_above(write_run):
-    (curve,) = curves(write_run("run", {"stored": [[3.0], [2.0], [1.0]]}, quantity="loss", compute=[0, 1, 2]))
+    (curve,) = curves(write_run("run", {"stored": [[3.0], [2.0], [1.0]]}, score_name="loss", compute=[0, 1, 2]))
     assert curve.seconds_to(2.0, 0).tolist() == [1]
 
 

@@ -53,7 +53,7 @@ def test_a_single_evaluation_can_be_seen(write_run):
 
 
 def test_losses_are_drawn_as_they_are(write_run):
-    run = read_run(write_run("run", {"stored": [[3.0, 5.0], [1.0, 2.0]]}, quantity="loss"))
+    run = read_run(write_run("run", {"stored": [[3.0, 5.0], [1.0, 2.0]]}, score_name="loss"))
     (axes,) = cost_figure(curves_of([run]), ROUNDS).axes
     assert axes.get_ylabel() == "test loss\nmean over clients"
     assert [axes.lines[0].get_xdata().tolist(), axes.lines[0].get_ydata().tolist()] == [[0, 10], [4, 1.5]]

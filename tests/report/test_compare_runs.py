@@ -16,14 +16,14 @@ def test_a_run_is_its_evaluated_rounds_and_its_clients_on_the_test_split(write_r
     }
     # in the order of the clients' ids, which is not that of the file
     assert run.client_scores("finetuned", 10).tolist() == [0.5, 0.75]
-    assert (run.label.method, run.seed, run.quantity.name) == ("FedRep", 7, "accuracy")
+    assert (run.label.method, run.seed, run.score_kind.name) == ("FedRep", 7, "accuracy")
     assert run.logged["train/loss"] == {5: 1, 15: 1}
-    regression = read_run(write_run("regression", {"finetuned": [[2.5, 1.5]]}, quantity="loss"))
+    regression = read_run(write_run("regression", {"finetuned": [[2.5, 1.5]]}, score_name="loss"))
     assert regression.client_scores("finetuned", 0).tolist() == [2.5, 1.5], "their losses"
 
 
 def test_a_model_that_has_diverged_leaves_the_evaluation_to_the_others(write_run):
-    folder = write_run("run", {"global": [[2.5], [1.5]], "finetuned": [[2.5], [1.5]]}, quantity="loss")
+    folder = write_run("run", {"global": [[2.5], [1.5]], "finetuned": [[2.5], [1.5]]}, score_name="loss")
     logged = pd.read_csv(folder / "metrics.csv")
     logged.loc[logged["round"] == 10, "test/finetuned/loss/mean"] = np.nan
     logged.to_csv(folder / "metrics.csv", index=False)
@@ -33,8 +33,8 @@ def test_a_model_that_has_diverged_leaves_the_evaluation_to_the_others(write_run
 
 
 def test_only_classes_have_an_accuracy(write_run):
-    for quantity, expected in (("accuracy", [0.5]), ("loss", [np.nan])):
-        table = clients(write_run(quantity, {"global": [[0.5]]}, quantity=quantity)).query("split == 'test'")
+    for name, expected in (("accuracy", [0.5]), ("loss", [np.nan])):
+        table = clients(write_run(name, {"global": [[0.5]]}, score_name=name)).query("split == 'test'")
         np.testing.assert_equal(table["accuracy"].to_numpy(), expected)
 
 

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pfl_lightning.quantity import LOSS
 from pfl_lightning.report import curves_of, read_run, write_csv
 from pfl_lightning.report.compare_tables import (
     convergence_table,
@@ -17,6 +16,7 @@ from pfl_lightning.report.compare_tables import (
 )
 from pfl_lightning.report.costs import COMMUNICATION
 from pfl_lightning.report.tables import markdown
+from pfl_lightning.score_kind import LOSS
 
 
 def curves(*folders):
@@ -61,7 +61,7 @@ def test_the_final_table_has_mean_and_sample_deviation_over_the_seeds(write_run)
 
 
 def test_the_worst_loss_is_the_largest_and_needs_no_correct_predictions(write_run):
-    found = curves(write_run("run", {"stored": [[1.5, 2.5]]}, quantity="loss"))
+    found = curves(write_run("run", {"stored": [[1.5, 2.5]]}, score_name="loss"))
     assert final_table(found).rows[0]["worst"] == 2.5
     assert cells(final_table(found).text)[1][3:6] == ["2.0000", "0.5000", "2.5000"]
     (row,) = error_table(found).rows
@@ -77,9 +77,9 @@ def test_the_usual_targets_are_shares_of_the_best_method_without_doubling(write_
     )
     assert usual_targets(found) == pytest.approx([0.72, 0.76, 0.792])
     assert usual_targets(found[-1:]) == pytest.approx([0.81, 0.855, 0.891])
-    loss = curves(write_run("four", {"stored": [[1.8]]}, quantity="loss"))
+    loss = curves(write_run("four", {"stored": [[1.8]]}, score_name="loss"))
     assert usual_targets(loss) == pytest.approx([2, 1.8 / 0.95, 1.8 / 0.99])
-    diverged = [SimpleNamespace(means=np.array([[np.nan]]), doubled=False, quantity=LOSS)]
+    diverged = [SimpleNamespace(means=np.array([[np.nan]]), doubled=False, score_kind=LOSS)]
     assert usual_targets([*diverged, *loss]) == usual_targets([*loss, *diverged]) == usual_targets(loss)
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from pfl_lightning.quantity import QUANTITIES
 from pfl_lightning.report import Curve, RunRecord
 from pfl_lightning.report.compare_runs import COMPUTE
 from pfl_lightning.report.run_files import Label
+from pfl_lightning.score_kind import SCORE_KINDS
 
 MODEL = "kept"  # the labels in the files already say which one was evaluated
 
@@ -16,7 +16,7 @@ MODEL = "kept"  # the labels in the files already say which one was evaluated
 def keep(curves: Sequence[Curve], path: Path) -> None:
     """Write curves: a row for each seed and evaluation, with the simulated seconds that were not communication."""
     rows = [
-        {"curve": curve.label, "family": curve.family, "doubled": curve.doubled, "quantity": curve.quantity.name}
+        {"curve": curve.label, "family": curve.family, "doubled": curve.doubled, "quantity": curve.score_kind.name}
         | {"seed": run.seed, "round": at, "seconds": seconds, "score": score}
         for curve in curves
         for run, *values in zip(curve.runs, curve.times(0.0), curve.means, strict=True)
@@ -43,5 +43,5 @@ def _run(folder: Path, label: Label, rows: pd.DataFrame) -> RunRecord:
     seconds = dict(zip(rounds, rows.seconds, strict=True))
     means = {MODEL: rows.score.to_numpy()}
     return RunRecord(
-        folder, label, int(first.seed), {}, QUANTITIES[first.quantity], rounds, means, {}, {COMPUTE: seconds}
+        folder, label, int(first.seed), {}, SCORE_KINDS[first.quantity], rounds, means, {}, {COMPUTE: seconds}
     )

@@ -124,7 +124,7 @@ def tuned(place: Place, method: str, name: str, communication: int) -> float:
         search = Place(f"{data}-fixed", place.scale, place.root, folder, place.seeds[:1], options=options)
         try:
             curve = trained(search, method, name, answer, communication, rate)
-            accuracy[rate] = float(curve.final("val")[0].scores(curve.quantity).mean())
+            accuracy[rate] = float(curve.final("val")[0].scores(curve.score_kind).mean())
         except PflError:  # it has diverged, if it has begun
             if not any(map(has_begun, folder.glob("*/seed_*"))):
                 raise

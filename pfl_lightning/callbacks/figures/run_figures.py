@@ -11,8 +11,8 @@ from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.families.gossip import Gossip
 from pfl_lightning.metrics import ClientScore
-from pfl_lightning.quantity import ACCURACY, headline
 from pfl_lightning.report import neighbours_figure, partition_card, scatter_figure, topology_figure
+from pfl_lightning.score_kind import ACCURACY, headline
 from pfl_lightning.server import MixingMatrix
 
 CARD_DPI = 200  # of a figure of 4.5 x 3.4 inches
@@ -72,12 +72,14 @@ class RunFigures(pl.Callback):
         for name, (samples, values) in self.scores.items() if figure_loggers(trainer) else ():
             if not len(samples):
                 continue
-            quantity, split = method.evaluator.scores[name].quantity, name.partition("/")[0]
+            score_kind, split = method.evaluator.scores[name].score_kind, name.partition("/")[0]
             for board in tensorboards(trainer):
-                bins = EDGES if quantity == ACCURACY else "auto"
-                board.experiment.add_histogram(f"{name}/{quantity.error_name}", quantity.errors(values), rounds, bins)
-            figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), quantity, split)
-            show_figure(trainer, f"{name}/{quantity.error_name}_by_samples", figure, rounds, dpi=CARD_DPI)
+                bins = EDGES if score_kind == ACCURACY else "auto"
+                board.experiment.add_histogram(
+                    f"{name}/{score_kind.error_name}", score_kind.errors(values), rounds, bins
+                )
+            figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), score_kind, split)
+            show_figure(trainer, f"{name}/{score_kind.error_name}_by_samples", figure, rounds, dpi=CARD_DPI)
 
 
 def finite_scores(metric: ClientScore) -> tuple[Tensor, Tensor]:
@@ -103,16 +105,16 @@ def charts_for(method: Method, has_quartiles: bool) -> Charts:
         has_quartiles: Whether quartiles are logged.
     """
     models = method.eval_models
-    quantity = method.evaluator.scores[f"test/{models[0]}"].quantity
+    score_kind = method.evaluator.scores[f"test/{models[0]}"].score_kind
     charts: Charts = {
-        f"{headline('test', quantity)} of every method": ["Multiline", [f"^{headline('test', quantity)}$"]],
-        "worst client of every model": ["Multiline", [f"^test/[^/]+/{quantity.name}/worst$"]],
+        f"{headline('test', score_kind)} of every method": ["Multiline", [f"^{headline('test', score_kind)}$"]],
+        "worst client of every model": ["Multiline", [f"^test/[^/]+/{score_kind.name}/worst$"]],
     }
     if has_quartiles:
-        median = tag_of(f"test/[^/]+/{quantity.name}/p50")
+        median = tag_of(f"test/[^/]+/{score_kind.name}/p50")
         charts["median of every model"] = ["Multiline", [f"^{median}$"]]
         for model in models:
-            low, middle, high = (tag_of(f"test/{model}/{quantity.name}/p{percentile}") for percentile in QUARTILES)
+            low, middle, high = (tag_of(f"test/{model}/{score_kind.name}/p{percentile}") for percentile in QUARTILES)
             charts[f"{model}: median and quartiles"] = ["Margin", [middle, low, high]]
     return charts
 

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
-from pfl_lightning.quantity import Quantity
 from pfl_lightning.report.style import CARD, CARD_SIZE, COLORS
+from pfl_lightning.score_kind import ScoreKind
 
 Floats = NDArray[np.float64]
 CROWD = 300  # clients; of more, the points are smaller and paler
@@ -35,19 +35,19 @@ def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: 
     axes.set_ylim(bottom=0)
 
 
-def scatter_figure(samples: NDArray[np.int64], scores: Floats, quantity: Quantity, split: str) -> Figure:
+def scatter_figure(samples: NDArray[np.int64], scores: Floats, score_kind: ScoreKind, split: str) -> Figure:
     """The errors, or losses, of the clients of a run against their numbers of samples.
 
     Args:
         samples: Number of samples of each client, ``[clients]``.
         scores: Score of each client, ``[clients]``.
-        quantity: What clients are evaluated by.
+        score_kind: What clients are evaluated by.
         split: Name of the split, such as ``test``.
     """
     with rc_context(CARD):
         figure = Figure(figsize=CARD_SIZE, layout="constrained")
         axes = figure.subplots()
-        scatter_axes(axes, samples, quantity.scale * quantity.errors(scores))
-        axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {quantity.error_name}{quantity.unit}")
+        scatter_axes(axes, samples, score_kind.scale * score_kind.errors(scores))
+        axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {score_kind.error_name}{score_kind.unit}")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, borderaxespad=0, columnspacing=1)
     return figure

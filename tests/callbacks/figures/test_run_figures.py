@@ -73,7 +73,7 @@ def test_a_point_is_a_client_with_its_samples_and_its_score(drawn, ragged_data, 
     data = ragged_data(test_clients=0.5, eval_train=True)
     run(FedAvg, data, fit, tmp_path)
     last = drawn["scatter_figure"][-2:]
-    by_split = {split: (samples, scores, quantity.name) for samples, scores, quantity, split in last}
+    by_split = {split: (samples, scores, score_kind.name) for samples, scores, score_kind, split in last}
     assert by_split["test"][0].tolist() == data.tables["test"].counts[3:].tolist()
     assert by_split["train"][0].tolist() == data.tables["train"].counts[:3].tolist()
     assert {split: drawing[2] for split, drawing in by_split.items()} == {"test": "accuracy", "train": "loss"}
@@ -91,8 +91,8 @@ def test_the_ends_of_runs_have_histograms_and_there_are_charts_of_what_is_logged
     }
     assert set(board.Tags()["histograms"]) == tags
     for tag in tags:
-        quantity = tag.replace("error", "accuracy")
-        means = {event.step: event.value for event in board.Scalars(f"{quantity}/mean") if event.step % 2 == 0}
+        score_kind = tag.replace("error", "accuracy")
+        means = {event.step: event.value for event in board.Scalars(f"{score_kind}/mean") if event.step % 2 == 0}
         found = {event.step: event.histogram_value for event in board.Histograms(tag)}
         expected = {step: 1 - mean if tag.endswith("error") else mean for step, mean in means.items()}
         assert {step: each.sum / each.num for step, each in found.items()} == pytest.approx(expected)

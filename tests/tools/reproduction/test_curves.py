@@ -23,7 +23,7 @@ def test_curves_are_the_same_when_they_are_read_again(path):
     assert (slow.family, slow.doubled) == (fast.family, not fast.doubled) == ("FedRep", False)
     for before, now in ((SLOW, slow), (FAST, fast)):
         assert [run.seed for run in now.runs] == [0, 1]
-        assert now.quantity == before.quantity
+        assert now.score_kind == before.score_kind
         assert_allclose(now.rounds, before.rounds)
         assert_allclose(now.means, before.means, rtol=1e-4)
         for time in (0.0, 10.0):

@@ -107,7 +107,7 @@ def last_accuracy(run: RunRecord | None, model: str, split: str) -> float:
     """Mean accuracy of the clients in % on a split after the last round; nan for a run that was stopped before."""
     if run is None or not is_finished(run):
         return nan
-    return float(100 * run.clients[split, model, int(run.rounds[-1])].scores(run.quantity).mean())
+    return float(100 * run.clients[split, model, int(run.rounds[-1])].scores(run.score_kind).mean())
 
 
 def accuracy_text(accuracy: Floats) -> str:

@@ -6,15 +6,15 @@ from fakes.panels import passed
 from reproduction.claims import FAILS, HOLDS, UNTOLD
 from reproduction.delta_fl import claims
 
-from pfl_lightning.quantity import ACCURACY
 from pfl_lightning.report import Curve
+from pfl_lightning.score_kind import ACCURACY
 
 
 def run(errors, cohorts, calls, conformity):
     return SimpleNamespace(
         settings={"data.participation.pool_size": 10, "model.conformity": conformity},
         rounds=np.array([0, 20]),
-        quantity=ACCURACY,
+        score_kind=ACCURACY,
         client_scores=lambda model, index: 1 - np.array(errors),
         logged={"system/cohort": dict(enumerate(cohorts, start=1))},
         calls=np.array(calls),
@@ -73,7 +73,7 @@ def test_as_fast_is_to_be_near_the_own_end_at_most_a_tenth_of_the_run_after_feda
         """Mean accuracies after 0, 10, ..., 100 rounds of a sum each."""
         seed = SimpleNamespace(
             rounds=np.arange(0, 101, 10),
-            quantity=ACCURACY,
+            score_kind=ACCURACY,
             means={"global": np.array(accuracies)},
             calls=np.arange(0.0, 101, 10),
         )

@@ -13,7 +13,7 @@ Values = TypeVar("Values", "Tensor", NDArray[np.float64])
 
 
 @dataclass(frozen=True)
-class Quantity:
+class ScoreKind:
     """A kind of score.
 
     Attributes:
@@ -44,21 +44,21 @@ class Quantity:
         return f"{self.scale * score:.{self.digits}f}"
 
 
-ACCURACY = Quantity("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1)
-LOSS = Quantity("loss", higher_is_better=False, scale=1, unit="", digits=4)
+ACCURACY = ScoreKind("accuracy", higher_is_better=True, scale=100, unit=" (%)", digits=1)
+LOSS = ScoreKind("loss", higher_is_better=False, scale=1, unit="", digits=4)
 HEADLINED = ("val", "test")  # splits; train/loss is that of local training
-QUANTITIES = {quantity.name: quantity for quantity in (ACCURACY, LOSS)}
+SCORE_KINDS = {kind.name: kind for kind in (ACCURACY, LOSS)}
 
 
-def headline(split: str, quantity: Quantity) -> str:
+def headline(split: str, score_kind: ScoreKind) -> str:
     """Name of the one logged value that all methods have: the mean score of the first model that they are evaluated by.
 
     Args:
         split: One of ``HEADLINED``.
-        quantity: What clients are evaluated by.
+        score_kind: What clients are evaluated by.
 
     Example:
         >>> headline("test", ACCURACY)
         'test/accuracy'
     """
-    return f"{split}/{quantity.name}"
+    return f"{split}/{score_kind.name}"

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from pfl_lightning.quantity import ACCURACY, LOSS
+from pfl_lightning.score_kind import ACCURACY, LOSS
 
 
 def test_an_accuracy_is_shown_in_percent_and_a_loss_as_it_is():
