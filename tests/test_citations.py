@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PAPERS = ROOT / "docs/evidence/papers.md"
+BIBLIOGRAPHY = PAPERS.with_suffix(".bib")
 FOLDERS = ("pfl_lightning", "configs", "docs", "tests", "tools")
 FILES = sorted(
     path
@@ -18,7 +20,7 @@ PAPER = r"(?<![-\w])(?:FedMac|DePRL|SRPFL|Delta-FL)"
 UNKNOWN = re.compile(rf"\b[Ss]ections? \d|\b[Ss]pec(?:ification)?,? \d|\bspec,|{PAPER},? \d+\.\d|{PAPER} spec\b")
 ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-PAGE = re.compile(r"docs/(\w+)\.md, ([A-Z][-\w]*)")
+PAGE = re.compile(r"docs/([\w/]+)\.md, ([A-Z][-\w]*)")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -48,7 +50,7 @@ def test_numbered_sections_are_recognised(line):
         "the best is FedRep-SRPFL, 59.2",
         "(SRPFL, Theorem 4.9)",
         "(treespec, LeafSpec)",
-        "docs/srpfl.md, The linear case",
+        "docs/evidence/srpfl.md, The linear case",
     ],
 )
 def test_other_citations_are_not(line):
@@ -62,7 +64,7 @@ def cited(pattern: re.Pattern[str], folders: tuple[str, ...]) -> set:
 
 
 def test_cited_papers_are_in_the_list():
-    assert not cited(ARXIV, ("pfl_lightning", "configs")) - set(ARXIV.findall((ROOT / "docs/papers.md").read_text()))
+    assert not cited(ARXIV, ("pfl_lightning", "configs")) - set(ARXIV.findall(PAPERS.read_text()))
 
 
 def test_cited_headings_of_our_pages_exist():
@@ -82,7 +84,7 @@ def family(name: str) -> str:
 
 
 def test_the_bibliography_has_the_listed_papers_with_their_authors_and_years():
-    rows = re.findall(r"^\|(.+)\|$", (ROOT / "docs/papers.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\|(.+)\|$", PAPERS.read_text(encoding="utf-8"), re.MULTILINE)
     cells = [[cell.strip() for cell in row.split("|")] for row in rows]
     listed = {
         (title, authors, re.findall(r"\d{4}", venue)[0])
@@ -91,13 +93,13 @@ def test_the_bibliography_has_the_listed_papers_with_their_authors_and_years():
     }
     found = {
         (entry["title"].strip("{}"), ", ".join(map(family, entry["author"].split(" and "))), entry["year"])
-        for entry in entries((ROOT / "docs/papers.bib").read_text(encoding="utf-8"))
+        for entry in entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
     }
     assert len(listed) > 40
     assert found == listed
 
 
 def test_the_bibliography_has_the_arxiv_ids_of_the_listed_papers():
-    listed = ARXIV.findall((ROOT / "docs/papers.md").read_text(encoding="utf-8"))
-    bibliography = entries((ROOT / "docs/papers.bib").read_text(encoding="utf-8"))
+    listed = ARXIV.findall(PAPERS.read_text(encoding="utf-8"))
+    bibliography = entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
     assert sorted(f"arXiv:{entry['eprint']}" for entry in bibliography if "eprint" in entry) == sorted(listed)

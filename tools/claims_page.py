@@ -1,7 +1,7 @@
-"""Draws docs/claims.md, the README's table of claims and figures from the files in docs/results.
+"""Draws docs/evidence/claims.md, the README's table of claims and figures from the files in docs/evidence/results.
 
-``python tools/reproduce.py PAPER ITEM ... --csv docs/results/NAME.csv`` makes such a file, and those of
-docs/results/curves are written beside the figures of its runs; ``python tools/claims_page.py`` draws again.
+``python tools/reproduce.py PAPER ITEM ... --csv docs/evidence/results/NAME.csv`` makes such a file, and those of
+docs/evidence/results/curves are written beside the figures of its runs; ``python tools/claims_page.py`` draws again.
 """
 
 import re
@@ -20,18 +20,21 @@ from pfl_lightning.report.costs import ROUNDS
 from pfl_lightning.report.tables import markdown
 
 ROOT = Path(__file__).parents[1]
-PAGE, README, RESULTS = ROOT / "docs/claims.md", ROOT / "README.md", ROOT / "docs/results"
+EVIDENCE = ROOT / "docs/evidence"
+PAGE = EVIDENCE / "claims.md"
+RESULTS = EVIDENCE / "results"
+README = ROOT / "README.md"
 CURVES = sorted((RESULTS / "curves").glob("*.csv"))
 PAPERS = {"srpfl": "SRPFL", "fedmac": "FedMac", "deprl": "DePRL", "delta_fl": "Delta-FL"}
 README_TABLE = re.compile(r"^\| paper +\|.*\n(?:\|.*\n)+", re.MULTILINE)
 INTRODUCTION = """# All claims
 
 What four papers claim of their tables and figures, and what was measured here. Nothing on this page is typed by hand:
-`python tools/claims_page.py` draws it from the files in `docs/results`, which `tools/reproduce.py ... --csv` writes,
-and figures from the curves in `docs/results/curves`, which it writes beside those of the runs. What has no file there
-has not been decided by this rule; the papers' pages have it. Rows that say *our own check* are not claims of a paper,
-but of a simulation or a closed form of ours, or, in Delta-FL's Table 2, of other test devices than those at hand (95 %
-intervals of draws of devices and seeds), and are not counted.
+`python tools/claims_page.py` draws it from the files in `docs/evidence/results`, which `tools/reproduce.py ... --csv`
+writes, and figures from the curves in `docs/evidence/results/curves`, which it writes beside those of the runs. What
+has no file there has not been decided by this rule; the papers' pages have it. Rows that say *our own check* are not
+claims of a paper, but of a simulation or a closed form of ours, or, in Delta-FL's Table 2, of other test devices than
+those at hand (95 % intervals of draws of devices and seeds), and are not counted.
 
 A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval
 of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
@@ -105,7 +108,7 @@ def wrapped(command: str) -> str:
 
 def readme(text: str, rows: pd.DataFrame) -> str:
     """The README with its table of claims."""
-    return README_TABLE.sub(summary(rows, "docs/"), text)
+    return README_TABLE.sub(summary(rows, "docs/evidence/"), text)
 
 
 def draw(path: Path, folder: Path) -> None:
@@ -124,5 +127,5 @@ if __name__ == "__main__":
     found = read()
     PAGE.write_text(page(found))
     for path in CURVES:
-        draw(path, PAGE.parent)
+        draw(path, EVIDENCE / "pictures")
     README.write_text(readme(README.read_text(), found))

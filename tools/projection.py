@@ -1,6 +1,6 @@
 """Projects the seconds of a round over many processes from what one process was measured to take.
 
-``python tools/projection.py --seconds 0.38 --shared_mb 0.8`` prints a table for docs/scale.md. It assumes:
+``python tools/projection.py --seconds 0.38 --shared_mb 0.8`` prints a table for docs/guides/scale.md. It assumes:
 
 * clients are trained at the same speed in all processes, and each process is alone on its cores or its GPU;
 * a process visits the samples of its share, as ``processes.shares`` deals them out, and waits for the slowest one;

@@ -2,7 +2,7 @@
 
 ``python tools/scaling.py rounds`` measures rounds of the benchmark's workloads with one process that uses all cores as
 threads, and with as many processes of fewer threads; ``python tools/scaling.py states`` the memory and the messages
-of client states that are spread over processes. Both print a table for docs/scale.md.
+of client states that are spread over processes. Both print a table for docs/guides/scale.md.
 """
 
 import os

@@ -30,7 +30,7 @@ class FedMac(MovingCopy):
 
     Unless ``weight_decay`` exceeds ``correlation``, on biases too (``decay_biases``), the objective has no lower bound,
     and training works since it ends: keep correlation * lr * (local steps) * (rounds) below about 4. See
-    docs/derivations.md, FedMac.
+    docs/evidence/derivations.md, FedMac.
 
     Paper: Liu et al., Sparse Personalized Federated Learning, IEEE TNNLS 2023, arXiv:2107.05330, Algorithm 1.
 

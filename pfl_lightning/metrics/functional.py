@@ -9,7 +9,7 @@ TOLERANCE = 1e-12  # by float error, a share such as 0.3 can miss a cumulative w
 def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
     """The smallest value whose lower tail holds at least this share of the weight.
 
-    Formula: min { x_k : sum_{j: x_j <= x_k} w_j >= share * sum_j w_j }; see docs/derivations.md, Quantile and
+    Formula: min { x_k : sum_{j: x_j <= x_k} w_j >= share * sum_j w_j }; see docs/evidence/derivations.md, Quantile and
     superquantile. Delta-FL chooses clients by it (arXiv:2002.11223, Algorithm 2).
 
     Args:
@@ -35,8 +35,8 @@ def weighted_quantile(values: Tensor, weights: Tensor, share: float) -> Tensor:
 def superquantile(values: Tensor, weights: Tensor, tail: float) -> Tensor:
     """Mean of the largest values that hold this share of the weight; also known as CVaR.
 
-    Formula: max { sum_k pi_k x_k : 0 <= pi_k <= w_k / (tail * sum_j w_j), sum_k pi_k = 1 }; see docs/derivations.md,
-    Quantile and superquantile.
+    Formula: max { sum_k pi_k x_k : 0 <= pi_k <= w_k / (tail * sum_j w_j), sum_k pi_k = 1 }; see
+    docs/evidence/derivations.md, Quantile and superquantile.
 
     Paper: Rockafellar and Uryasev, "Optimization of Conditional Value-at-Risk", Journal of Risk 2000; Delta-FL,
     arXiv:2002.11223.

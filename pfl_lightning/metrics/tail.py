@@ -10,8 +10,8 @@ def smooth_quantile(values: Tensor, weights: Tensor, tail: float, smoothing: flo
     """The threshold at which the smoothed weights of the tail hold this share of the weight.
 
     Formula: the smallest breakpoint or interpolated eta with ``sum_k w_k clip((x_k - eta) / smoothing, 0, 1) = tail``,
-    for weights that sum to 1: the minimum over eta of the smoothed superquantile; see docs/derivations.md, Smoothed
-    superquantile. Delta-FL's eta step (arXiv:2002.11223, Algorithm 1).
+    for weights that sum to 1: the minimum over eta of the smoothed superquantile; see
+    docs/evidence/derivations.md, Smoothed superquantile. Delta-FL's eta step (arXiv:2002.11223, Algorithm 1).
 
     Args:
         values: One number per client, ``[clients]``.
@@ -42,8 +42,8 @@ def tail_weights(values: Tensor, weights: Tensor, tail: float, threshold: Tensor
     """Weights of the clients above a threshold; at the quantile they give the superquantile as a weighted mean.
 
     Formula: ``w_k clip((x_k - threshold) / smoothing, 0, 1)``. Without smoothing, clients above the threshold have
-    their full weight, and clients at the threshold share the rest of the tail; see docs/derivations.md, Quantile and
-    superquantile.
+    their full weight, and clients at the threshold share the rest of the tail; see
+    docs/evidence/derivations.md, Quantile and superquantile.
 
     Args:
         values: One number per client, ``[clients]``.

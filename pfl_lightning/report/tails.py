@@ -21,7 +21,10 @@ def superquantile(errors: Floats) -> float:
 
 
 def weighted_p90(values: Floats, weights: NDArray[np.int64]) -> float:
-    """The smallest value that, with all smaller ones, has 90 % of the weight (docs/derivations.md, Quantile)."""
+    """The smallest value that, with all smaller ones, has 90 % of the weight.
+
+    See docs/evidence/derivations.md, Quantile.
+    """
     order = np.argsort(values)
     mass = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][np.searchsorted(mass, 0.9)])

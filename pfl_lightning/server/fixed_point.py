@@ -14,8 +14,8 @@ class FixedPoint:
     """Fixed-point numbers of 62 bits, with as many binary places as the limit allows.
 
     A weighted sum of values within the limit, with weights that sum to at most 1, is then at most 2^62 in size, half of
-    what a word can hold. Rounding moves it by at most half a ``resolution`` for each client (docs/derivations.md,
-    Secure sums).
+    what a word can hold. Rounding moves it by at most half a ``resolution`` for each client
+    (docs/evidence/derivations.md, Secure sums).
 
     Args:
         limit: Largest absolute value that can be encoded.

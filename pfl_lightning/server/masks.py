@@ -17,7 +17,7 @@ class Masks:
 
     One of two neighbours adds the random words of their seed, the other subtracts them, modulo 2^64. An upload looks
     uniformly random to a server that lacks even one of the seeds that the client shares with its neighbours, of whom
-    it has about log2(participants) (docs/derivations.md, Secure sums).
+    it has about log2(participants) (docs/evidence/derivations.md, Secure sums).
 
     Paper: Bonawitz et al., "Practical Secure Aggregation for Privacy-Preserving Machine Learning", CCS 2017, for
     pairwise masks; Bell et al., "Secure Single-Server Aggregation with (Poly)Logarithmic Overhead", CCS 2020, for

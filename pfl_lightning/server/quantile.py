@@ -30,7 +30,7 @@ def quantile_from_sums(
     The smoothed pinball loss of q never increases. Close to a value F_k, the result can be larger than F_k by up to
     ``resolution``: for the values 1, 2, 3, 4 with weights proportional to them and p = 0.5, q converges to 3 +
     resolution / 3. A caller that keeps the clients with ``F_k >= q`` must therefore compare with ``q - resolution``, in
-    float64. See docs/derivations.md, Quantile from sums.
+    float64. See docs/evidence/derivations.md, Quantile from sums.
 
     Paper: Laguel et al., Device Heterogeneity in Federated Learning: A Superquantile Approach, 2020, arXiv:2002.11223,
     Algorithm 3.

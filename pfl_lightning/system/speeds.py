@@ -3,7 +3,7 @@
 Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078.
 
 Differs: the paper writes "exponential with parameter lambda"; in its experiments that is the mean, as we call it
-(docs/derivations.md, Expected times).
+(docs/evidence/derivations.md, Expected times).
 """
 
 from abc import ABC, abstractmethod

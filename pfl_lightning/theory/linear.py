@@ -6,7 +6,7 @@ above 2 in stage 0, whatever a is, and a distance is at most 1. The bound tells 
 run gets.
 
 Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078. Derivations,
-and what we reconstructed, are in docs/derivations.md, Linear case.
+and what we reconstructed, are in docs/evidence/derivations.md, Linear case.
 """
 
 from math import sqrt

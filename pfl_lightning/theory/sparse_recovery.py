@@ -8,7 +8,8 @@ Without a ridge it is FedMac's, which rewards correlation with w; with ``ridge =
 penalises the distance ``correlation / 2 |theta - w|^2``, up to a constant; with only a weight it is plain l1.
 
 Paper: Liu et al., "Sparse Personalized Federated Learning" (FedMac), IEEE TNNLS 2023, arXiv:2107.05330, Theorem 3; the
-program is that of Zhang, Cui, Liu, arXiv:1710.10062. Derivations: docs/derivations.md, Sparse recovery with a prior.
+program is that of Zhang, Cui, Liu, arXiv:1710.10062. Derivations:
+docs/evidence/derivations.md, Sparse recovery with a prior.
 """
 
 from collections.abc import Sequence
@@ -115,7 +116,7 @@ def check_bounded(program: Program, prior: Tensor) -> None:
     """Make sure that the program has a solution, whatever the rows are.
 
     Without a ridge, the objective falls forever along an entry whose prior is larger than ``weight / correlation``, if
-    the rows allow it. Some rows do not; see docs/derivations.md, Sparse recovery with a prior.
+    the rows allow it. Some rows do not; see docs/evidence/derivations.md, Sparse recovery with a prior.
 
     Args:
         program: What is minimised.

@@ -5,7 +5,7 @@ All devices are equally large, n of them: a test device of conformity theta mixe
 theta = 1, with equal weights.
 
 Paper: Laguel, Pillutla, Malick, Harchaoui, "Device Heterogeneity in Federated Learning: A Superquantile Approach",
-2020, arXiv:2002.11223, Figure 3. Derivations: docs/derivations.md, Three Gaussians.
+2020, arXiv:2002.11223, Figure 3. Derivations: docs/evidence/derivations.md, Three Gaussians.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Simulated seconds that SRPFL and FedRep are expected to take; computation times are exponential.
 
 Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning", TMLR 2023, arXiv:2206.02078. Derivations:
-docs/derivations.md, Expected times.
+docs/evidence/derivations.md, Expected times.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""docs/claims.md, the README's table and those of other libraries are what the files in docs/results give."""
+"""The page of all claims, the README's table and those of other libraries are what docs/evidence/results gives."""
 
 import claims_page
 import pytest
@@ -18,13 +18,13 @@ def test_the_page_and_the_readme_are_drawn_from_the_files(rows):
     assert claims_page.page(rows) == claims_page.PAGE.read_text(encoding="utf-8")
     text = claims_page.README.read_text(encoding="utf-8")
     assert claims_page.readme(text, rows) == text
-    assert claims_page.summary(rows, "docs/") in text
+    assert claims_page.summary(rows, "docs/evidence/") in text
 
 
 def test_a_verdict_that_is_typed_by_hand_is_drawn_over(rows):
     text = claims_page.README.read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| [DePRL]"))
-    typed = text.replace(row, "| [DePRL](docs/deprl.md) | all | none | none |")
+    typed = text.replace(row, "| [DePRL](docs/evidence/deprl.md) | all | none | none |")
     assert typed != text
     assert claims_page.readme(typed, rows) == text
 
@@ -45,7 +45,7 @@ def test_a_long_command_fits_its_page():
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_a_table_beside_published_numbers_is_that_of_its_file(path):
-    lines = (claims_page.ROOT / "docs/baselines.md").read_text(encoding="utf-8").splitlines()
+    lines = (claims_page.EVIDENCE / "baselines.md").read_text(encoding="utf-8").splitlines()
     found = table.read(path)
     for name, scores in found.items():
         cells = " | ".join(map(spread, scores))

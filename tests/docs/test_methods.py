@@ -1,4 +1,4 @@
-"""docs/methods has a page for every method and every file of its settings, and cites papers as docs/papers.md does."""
+"""docs/methods has a page for every method and every file of its settings, citing as docs/evidence/papers.md."""
 
 import inspect
 import re
@@ -19,7 +19,7 @@ CLASSES = [
 FILES = sorted(path.stem for path in (ROOT / "configs" / "methods").glob("*.yaml"))
 ROW = re.compile(r"^\|[^|]+\|([^|]+)\|([^|]+)\|([^|]+)\| (arXiv:[\d.]+) \|$", re.MULTILINE)
 PAPERS = {
-    row[3]: [field.strip() for field in row[:3]] for row in ROW.findall((ROOT / "docs" / "papers.md").read_text())
+    row[3]: [field.strip() for field in row[:3]] for row in ROW.findall((ROOT / "docs/evidence/papers.md").read_text())
 }
 CITATION = re.compile(r"([^\n.;]*?): \*([^*]+)\*,\s([^\[]+),\s\[(arXiv:[\d.]+)\]\(https://arxiv.org/abs/([\d.]+)\)")
 

@@ -20,9 +20,7 @@ from pfl_lightning.errors import PflError
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-EVIDENCE = {
-    DOCS / f"{name}.md" for name in ("baselines", "delta_fl", "deprl", "fedmac", "scale", "speed", "srpfl")
-}  # hours, machines
+NOT_RUN = {DOCS / "guides/scale.md"}  # several processes and machines
 FOLDERS = ("", "guides", "methods", "own")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((DOCS / folder).glob("*.md")))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -80,7 +78,7 @@ def run_here(sweep: Sweep, run: PlannedRun, args: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page not in EVIDENCE and runnable(page)],
+    [page for page in PAGES if page not in NOT_RUN and runnable(page)],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_every_block_of_a_page_runs_in_its_order(page, tmp_path, monkeypatch):

@@ -219,7 +219,7 @@ def test_options_that_exclude_each_other(options, line):
 OBTUSE, ACUTE = [(0.0, 0.0), (4.0, 0.0), (1.0, 1.0)], [(0.0, 0.0), (4.0, 0.0), (1.0, 3.0)]
 
 
-# losses |w - mean|^2 / 2 + 1; docs/derivations.md, Three Gaussians: the centroid; the mean with the weights
+# losses |w - mean|^2 / 2 + 1; docs/evidence/derivations.md, Three Gaussians: the centroid; the mean with the weights
 # (5, 5, 2) / 12 of the exact tail; the midpoint of the longest side; the circumcentre. The conformity 1/2 needs
 # smoothing, or the point swings between sides.
 @pytest.mark.slow

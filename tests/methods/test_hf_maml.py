@@ -34,7 +34,7 @@ def step_on(gradient, start, **options):
 
 @pytest.mark.parametrize(("b", "after"), [((0.0, 0.0), (0.36, 1.19)), ((1.0, -1.0), (0.68, 0.785))])
 def test_a_step_on_a_quadratic_has_its_closed_form(b, after):
-    # docs/derivations.md, HF-MAML: f = w^T A w / 2 - b^T w, A = diag(2, 1), w = (1, 2), alpha .1, beta .5
+    # docs/evidence/derivations.md, HF-MAML: f = w^T A w / 2 - b^T w, A = diag(2, 1), w = (1, 2), alpha .1, beta .5
     def gradient(w):
         return w * torch.tensor([2.0, 1.0]) - torch.tensor(b)
 

@@ -146,7 +146,7 @@ def test_distance_contracts_and_heads_become_those_of_the_data(fit):
     method, data, distances = make(), problem(participation=Participation(pool_size=8)), Distances()
     fit(method, data, 40, callbacks=[distances])
     assert distances.values[0] < 0.9, "the method of moments knows something of the representation"
-    # our simulations have factors of 0.58 to 0.60 a round (docs/derivations.md)
+    # our simulations have factors of 0.58 to 0.60 a round (docs/evidence/derivations.md)
     assert 0 < distances.values[-1] < 0.75**40 * distances.values[0]
     torch.testing.assert_close(method.representation.T @ method.representation, torch.eye(2))
     users = data.tables["train"].flat[data.tables["train"].starts] // data.samples
@@ -262,7 +262,7 @@ def test_the_command_line_reaches_what_float64_can_tell(command, capsys):
 @pytest.mark.slow
 def test_noise_of_the_configuration_ends_at_its_floor(command, capsys):
     rows = command("linear_floor", "--trainer.max_steps=50", "--trainer.val_check_interval=50")
-    # our simulations (docs/derivations.md): 0.0156 for 8 participants, a mean over 30 rounds
+    # our simulations (docs/evidence/derivations.md): 0.0156 for 8 participants, a mean over 30 rounds
     assert np.mean([float(row["train/distance"]) for row in rows[-30:]]) == pytest.approx(0.0156, rel=0.15)
 
 

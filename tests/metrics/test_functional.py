@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pfl_lightning.metrics.functional import client_percentiles, client_summary, superquantile, weighted_quantile
 
-# values, weights, tail, quantile at 1 - tail, superquantile; by hand as in docs/derivations.md, Quantile and
+# values, weights, tail, quantile at 1 - tail, superquantile; by hand as in docs/evidence/derivations.md, Quantile and
 # superquantile: ([1, 2, 3, 4], [1, 2, 3, 4], 0.5) has (4 * .4 + 3 * .1) / .5 = 3.8
 TABLE = [
     ([1, 2, 3, 4], [1, 1, 1, 1], 1.0, 1, 2.5),

@@ -1,4 +1,4 @@
-"""Weights of the tail, by hand as in docs/derivations.md, Quantile and superquantile, and Smoothed superquantile."""
+"""Weights of the tail, by hand as in docs/evidence/derivations.md, Smoothed superquantile and what is before it."""
 
 import numpy as np
 import pytest

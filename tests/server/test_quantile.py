@@ -82,7 +82,7 @@ def test_a_hundred_steps_keep_the_tail_of_the_exact_quantile_up_to_one_client(sh
         differ = (values >= found - 1e-6) != (values >= weighted_quantile(values, weights, share))
         assert differ.sum() <= 1
         same += not differ.any()
-    assert same >= 15  # docs/derivations.md, Quantile from sums: 86 % and more of many draws
+    assert same >= 15  # docs/evidence/derivations.md, Quantile from sums: 86 % and more of many draws
 
 
 def pinball(values, weights, share, quantile, resolution):

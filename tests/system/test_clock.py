@@ -1,6 +1,6 @@
 """The published time axes of SRPFL, from speeds, participation, schedule and clock together; time without a server.
 
-How they were recovered: docs/derivations.md, Time axes of the figures.
+How they were recovered: docs/evidence/derivations.md, Time axes of the figures.
 """
 
 import numpy as np
@@ -85,7 +85,7 @@ def test_axes_of_the_sent140_figures(speeds, doubling, full):
 @pytest.mark.slow
 @pytest.mark.parametrize(("pool", "doubling", "full"), [(None, 402, 537), (20, 320, 340)])
 def test_mean_times_with_dynamic_speeds(pool, doubling, full):
-    # means of our simulations, to 3 % (docs/derivations.md, Time axes of the figures)
+    # means of our simulations, to 3 % (docs/evidence/derivations.md, Time axes of the figures)
     speeds = [DynamicExponential(seed=seed) for seed in range(12)]
     for schedule, seconds in ((DOUBLING, doubling), (None, full)):
         mean = np.mean([total(each, 150, schedule, pool=pool) for each in speeds])

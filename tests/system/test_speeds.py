@@ -28,7 +28,7 @@ def test_fixed_times_stay_for_ever_and_dynamic_ones_are_new_in_each_round(kind):
 
 
 def test_fixed_exponential_has_the_order_statistics_behind_the_papers_axes():
-    # from RandomState(1).exponential(1.0, 100), sorted; see docs/derivations.md, Time axes of the figures
+    # from RandomState(1).exponential(1.0, 100), sorted; see docs/evidence/derivations.md, Time axes of the figures
     times = np.sort(FixedExponential(seed=1).times(0, 100))
     expected = [0.0968838717, 0.1587095952, 0.5069611621, 1.3900712206, 4.4973107967]
     np.testing.assert_allclose(times[[9, 19, 39, 79, 99]], expected, atol=5e-11)

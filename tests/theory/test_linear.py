@@ -73,7 +73,7 @@ def test_orthonormal_is_unique_and_spans_the_same_space(seed):
     assert (r.diagonal() > 0).all()
 
 
-# Stages of doubling, after docs/derivations.md: a is the contraction, C the communication time
+# Stages of doubling, after docs/evidence/derivations.md: a is the contraction, C the communication time
 
 
 def slack(stage, communication):

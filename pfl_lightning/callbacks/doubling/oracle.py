@@ -20,7 +20,7 @@ class OracleDoubling(Doubling):
     ``floor(n) = floor / sqrt(n)``. For FedRep under the same rule, set ``n0`` to the size of the pool. This only works
     in simulations, since clients do not know the true representation. The rule is ours, based on the theory of SRPFL
     (Tziotis et al., Straggler-Resilient Personalized Federated Learning, TMLR 2023, arXiv:2206.02078); see
-    docs/derivations.md.
+    docs/evidence/derivations.md.
 
     Args:
         n0: Participants in the first stage.

@@ -30,7 +30,7 @@ class LinearRepresentation(FederatedDataModule):
     float64 under ``64-true``), as in SRPFL's analysis. The samples for evaluation and for fine-tuning do not change.
 
     Paper: Tziotis et al., "Straggler-Resilient Personalized Federated Learning" (SRPFL), TMLR 2023, arXiv:2206.02078;
-    docs/derivations.md, Linear case.
+    docs/evidence/derivations.md, Linear case.
 
     Args:
         dimension: Length of an input, d.

@@ -16,8 +16,8 @@ class Dirichlet(ClassPartition):
     """Splits every class by Dirichlet proportions, as in FedMA; DePRL's partition.
 
     A client that already has its fair number of samples gets nothing from later classes, which limits the sizes. The
-    draw is repeated until every client's shares amount to ``min_size`` samples, at most 100 times (docs/derivations.md,
-    Dirichlet draws).
+    draw is repeated until every client's shares amount to ``min_size`` samples, at most 100 times
+    (docs/evidence/derivations.md, Dirichlet draws).
 
     Paper: Wang et al., "Federated Learning with Matched Averaging", ICLR 2020, arXiv:2002.06440; DePRL,
     arXiv:2312.10815.

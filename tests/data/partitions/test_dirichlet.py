@@ -68,7 +68,7 @@ def test_first_class_is_shared_out_by_the_dirichlet_law(alpha, monkeypatch):
     ],
 )
 def test_possible_draws_need_no_repair(classes, clients, alpha, tries, monkeypatch):
-    # after 6, 6, 7, 1 and 1 draws in a simulation of ours (docs/derivations.md, Dirichlet draws)
+    # after 6, 6, 7, 1 and 1 draws in a simulation of ours (docs/evidence/derivations.md, Dirichlet draws)
     monkeypatch.setattr(dirichlet, "TRIES", tries)
     number, size = classes
     for seed in range(2):
@@ -77,7 +77,7 @@ def test_possible_draws_need_no_repair(classes, clients, alpha, tries, monkeypat
 
 @pytest.mark.parametrize(("classes", "clients", "least"), [(HARBOX, 128, 2), (HARBOX, 64, 10), ((5, 400), 64, 10)])
 def test_impossible_draws_are_repaired(classes, clients, least, share_out):
-    # with alpha 0.1 and 5 classes not reached in 3,000 draws of ours (docs/derivations.md, Dirichlet draws)
+    # with alpha 0.1 and 5 classes not reached in 3,000 draws of ours (docs/evidence/derivations.md, Dirichlet draws)
     number, size = classes
     labels = np.repeat(np.arange(number), size)
     assert size * draw(Dirichlet(0.1, least), [size] * number, clients).sum(0).min() < least
@@ -103,7 +103,7 @@ def test_impossible_draws_are_refused_on_request_and_possible_ones_are_the_same(
     ("classes", "alpha", "held"), [(CIFAR10, 0.1, 4), (CIFAR10, 0.3, 7), (CIFAR10, 0.5, 8), (CIFAR100, 0.1, 31)]
 )
 def test_the_smaller_alpha_the_fewer_classes_a_client_holds(classes, alpha, held, share_out, class_counts):
-    # from one draw of ours for 128 clients (docs/derivations.md, Dirichlet draws)
+    # from one draw of ours for 128 clients (docs/evidence/derivations.md, Dirichlet draws)
     number, size = classes
     labels = np.repeat(np.arange(number), size)
     counts = [class_counts(share_out(Dirichlet(alpha), [labels], 128, seed)[0], labels, number) for seed in range(3)]

@@ -47,6 +47,6 @@ def test_figures_are_drawn_over_time_or_over_rounds(path, tmp_path):
 @pytest.mark.parametrize("path", claims_page.CURVES, ids=lambda path: path.stem)
 def test_kept_curves_are_drawn_on_a_page(path):
     assert len(kept(path)) > 1
-    docs = claims_page.PAGE.parent
-    assert (docs / f"{path.stem}.png").is_file()
-    assert any(f"({path.stem}.png)" in page.read_text(encoding="utf-8") for page in docs.glob("*.md"))
+    picture = f"pictures/{path.stem}.png"
+    assert (claims_page.EVIDENCE / picture).is_file()
+    assert any(f"({picture})" in page.read_text(encoding="utf-8") for page in claims_page.EVIDENCE.glob("*.md"))

@@ -1,6 +1,6 @@
 """The toy of Delta-FL's Figure 3, three devices of Gaussian data: claims and a picture.
 
-Derivations: docs/derivations.md, Three Gaussians.
+Derivations: docs/evidence/derivations.md, Three Gaussians.
 """
 
 from pathlib import Path

@@ -71,7 +71,7 @@ def fig2_claims(place: Place) -> list[Claim]:
 def stability_claims(place: Place) -> list[Claim]:
     """A large product of correlation, learning rate and steps ruins the global model: a check of our own.
 
-    Derivation: docs/derivations.md, FedMac.
+    Derivation: docs/evidence/derivations.md, FedMac.
     """
     sweeps = [sweep(place, "fedmac", {"model.lr": (GROWING_LR,), **tied(each)}) for each in GROWING]
     found = trained(place, sweeps)

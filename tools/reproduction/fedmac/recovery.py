@@ -1,6 +1,6 @@
 """FedMac's Theorem 3: how many rows of data its correlation with a prior saves, measured and in closed form.
 
-Derivations: docs/derivations.md, Sparse recovery with a prior.
+Derivations: docs/evidence/derivations.md, Sparse recovery with a prior.
 """
 
 from pathlib import Path

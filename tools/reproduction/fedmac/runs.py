@@ -23,7 +23,7 @@ SMALL = {
 
 # pFedMe's code (arXiv:2006.08848) for FedAvg and Per-FedAvg; eta * lambda of FedMac is pFedMe's 0.075, as the paper
 # wants. FedMac's rates for Synthetic and the MLR were chosen among 11 by their agreement with the paper's Table 2; see
-# docs/fedmac.md.
+# docs/evidence/fedmac.md.
 USUAL = dict.fromkeys(("fedavg", "fedprox", "heurfedamp"), "lr=0.02")
 IMAGES = {**USUAL, "pfedme": "lr=0.05", "fedmac": "lr=0.02 correlation=0.01 copy_lr=7.5"}
 SYNTHETIC = {**USUAL, "pfedme": "lr=0.03", "fedmac": "lr=0.05 correlation=0.005 copy_lr=15"}

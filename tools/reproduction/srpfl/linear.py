@@ -1,4 +1,4 @@
-"""Simulations of SRPFL's linear case; see docs/derivations.md."""
+"""Simulations of SRPFL's linear case; see docs/evidence/derivations.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""SRPFL's theory of linear representations, checked on simulations; see docs/derivations.md."""
+"""SRPFL's theory of linear representations, checked on simulations; see docs/evidence/derivations.md."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
