@@ -23,12 +23,13 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.explain import explain
 from pfl_lightning.federation.checkpoints import read_checkpoint
+from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method, NeedsSamplesError
 from pfl_lightning.recipes import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.runs import Resume, find_resume, load_method, plain, runs_folder, settings_along
 from pfl_lightning.session import Command, Session, check_data, without_chatter
 from pfl_lightning.settings import flat
-from pfl_lightning.strict import StrictParser, imported
+from pfl_lightning.strict import StrictParser
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -444,7 +445,7 @@ def _without(part: Any, places: Sequence[tuple[str, ...]], *here: str) -> Any:
 
 def _lacks(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether an object from Python is for an argument that has no default, so that the parser would ask for it."""
-    kind = imported(settings["class_path"])
+    kind = import_object(settings["class_path"])
     gone = settings.get("init_args", {}).keys() - given.get("init_args", {}).keys()
     return any(default_arguments(kind).get(name) is Parameter.empty for name in gone)
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from pfl_lightning import bounds
 from pfl_lightning.config_files import configs
+from pfl_lightning.imports import import_object
 from pfl_lightning.registry import KINDS, choices, meant
 from pfl_lightning.settings import class_name, shown_class
-from pfl_lightning.strict import imported, options_of
+from pfl_lightning.strict import options_of
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _OWNER = re.compile(r"class_path[ =]'([\w.]+)'")
@@ -112,7 +113,7 @@ def _problem(key: str, texts: list[str]) -> str:
     name = key.rpartition(".")[2]
     known = choices().get(name, {})
     path = next(_found(_OWNER, texts), "")
-    owner, kind = class_name(path), imported(path)
+    owner, kind = class_name(path), import_object(path)
     see = f"see --{key}.help {shown_class(path)}".rstrip()
     if option := next(_found(_NO_OPTION, texts), ""):
         if option == "class_path":

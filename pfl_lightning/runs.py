@@ -19,10 +19,11 @@ from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
+from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
 from pfl_lightning.recipes import unsaid, usual_recipe
 from pfl_lightning.settings import Settings, changes, flat, named_callbacks, outermost
-from pfl_lightning.strict import CheckpointParser, imported
+from pfl_lightning.strict import CheckpointParser
 
 # settings whose keys end so may change when a run resumes
 HONOURED = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")
@@ -144,7 +145,7 @@ def load_method(path: str | PathLike[str], **arguments: Any) -> Method:
     checkpoint = read_checkpoint(path)
     with refusing(checkpoint):
         said = checkpoint.get("config", checkpoint)["model"]
-        kind = imported(said["class_path"])
+        kind = import_object(said["class_path"])
         if not (isinstance(kind, type) and issubclass(kind, Method)):
             raise refusal(checkpoint, f"model: {said['class_path']} is not possible; allowed: a subclass of Method")
         options = {name: value for name, value in said["init_args"].items() if name not in arguments}
@@ -244,7 +245,7 @@ def plain(parser: ArgumentParser, config: Namespace) -> dict[str, Any]:
 def stated(settings: Settings) -> dict[str, Any]:
     """Settings in which what a data set takes for arguments that are null stands as if it had been given."""
     data = settings["data"]
-    usual = getattr(imported(data["class_path"]), "usual", dict[str, Any])()
+    usual = getattr(import_object(data["class_path"]), "usual", dict[str, Any])()
     given = {name: value for name, value in data["init_args"].items() if value is not None}
     said = {name: usual_recipe(value) if isinstance(value, type) else value for name, value in usual.items()}
     return {**settings, "data": {**data, "init_args": {**data["init_args"], **said, **given}}}

@@ -4,15 +4,11 @@ They name classes to import, or functions that make networks, and call nothing e
 """
 
 import re
-import sysconfig
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
-from inspect import getfile
 from itertools import pairwise
-from pathlib import Path
-from pkgutil import resolve_name
-from typing import Any, get_type_hints
+from typing import Any
 
 import yaml
 from jsonargparse import (
@@ -25,12 +21,12 @@ from jsonargparse import (
     set_parsing_settings,
 )
 
+from pfl_lightning.imports import import_object, import_path, is_torchvision, makes_network
+
 # a null that was given differs from an option that was not given, so the parser checks it against the option's type;
 # where a type admits anything, a class stays a mere mapping
 set_parsing_settings(unset_sentinel=True, instantiate_subclass_spec_in_any=False)
 
-
-_FOREIGN = [Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))]
 _UNSET = "==UNSET=="  # as the parser writes it
 _LARGEST = 100_000  # values in a text of settings
 _load_yaml = get_loader("yaml")
@@ -60,20 +56,6 @@ def _load(text: str) -> Any:
 
 
 set_loader("yaml", _load, exceptions=(yaml.YAMLError,))
-
-
-class AnyModule(type):
-    """The type of a class that stands for every ``nn.Module``; help lists those of its attribute ``offered`` alone."""
-
-    offered: tuple[type, ...]
-
-    def __subclasscheck__(cls, kind: type) -> bool:
-        from torch import nn
-
-        return issubclass(kind, nn.Module)
-
-    def __subclasses__(cls) -> list[type]:
-        return [*cls.offered]
 
 
 class StrictParser(ArgumentParser):
@@ -107,14 +89,14 @@ class StrictParser(ArgumentParser):
         for key, value in namespace.items():
             is_function = callable(value) and not isinstance(value, type)
             if is_function and value != self.get_defaults().get(key) and not self.may_call(value):
-                raise TypeError(f'Parser key "{key}": Import path {_named(value)} is not a subclass')
+                raise TypeError(f'Parser key "{key}": Import path {import_path(value)} is not a subclass')
 
     def add_class_arguments(self, *args: Any, **kwargs: Any) -> list[str]:
         """Add the options of a class; a default that is a ``partial`` of a class is shown and stored as settings."""
         names: list[str] = super().add_class_arguments(*args, **kwargs)
         for action in self._actions:
             if isinstance(default := action.default, partial) and isinstance(default.func, type) and not default.args:
-                action.default = Namespace(class_path=_named(default.func), init_args=Namespace(default.keywords))
+                action.default = Namespace(class_path=import_path(default.func), init_args=Namespace(default.keywords))
         return names
 
     def add_function_arguments(self, function: Any, *others: Any, **kwargs: Any) -> list[str]:
@@ -126,7 +108,7 @@ class StrictParser(ArgumentParser):
             ImportError: If it is another function.
         """
         if not self.may_call(function):
-            raise ImportError(f"Import path {_named(function)} is not a subclass")
+            raise ImportError(f"Import path {import_path(function)} is not a subclass")
         add_instantiator(_later, function, subclasses=False)  # type: ignore[arg-type]
         return super().add_function_arguments(function, *others, **{**kwargs, "skip": {"input_shape", "num_classes"}})
 
@@ -140,7 +122,7 @@ class CheckpointParser(StrictParser):
 
     def may_call(self, function: Any) -> bool:
         """Whether a checkpoint may name a function: one of torchvision that makes a network."""
-        return makes_network(function) and _is_torchvisions(function)
+        return makes_network(function) and is_torchvision(function)
 
 
 def _later(function: Any, **options: Any) -> Any:
@@ -152,7 +134,7 @@ def _with_options(words: list[str]) -> Iterator[str]:
     """Arguments in which a function that makes a network is given as a class is, so that it can have options."""
     for word, following in pairwise([*words, ""]):
         option, given, value = word.partition("=")
-        is_function = option.endswith(".network") and makes_network(imported(value if given else following))
+        is_function = option.endswith(".network") and makes_network(import_object(value if given else following))
         yield f"{option}.class_path{given}{value}" if is_function else word
 
 
@@ -161,52 +143,3 @@ def options_of(kind: Any) -> list[str]:
     """The arguments that a class takes, with those that it passes on to its bases."""
     names: list[str] = ArgumentParser().add_class_arguments(kind, fail_untyped=False)
     return names
-
-
-def imported(path: str) -> Any:
-    """What is there by an import path; None if there is nothing."""
-    try:
-        return resolve_name(path)
-    except (ImportError, AttributeError, ValueError):
-        return None
-
-
-def makes_network(function: Any) -> bool:
-    """Whether a function says that it returns a torch module, and is torchvision's or in a file of the user's own.
-
-    Those of other libraries may do anything with their arguments: one of ``torch.fx`` runs them as code.
-    """
-    from torch import nn
-
-    try:
-        returns_module = not isinstance(function, type) and issubclass(get_type_hints(function)["return"], nn.Module)
-        return returns_module and (_is_torchvisions(function) or is_own(Path(getfile(function))))
-    except Exception:  # whatever its annotations raise, or what has none
-        return False
-
-
-def _is_torchvisions(function: Any) -> bool:
-    return str(function.__module__).startswith("torchvision.models.")
-
-
-def is_own(file: Path) -> bool:
-    """Whether a file is neither ours nor one of Python or an installed package."""
-    installed = {"site-packages", "dist-packages"} & {*file.parts}
-    return file.is_file() and not (installed or any(map(file.is_relative_to, _FOREIGN)))
-
-
-def origin(given: Any) -> Any:
-    """The class or function that a ``partial``, or a factory that the parser has made, calls; else what is given."""
-    while isinstance(given, partial):
-        given = next((argument for argument in reversed(given.args) if isinstance(argument, type)), given.func)
-    return given
-
-
-def import_path(given: Any) -> str | None:
-    """The import path of a function, a class or a factory of its objects, or of the class of an object; or None."""
-    return None if given is None else _named(origin(given))
-
-
-def _named(value: Any) -> str:
-    """A function, or an object that can be called, by its import path."""
-    return f"{value.__module__}.{getattr(value, '__qualname__', type(value).__qualname__)}"

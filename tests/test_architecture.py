@@ -10,8 +10,8 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "memory", "score_kind", "seeding", "settings", "strict", "tree"},
-    {"processes"},
+    {"bounds", "errors", "files", "imports", "memory", "score_kind", "seeding", "settings", "tree"},
+    {"processes", "strict"},
     {"recipes", "config_files", "registry"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},

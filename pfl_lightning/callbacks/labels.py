@@ -6,10 +6,10 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.imports import import_object
 from pfl_lightning.methods import method_of
 from pfl_lightning.report.run_files import Label
 from pfl_lightning.settings import class_name, named_callbacks
-from pfl_lightning.strict import imported
 
 
 def label_of(trainer: pl.Trainer) -> Label:
@@ -35,7 +35,7 @@ def name_of(settings: Any) -> str:
     """
     path, callbacks = settings["model"]["class_path"], named_callbacks(settings["trainer"].get("callbacks"))
     kind = "doubled_name" if any(is_doubling(callback) for _, callback in callbacks) else "display_name"
-    name: str = getattr(imported(path), kind)
+    name: str = getattr(import_object(path), kind)
     return name
 
 

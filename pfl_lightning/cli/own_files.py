@@ -4,7 +4,7 @@ import traceback
 from pathlib import Path
 
 from pfl_lightning.errors import one_line
-from pfl_lightning.strict import is_own
+from pfl_lightning.imports import is_user_file
 
 MORE = "(PFL_DEBUG=1 shows the traceback)"
 
@@ -19,7 +19,7 @@ def blame(error: BaseException | None) -> str:
         places = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
         if isinstance(error, SyntaxError):
             places.append((error.filename or "", error.lineno, "<module>"))
-        if own := [place for place in places if is_own(Path(place[0]))]:
+        if own := [place for place in places if is_user_file(Path(place[0]))]:
             file, line, name = own[-1]
             where = "" if name == "<module>" else f", in {name}"
             kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "

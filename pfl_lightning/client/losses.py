@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.strict import AnyModule, origin
+from pfl_lightning.imports import AnyModule, unwrap_partial
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
@@ -134,7 +134,7 @@ def loss_of_samples(given: Any) -> LossFunction | None:
     """
     if not (given is None or callable(given)):
         raise PflError(f"model.loss: {given!r} is not possible; allowed: a module or a function")
-    if isinstance(kind := origin(given), type) and issubclass(kind, nn.Module):
+    if isinstance(kind := unwrap_partial(given), type) and issubclass(kind, nn.Module):
         given = given()
     if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):
         what = f"{type(given).__name__} with parameters ({', '.join(names)})"

@@ -1,5 +1,6 @@
 """Reads checkpoints safely: runs no code from files, rejects damaged ones, says in one line what does not fit."""
 
+from argparse import ArgumentError
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jsonargparse import ArgumentError
 from torch import Tensor
 
 from pfl_lightning.errors import PflError, one_line

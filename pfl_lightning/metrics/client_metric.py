@@ -12,9 +12,9 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.prints import rank_zero_only
 
+from pfl_lightning.imports import unwrap_partial
 from pfl_lightning.metrics.functional import client_summary
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.strict import origin
 
 PREFIX, SUFFIX = re.compile("^(Binary|Multiclass|Multilabel)"), re.compile("Score$")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -30,7 +30,7 @@ class MetricFactory(Protocol):
 
 def made_for(make: MetricFactory, num_classes: int) -> Metric:
     """The metric for data with this many classes."""
-    needed = {"num_classes": num_classes} if "num_classes" in inspect.signature(origin(make)).parameters else {}
+    needed = {"num_classes": num_classes} if "num_classes" in inspect.signature(unwrap_partial(make)).parameters else {}
     return make(**needed)
 
 

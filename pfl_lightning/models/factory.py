@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
+from pfl_lightning.imports import AnyModule, unwrap_partial
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.network import Network
-from pfl_lightning.strict import AnyModule, origin
 
 
 class _Module(metaclass=AnyModule):
@@ -39,7 +39,7 @@ def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -
         input_shape: Shape of one input.
         num_classes: Number of classes.
     """
-    target = origin(make)
+    target = unwrap_partial(make)
     parameters = signature(target).parameters
     kinds = [parameter.kind for parameter in parameters.values()]
     given: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}

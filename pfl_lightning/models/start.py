@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.imports import unwrap_partial
 from pfl_lightning.memory import is_exhausted
 from pfl_lightning.models.checks import check_outputs, two_inputs
 from pfl_lightning.models.factory import NetworkFactory, made
 from pfl_lightning.models.network import InputKind, Network, trains
 from pfl_lightning.models.wrapped import Wrapped, are_tied
 from pfl_lightning.seeding import seed_of
-from pfl_lightning.strict import origin
 from pfl_lightning.tree import BATCH_NORM, CONSTANTS
 
 
@@ -85,7 +85,7 @@ def _made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) 
     except PflError:
         raise
     except Exception as error:  # whatever a user's constructor raises
-        raise _refusal(f"{origin(make).__name__} cannot be made", error) from error
+        raise _refusal(f"{unwrap_partial(make).__name__} cannot be made", error) from error
 
 
 def _wrapped(module: nn.Module, input_shape: tuple[int, ...], num_classes: int, input_kind: InputKind) -> Network:

@@ -13,12 +13,12 @@ from fakes.forked import Command, pfl
 from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.planning import PlannedRun, with_method
+from pfl_lightning.imports import import_object
 from pfl_lightning.runs import Resume
 from pfl_lightning.settings import flat
-from pfl_lightning.strict import imported
 
 # imported here: within capsys, its import would close the stderr that absl has, which is pytest's
-needs_submitit = pytest.mark.skipif(imported("submitit") is None, reason="needs the extra cluster")
+needs_submitit = pytest.mark.skipif(import_object("submitit") is None, reason="needs the extra cluster")
 ROOT = Path(__file__).parents[2]
 DATA = """
 data: {class_path: Digits, init_args: {num_clients: 5}}

@@ -1,7 +1,7 @@
 import pytest
 from torch import nn
 
-from pfl_lightning.strict import makes_network
+from pfl_lightning.imports import makes_network
 
 
 def network() -> nn.Sequential:
