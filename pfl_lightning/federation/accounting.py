@@ -13,12 +13,12 @@ from pfl_lightning.tree import Tree
 
 
 def parameters_of(tree: Tree, names: Set[str]) -> Tree:
-    """What in a tree are parameters of a network, or of one of several, whose names have words before them."""
+    """The tensors that are parameters of a network, or of one of several, whose names have words before them."""
 
-    def is_one(words: Sequence[str]) -> bool:
+    def is_parameter(words: Sequence[str]) -> bool:
         return any(".".join(words[start:]) in names for start in range(len(words)))
 
-    return {name: tensor for name, tensor in tree.items() if is_one(name.split("."))}
+    return {name: tensor for name, tensor in tree.items() if is_parameter(name.split("."))}
 
 
 class Traffic:
@@ -34,7 +34,8 @@ class Traffic:
     """
 
     def __init__(self, parameters: Set[str], pruned: bool) -> None:
-        self.parameters, self.pruned = parameters, pruned
+        self.parameters = parameters
+        self.pruned = pruned
         self.bits = self.paper = 0
 
     def add(self, model: Tree, links: int) -> None:
@@ -61,7 +62,9 @@ class Accounting:
     """
 
     def __init__(self, aggregator: Aggregator) -> None:
-        self.clock, self.ledger, self.aggregator = Clock(), Ledger(), aggregator
+        self.clock = Clock()
+        self.ledger = Ledger()
+        self.aggregator = aggregator
         self._arrivals: Arrivals | None = None  # of the last update, where clients do not wait for each other
 
     def record(self, batch: Round, up: Traffic, down: Traffic, uploaded: int, paper_bits: float, samples: int) -> None:
@@ -100,13 +103,14 @@ class Accounting:
         there are in a simulated second, how many versions of the model clients in flight began with, and the share of
         the clients of which an upload has counted.
         """
-        found = {**self.aggregator.scalars(), **self.ledger.scalars()}
+        scalars = {**self.aggregator.scalars(), **self.ledger.scalars()}
         if self._arrivals is not None:
-            update, staleness = self._arrivals.update, (self.clock.rounds - 1 - self._arrivals.began).double()
-            found |= {"staleness/mean": float(staleness.mean()), "staleness/largest": float(staleness.max())}
-            found |= {"system/heard": update.heard, "system/versions": float(len(update.held))}
-            found["system/updates_per_second"] = self.clock.rounds / (self.clock.total or nan)
-        return found
+            update = self._arrivals.update
+            staleness = (self.clock.rounds - 1 - self._arrivals.began).double()
+            scalars |= {"staleness/mean": float(staleness.mean()), "staleness/largest": float(staleness.max())}
+            scalars |= {"system/heard": update.heard, "system/versions": float(len(update.held))}
+            scalars["system/updates_per_second"] = self.clock.rounds / (self.clock.total or nan)
+        return scalars
 
     def state_dict(self) -> dict[str, Any]:
         """The totals so far, as plain values."""
@@ -115,5 +119,7 @@ class Accounting:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a ``state_dict``."""
-        self.clock, self.ledger = Clock(**state["clock"]), Ledger(**state["ledger"])
-        self.aggregator.calls, self.aggregator.bytes = state["sums"]["calls"], state["sums"]["bytes"]
+        self.clock = Clock(**state["clock"])
+        self.ledger = Ledger(**state["ledger"])
+        self.aggregator.calls = state["sums"]["calls"]
+        self.aggregator.bytes = state["sums"]["bytes"]

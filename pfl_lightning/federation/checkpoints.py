@@ -53,14 +53,14 @@ def read_checkpoint(path: str | PathLike[str]) -> Content:
 
 @contextmanager
 def refusing(content: Content) -> Iterator[None]:
-    """Turn what a wrong entry of a checkpoint raises into one line that names the file."""
+    """Turn the exception that a wrong entry of a checkpoint raises into one line that names the file."""
     try:
         yield
     except PflError:
         raise
     except WRONG as error:
-        said = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
-        raise refusal(content, said) from error
+        reason = f"{error} is missing" if isinstance(error, KeyError) else one_line(error)
+        raise refusal(content, reason) from error
 
 
 def refusal(content: Content, message: str) -> PflError:
@@ -68,16 +68,17 @@ def refusal(content: Content, message: str) -> PflError:
     return PflError(f"ckpt_path: '{content[FILE]}': {message}" if FILE in content else f"checkpoint: {message}")
 
 
-def check_same(content: Content, entry: str, now: Mapping[str, Any]) -> None:
-    """Check that a checkpoint was written with the same values as those now, such as the shape of the data.
+def check_same(content: Content, entry: str, current: Mapping[str, Any]) -> None:
+    """Check that a checkpoint was written with the current values, such as the shape of the data.
 
     Raises:
         PflError: If one of them differs.
     """
-    for name, value in now.items():
-        if (was := content[entry].get(name)) != value:
-            shown = (f"{'none' if each is None else each}" for each in (was, value))
-            raise refusal(content, "{}: {} in the checkpoint, {} now; allowed: the same".format(name, *shown))
+    for name, value in current.items():
+        saved = content[entry].get(name)
+        if saved != value:
+            words = ("none" if side is None else side for side in (saved, value))
+            raise refusal(content, "{}: {} in the checkpoint, {} now; allowed: the same".format(name, *words))
 
 
 def check_finite(content: Content, constants: Collection[str]) -> None:
@@ -86,9 +87,9 @@ def check_finite(content: Content, constants: Collection[str]) -> None:
     Raises:
         PflError: If one of them is not; training would diverge at once.
     """
-    others = {f"network.{name}" for name in constants}
+    exempt = {f"network.{name}" for name in constants}
     for name, tensor in content["state_dict"].items():
-        if name in others:
+        if name in exempt:
             continue
         # the two ends of a tensor take no memory
         if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():

@@ -40,15 +40,15 @@ def check_network(network: Network, data: FederatedDataModule, has_body: bool, u
         PflError: If it cannot take the inputs, or has no body for new clients.
     """
     if network.takes != data.input_kind:
-        ours = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Network)]
-        fitting = sorted(kind.__name__ for kind in ours if kind.takes == data.input_kind and kind is not Network)
+        networks = [kind for kind in vars(models).values() if isinstance(kind, type) and issubclass(kind, Network)]
+        fitting = sorted(kind.__name__ for kind in networks if kind.takes == data.input_kind and kind is not Network)
         raise PflError(
             f"model.network: {network.kind} takes {network.takes}, {type(data).__name__} has {data.input_kind}; "
             f"allowed: {', '.join(fitting)}, or your own with takes = '{data.input_kind}'"
         )
-    if taken := PREFIXES.union(uploads) & {name for name, _ in network.named_children()}:
+    if reserved := PREFIXES.union(uploads) & {name for name, _ in network.named_children()}:
         raise PflError(
-            f"model.network: a layer of the name {min(taken)} is not possible, which methods give to what they keep "
+            f"model.network: a layer of the name {min(reserved)} is not possible, which methods give to what they keep "
             "beside the network; allowed: another name"
         )
     if data.new_clients and data.new_head_epochs and not has_body:
@@ -93,9 +93,11 @@ def try_optimizer(make: ServerOptimizer, parameters: Iterable[nn.Parameter]) -> 
 
 def server_read_refusal(aggregator: Aggregator, method: str) -> str:
     """Why the server may not read what clients keep; empty if it may."""
-    both = f"{type(aggregator).__name__} is not possible with {method}"
-    reason = f"model.aggregator: {both}, whose server reads what clients keep; allowed: Aggregator"
-    return reason if aggregator.hides else ""
+    if not aggregator.hides:
+        return ""
+    name = type(aggregator).__name__
+    reason = f"not possible with {method}, whose server reads what clients keep"
+    return f"model.aggregator: {name} is {reason}; allowed: Aggregator"
 
 
 def check_never_training(data: FederatedDataModule, method: Any) -> None:
@@ -104,7 +106,8 @@ def check_never_training(data: FederatedDataModule, method: Any) -> None:
     Raises:
         PflError: If there are such clients, and the method has personal models, or statistics of each client.
     """
-    option, name = data.held_out.clients_option, type(method).__name__
+    option = data.held_out.clients_option
+    name = type(method).__name__
     if method.test_only and method.eval_models != ("global",):
         raise PflError(
             f"data.{option} is not possible with {name}, which evaluates clients with personal models "
@@ -128,14 +131,15 @@ def check_participation(participation: Participation, method: Any, base: type) -
     """
     if not isinstance(participation, Asynchronous):
         return
-    name, aggregator = type(method).__name__, method.aggregator
-    own = {hook for hook in (*WHOLE_ROUNDS, STEP) if getattr(type(method), hook) is not getattr(base, hook)}
-    if "rounds" in method.needs or own - {STEP}:
+    name = type(method).__name__
+    aggregator = method.aggregator
+    overridden = {hook for hook in (*WHOLE_ROUNDS, STEP) if getattr(type(method), hook) is not getattr(base, hook)}
+    if "rounds" in method.needs or overridden - {STEP}:
         raise PflError(
             f"data.participation: Asynchronous is not possible with {name}, whose rule is about all clients of a "
             "round; allowed: Participation"
         )
-    if participation.uploads == "models" and own:
+    if participation.uploads == "models" and overridden:
         raise PflError(
             f"data.participation.uploads: models is not possible with {name}, whose server adds up changes; allowed: "
             "changes"

@@ -15,7 +15,8 @@ from pfl_lightning.tree import Tree, repeated, select
 CLIENTS = "clients"  # prefix of the rows in a checkpoint, and entry that says whose they are if these are not all
 LARGEST_AT_ONCE = 1 << 30  # bytes of rows in a process that are filled on allocation
 # size of the blocks in which a stack is mixed or measured: on a CPU they stay in its cache
-CPU_BLOCK_BYTES, DEVICE_BLOCK_BYTES = 1 << 20, 64 << 20
+CPU_BLOCK_BYTES = 1 << 20
+DEVICE_BLOCK_BYTES = 64 << 20
 
 
 class ClientStates(nn.Module):
@@ -61,16 +62,16 @@ class ClientStates(nn.Module):
     @property
     def nbytes(self) -> int:
         """Bytes of the rows of this process."""
-        known = self.shard.own or self.shard.start
-        return len(self.shard.ids()) * sum(stack.shape[1:].numel() * stack.element_size() for stack in known.values())
+        stacks = (self.shard.own or self.shard.start).values()
+        return len(self.shard.ids()) * sum(stack.shape[1:].numel() * stack.element_size() for stack in stacks)
 
     def gather(self, ids: Tensor) -> Tree:
         """Copy the rows of some clients: of any that are placed here, or else of those that this process stores."""
         self._check_readable()
         if self._placed is None:
             return {name: self.shard.read(name, ids) for name in self.names}
-        known, rows = self._placed
-        places = torch.searchsorted(known, ids)
+        placed_ids, rows = self._placed
+        places = torch.searchsorted(placed_ids, ids)
         return {name: rows[name].index_select(0, places) for name in self.names}
 
     @torch.no_grad()
@@ -79,9 +80,9 @@ class ClientStates(nn.Module):
         if self._placed is None:
             self.shard.write(rows, ids)
             return
-        known, placed = self._placed
+        placed_ids, placed_rows = self._placed
         for name in self.names:
-            placed[name].index_copy_(0, torch.searchsorted(known, ids), rows[name])
+            placed_rows[name].index_copy_(0, torch.searchsorted(placed_ids, ids), rows[name])
 
     @contextmanager
     def placed(self, clients: Sequence[Tensor], changes: bool) -> Iterator[None]:
@@ -94,27 +95,30 @@ class ClientStates(nn.Module):
         if processes.count() == 1 or not self.names:
             yield
             return
-        here = [ids[ids % processes.count() == processes.rank()] for ids in clients]  # stored here, for each process
+        # those of each process's clients whose rows are stored in this one
+        stored = [ids[ids % processes.count() == processes.rank()] for ids in clients]
         owners = clients[processes.rank()] % processes.count()
         arriving = owners.bincount(minlength=processes.count()).tolist()
-        known, order = clients[processes.rank()][owners.argsort(stable=True)].sort()
+        placed_ids, order = clients[processes.rank()][owners.argsort(stable=True)].sort()
         rows = {}
         for name in self.names:
-            arrived = processes.exchanged([self.shard.read(name, ids) for ids in here], arriving)
+            arrived = processes.exchanged([self.shard.read(name, ids) for ids in stored], arriving)
             rows[name] = arrived[order.to(arrived.device)]
-            known = known.to(arrived.device)
-        self._placed = known, rows
+            placed_ids = placed_ids.to(arrived.device)
+        self._placed = placed_ids, rows
         try:
             yield
         finally:
             self._placed = None
         if changes:
-            back, lengths = order.argsort().split(arriving), list(map(len, here))
+            returning = order.argsort().split(arriving)
             changed = {
-                name: processes.exchanged([stack[places.to(stack.device)] for places in back], lengths)
+                name: processes.exchanged(
+                    [stack[places.to(stack.device)] for places in returning], list(map(len, stored))
+                )
                 for name, stack in rows.items()
             }
-            self.shard.write(changed, torch.cat(here))
+            self.shard.write(changed, torch.cat(stored))
 
     @torch.no_grad()
     def mix(
@@ -137,7 +141,8 @@ class ClientStates(nn.Module):
         """
         senders = Exchange(matrix, ids)
         for name in sorted(names):
-            source, target = self._matrix(name), self._matrix(f"{into}.{name}" if into else name)
+            source = self._matrix(name)
+            target = self._matrix(f"{into}.{name}" if into else name)
             weights = senders.weights.to(source, non_blocking=True)
             for block in self._blocks(source) if source.is_floating_point() else ():
                 with torch.autocast(source.device.type, enabled=False):  # mixed precision must not apply to mixes
@@ -159,14 +164,18 @@ class ClientStates(nn.Module):
         Returns:
             Float64, ``[clients, clients]``.
         """
-        count, rank, clients = processes.count(), processes.rank(), self.shard.clients if ids is None else len(ids)
-        chosen, own = (slice(None), slice(rank, None, count)) if ids is None else (ids, ids % count == rank)
+        selected: slice | Tensor = slice(None)
+        stored: slice | Tensor = slice(processes.rank(), None, processes.count())  # in this process, of those selected
+        if ids is not None:
+            selected = ids
+            stored = ids % processes.count() == processes.rank()
+        clients = self._count(ids)
         products = torch.zeros(clients, clients, dtype=torch.float64)
         for matrix in map(self._matrix, names):
             products = products.to(matrix.device)
             for block in self._blocks(matrix):
-                rows = everyone(matrix[:, block], self.shard.clients)[chosen].double()
-                products[own] += rows[own] @ rows.T
+                rows = all_rows(matrix[:, block], self.shard.clients)[selected].double()
+                products[stored] += rows[stored] @ rows.T
         return processes.total({"": products})[""]
 
     @torch.no_grad()
@@ -180,25 +189,31 @@ class ClientStates(nn.Module):
         Returns:
             Float64 scalar.
         """
-        places, clients = self._places(ids), self.shard.clients if ids is None else len(ids)
+        places = self._places(ids)
         distances = []
         for name, mean in self.mean(names, ids).items():
-            matrix, center = self._matrix(name), mean.flatten()
+            matrix = self._matrix(name)
+            center = mean.flatten()
             parts = (matrix[:, block][places] - center[block] for block in self._blocks(matrix))
-            distances += [torch.linalg.vector_norm(part) / clients**0.5 for part in parts]
+            distances += [torch.linalg.vector_norm(part) / self._count(ids) ** 0.5 for part in parts]
         return processes.total({"": torch.stack(distances).double().square().sum()})[""]
 
     @torch.no_grad()
     def mean(self, names: Iterable[str], ids: Tensor | None = None) -> Tree:
         """Mean over some clients, on the CPU, ``[clients]``, or over all; integers come back as floats."""
-        places, clients = self._places(ids), self.shard.clients if ids is None else len(ids)
+        places = self._places(ids)
         sums = {}
         for name in sorted(names):
-            stack, matrix = self.stack(name), self._matrix(name)
+            stack = self.stack(name)
+            matrix = self._matrix(name)
             dtype = stack.dtype if stack.is_floating_point() else torch.get_default_dtype()
             parts = [matrix[:, block][places].sum(0, dtype=dtype) for block in self._blocks(matrix)]
             sums[name] = torch.cat(parts).view(stack.shape[1:])
-        return {name: total / clients for name, total in processes.total(sums).items()}
+        return {name: total / self._count(ids) for name, total in processes.total(sums).items()}
+
+    def _count(self, ids: Tensor | None) -> int:
+        """Number of some clients, or of all."""
+        return self.shard.clients if ids is None else len(ids)
 
     def _matrix(self, name: str) -> Tensor:
         """A view of the rows of this process as a matrix, ``[own clients, entries]``."""
@@ -207,13 +222,14 @@ class ClientStates(nn.Module):
 
     def _blocks(self, matrix: Tensor) -> Iterator[slice]:
         """Parts of the columns of a matrix that are worked on at once, the same in all processes."""
-        few = matrix.is_cpu and processes.count() == 1  # larger ones take fewer messages
-        size, rows = CPU_BLOCK_BYTES if few else DEVICE_BLOCK_BYTES, -(-self.shard.clients // processes.count())
+        fits_cache = matrix.is_cpu and processes.count() == 1  # between processes larger blocks take fewer messages
+        size = CPU_BLOCK_BYTES if fits_cache else DEVICE_BLOCK_BYTES
+        rows = -(-self.shard.clients // processes.count())
         width = max(1, size // (matrix.element_size() * rows))
         return (slice(start, start + width) for start in range(0, matrix.shape[1], width))
 
     def _places(self, ids: Tensor | None) -> slice | Tensor:
-        """Where those of some clients, or of all, that this process has are among its rows."""
+        """The rows, among those of this process, of some clients or of all."""
         return slice(None) if ids is None else ids[ids % processes.count() == processes.rank()] // processes.count()
 
     # Lightning's side: moving, saving, loading
@@ -241,15 +257,16 @@ class ClientStates(nn.Module):
         if not self.names:
             return
         self.shard.begin()
-        ids, own = self.shard.changed_rows()
-        none, arriving = [ids[:0]] * (processes.count() - 1), processes.gathered(len(ids))
+        ids, changed = self.shard.changed_rows()
+        peers = processes.count() - 1
+        arriving = processes.gathered(len(ids))
         if processes.rank() > 0:
             arriving = [0] * len(arriving)
-        ids = processes.exchanged([ids, *none], arriving)
+        ids = processes.exchanged([ids, *[ids[:0]] * peers], arriving)
         order = ids.argsort()
-        for name, rows in own.items():
-            arrived = processes.exchanged([rows, *(rows[:0] for _ in none)], arriving)
-            checkpoint["state_dict"][f"{CLIENTS}.{name}"] = arrived[order.to(arrived.device)] if none else arrived
+        for name, rows in changed.items():
+            arrived = processes.exchanged([rows, *[rows[:0]] * peers], arriving)
+            checkpoint["state_dict"][f"{CLIENTS}.{name}"] = arrived[order.to(arrived.device)] if peers else arrived
         if self.shard.changed is not None:
             start = {name: stack[0].clone() for name, stack in self.shard.start.items()}
             checkpoint[CLIENTS] = {"ids": ids[order], "start": start}
@@ -263,42 +280,43 @@ class ClientStates(nn.Module):
         """
         rows = {name: checkpoint["state_dict"].pop(f"{CLIENTS}.{name}") for name in self.names}
         if CLIENTS in checkpoint:
-            ids, start = checkpoint[CLIENTS]["ids"], checkpoint[CLIENTS]["start"]
+            ids = checkpoint[CLIENTS]["ids"]
+            start = checkpoint[CLIENTS]["start"]
             self._check({name: start[name][None] for name in self.names}, torch.zeros(1))
             self._check(rows, ids)
-            mine = ids % processes.count() == processes.rank()
+            stored = ids % processes.count() == processes.rank()
             self.shard = Shard(repeated(select(start, rows), self.shard.clients))
-            self.shard.write({name: stack[mine] for name, stack in rows.items()}, ids[mine])
+            self.shard.write({name: stack[stored] for name, stack in rows.items()}, ids[stored])
         else:
             self._check(rows, torch.arange(self.shard.clients))
             self.shard = Shard(rows)
 
     def _check(self, rows: Tree, ids: Tensor) -> None:
-        """Refuse rows that are not those of these clients, one row for each."""
+        """Refuse rows of other clients, shapes or types than these clients keep, one row for each."""
         if len(ids.unique()) != len(ids) or not ((ids >= 0) & (ids < max(self.shard.clients, 1))).all():
             raise ValueError(f"{CLIENTS}.ids are not those of {self.shard.clients} clients")
-        known = self.shard.own or self.shard.start
+        stacks = self.shard.own or self.shard.start
         for name, stack in rows.items():
-            was, now = ((f"{each.dtype}", (len(ids), *each.shape[1:])) for each in (stack, known[name]))
-            if was != now or len(stack) != len(ids):
-                found = f"{stack.dtype} {tuple(stack.shape)}"
-                raise ValueError(f"{CLIENTS}.{name} has {found} instead of {now[0]} {now[1]}")
+            dtype = stacks[name].dtype
+            shape = (len(ids), *stacks[name].shape[1:])
+            if stack.dtype != dtype or tuple(stack.shape) != shape:
+                raise ValueError(f"{CLIENTS}.{name} has {stack.dtype} {tuple(stack.shape)} instead of {dtype} {shape}")
 
 
-def rows_of_all(start: Mapping[str, Any], num_clients: int) -> Mapping[str, Tensor]:
-    """What clients begin with, if there is a row for each of them.
+def checked_rows(start: Mapping[str, Any], num_clients: int) -> Mapping[str, Tensor]:
+    """The state that clients begin with, checked to have a row for each of them.
 
     Args:
-        start: What a method says.
+        start: The ``initial_state`` of a method.
         num_clients: Number of clients.
 
     Raises:
-        PflError: If something else is there.
+        PflError: If an entry is no tensor, or has another number of rows.
     """
     for name, stack in start.items():
         if not (isinstance(stack, Tensor) and stack.shape[:1] == (num_clients,)):
-            found = f"a tensor {[*stack.shape]}" if isinstance(stack, Tensor) else f"a {type(stack).__name__}"
-            raise PflError(f"initial_state: {name} is {found}; allowed: a tensor [{num_clients}, ...], a row a client")
+            value = f"a tensor {[*stack.shape]}" if isinstance(stack, Tensor) else f"a {type(stack).__name__}"
+            raise PflError(f"initial_state: {name} is {value}; allowed: a tensor [{num_clients}, ...], a row a client")
     return start
 
 
@@ -370,13 +388,13 @@ class Shard:
         """Allocate the rows; many rows are only reserved, and filled as they change."""
         if self.own or not self.start:
             return
-        own = {name: stack[processes.rank() :: processes.count()] for name, stack in self.start.items()}
+        rows = {name: stack[processes.rank() :: processes.count()] for name, stack in self.start.items()}
         at_once = sum(stack.nbytes for stack in self.start.values()) // processes.count() <= LARGEST_AT_ONCE
         if at_once or not all(stack.is_cpu and _is_one_row(stack) for stack in self.start.values()):
-            self.own = {name: stack.clone(memory_format=torch.contiguous_format) for name, stack in own.items()}
+            self.own = {name: stack.clone(memory_format=torch.contiguous_format) for name, stack in rows.items()}
             self.start = {}
         else:
-            self.own = {name: stack.new_empty(stack.shape) for name, stack in own.items()}
+            self.own = {name: stack.new_empty(stack.shape) for name, stack in rows.items()}
             self.changed = torch.zeros(len(self.ids()), dtype=torch.bool)
 
     def fill(self) -> Tree:
@@ -385,7 +403,8 @@ class Shard:
         if self.changed is not None:
             for name, stack in self.own.items():
                 stack[~self.changed] = self.start[name][0]
-            self.start, self.changed = {}, None
+            self.start = {}
+            self.changed = None
         return self.own
 
     def changed_rows(self) -> tuple[Tensor, Tree]:
@@ -424,36 +443,37 @@ class Exchange:
     """
 
     def __init__(self, matrix: Tensor, ids: Tensor | None) -> None:
-        count, rank = processes.count(), processes.rank()
+        count = processes.count()
         self.receivers: slice | Tensor = slice(None) if ids is None else ids
         self.weights = matrix
         if count == 1:
             return
         ids = torch.arange(len(matrix)) if ids is None else ids
         owners = ids % count
+        stored = owners == processes.rank()
         linked = (matrix != 0).cpu()
         needed = [linked[owners == process].any(0) for process in range(count)]
-        self._here = [ids[columns & (owners == rank)] // count for columns in needed]
-        columns = [(needed[rank] & (owners == process)).nonzero()[:, 0] for process in range(count)]
+        self._sent = [ids[columns & stored] // count for columns in needed]
+        columns = [(needed[processes.rank()] & (owners == process)).nonzero()[:, 0] for process in range(count)]
         self._arriving: Sequence[int] = list(map(len, columns))
-        self.receivers = ids[owners == rank] // count
-        self.weights = matrix[(owners == rank).to(matrix.device)][:, torch.cat(columns).to(matrix.device)]
+        self.receivers = ids[stored] // count
+        self.weights = matrix[stored.to(matrix.device)][:, torch.cat(columns).to(matrix.device)]
 
     def rows(self, block: Tensor) -> Tensor:
         """The senders' rows, ``[senders, entries]``, of which each process has its clients' ``block``."""
         if processes.count() == 1:
             return block[self.receivers]
-        return processes.exchanged([block[places] for places in self._here], self._arriving)
+        return processes.exchanged([block[places] for places in self._sent], self._arriving)
 
 
-def everyone(rows: Tensor, clients: int) -> Tensor:
+def all_rows(rows: Tensor, clients: int) -> Tensor:
     """The rows of all clients, ``[clients, ...]``, given those of this process, ``[own clients, ...]``."""
     count = processes.count()
     if count == 1:
         return rows
     arriving = [len(range(process, clients, count)) for process in range(count)]
     parts = processes.exchanged([rows] * count, arriving).split(arriving)
-    found = rows.new_empty(clients, *rows.shape[1:])
+    stack = rows.new_empty(clients, *rows.shape[1:])
     for process, part in enumerate(parts):
-        found[process::count] = part
-    return found
+        stack[process::count] = part
+    return stack

@@ -44,9 +44,9 @@ class Progress:
     """
 
     def __init__(self) -> None:
-        self.doing, self.since = "", 0.0
+        self.doing = ""
+        self.since = self.visits = 0.0
         self.clients = self.reached = self.gradients = 0
-        self.visits = 0.0
         self._ends = torch.zeros(0)  # samples of the clients up to each one, [clients]
         self._per_sample: dict[str, float] = {}  # visits for each sample that clients hold, in earlier work of a kind
 
@@ -58,8 +58,11 @@ class Progress:
             counts: Samples that the clients hold, in the order in which clients will be done, ``[clients]``.
         """
         self._ends = counts.cumsum(0, dtype=torch.float64)
-        self.clients, self.reached, self.visits, self.gradients = len(counts), 0, 0.0, 0
-        self.doing, self.since = doing, monotonic()
+        self.clients = len(counts)
+        self.visits = 0.0
+        self.reached = self.gradients = 0
+        self.doing = doing
+        self.since = monotonic()
 
     def add(self, visits: float, gradients: int = 0) -> None:
         """Count samples that the engine has visited, and those among them that it took gradients of."""
@@ -150,7 +153,9 @@ class Cohort:
         versions: What clients received that have not uploaded yet.
     """
 
-    LIMIT, VERSIONS = "chunk_limit", "versions"  # entries of checkpoints
+    # entries of checkpoints
+    LIMIT = "chunk_limit"
+    VERSIONS = "versions"
 
     def __init__(
         self,
@@ -159,19 +164,23 @@ class Cohort:
         progress: Progress | None = None,
         visited: Callable[[Tensor], Tensor] = torch.as_tensor,
     ) -> None:
-        self.chunk_size, self.sizes, self.progress, self.visited = chunk_size, sizes, progress or Progress(), visited
+        self.chunk_size = chunk_size
+        self.sizes = sizes
+        self.progress = progress or Progress()
+        self.visited = visited
         self.limit: int | None = None
         self.versions = Versions()
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Put what is more than the method's settings into a checkpoint."""
+        """Put the limit, and the versions of clients in flight, into a checkpoint."""
         checkpoint[self.LIMIT] = self.limit
-        if self.versions.kept:
-            checkpoint[self.VERSIONS] = self.versions.kept
+        if self.versions.trees:
+            checkpoint[self.VERSIONS] = self.versions.trees
 
     def load(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take it from there."""
-        self.limit, self.versions.kept = checkpoint[self.LIMIT], checkpoint.get(self.VERSIONS, {})
+        """Restore what ``save`` put into a checkpoint."""
+        self.limit = checkpoint[self.LIMIT]
+        self.versions.trees = checkpoint.get(self.VERSIONS, {})
 
     def train(self, method: Learner, batch: Round) -> RoundResult:
         """Train the participants of a round, store what they keep, and sum up what they upload.
@@ -180,7 +189,8 @@ class Cohort:
             method: Whose clients they are.
             batch: The round.
         """
-        dtype, key = next(method.network.parameters()).dtype, (batch.seed, "train", batch.round_index)
+        dtype = next(method.network.parameters()).dtype
+        key = (batch.seed, "train", batch.round_index)
         weights = batch.weights.to(batch.examples.ids.device, sum_type(dtype), non_blocking=True)
         # where nothing is shared, the losses are for the log alone
         aggregator = method.aggregator if method.shared or method.uploads else Aggregator()
@@ -191,30 +201,31 @@ class Cohort:
         paper = gradients = 0
 
         def work(start: int, cohort: Examples) -> tuple[Examples, Tree, Upload, int]:
-            here = places[start : start + len(cohort)]
-            received, stale = method.received(cohort.ids), batch.arrivals
-            if stale is not None and bool((stale.began[here] == batch.round_index).all()):
+            chunk = places[start : start + len(cohort)]
+            received = method.received(cohort.ids)
+            stale = batch.arrivals
+            if stale is not None and bool((stale.began[chunk] == batch.round_index).all()):
                 stale = None
             if stale is not None:
                 # rows of their own, so that all train at once; one version after another takes FedRep 1.5 times as long
-                versions = self.versions.rows(stale.began[here], batch.round_index, received.shared)
+                versions = self.versions.rows(stale.began[chunk], batch.round_index, received.shared)
                 received = received.with_own(versions)
             trained, losses = _updated(method, cohort, received, key)
             changed = {name: rows for name, rows in trained.own.items() if rows is not received.own.get(name)}
-            kept, upload = select(trained.own, method.clients.names), method.sent(select(changed, method.shared))
+            upload = method.sent(select(changed, method.shared))
             if stale is not None:
-                counts = stale.shares[here].to(weights)
+                counts = stale.shares[chunk].to(weights)
                 names = method.engine.trainable if stale.changes else frozenset[str]()
                 upload = rebase_stale_uploads(upload, received.tree, method.broadcast(), counts, names)
-            further = {name: rows for name, rows in trained.own.items() if name.split(".")[0] in method.uploads}
-            share = weights[here]
-            bits = model_bits(parameters_of({**upload, **further}, method.engine.trainable), total.packed)
-            return cohort, kept, total.encode(cohort.host_ids, share, {**upload, **further, LOSS: losses}), bits
+            upload |= {name: rows for name, rows in trained.own.items() if name.split(".")[0] in method.uploads}
+            bits = model_bits(parameters_of(upload, method.engine.trainable), total.packed)
+            encoded = total.encode(cohort.host_ids, weights[chunk], {**upload, LOSS: losses})
+            return cohort, select(trained.own, method.clients.names), encoded, bits
 
-        with self.share(method.clients, batch.examples, changes=True) as (places, mine):
-            for cohort, kept, part, bits in self.run("training", work, mine):
-                total.add(cohort.host_ids, part)
-                method.clients.scatter(cohort.ids, kept)
+        with self.share(method.clients, batch.examples, changes=True) as (places, examples):
+            for cohort, states, upload, bits in self.run("training", work, examples):
+                total.add(cohort.host_ids, upload)
+                method.clients.scatter(cohort.ids, states)
                 paper += bits
             gradients = self.progress.gradients
         total.join(some_lack=len(batch.examples) < processes.count())
@@ -236,10 +247,10 @@ class Cohort:
             examples: Examples of all clients.
         """
         numbers = torch.zeros(len(examples), dtype=sum_type(next(method.network.parameters()).dtype))
-        with self.share(method.clients, examples) as (places, mine):
-            found = [chunk.cpu() for chunk in self.run(doing, work, mine)]
-        if found:
-            numbers[places] = torch.cat(found)
+        with self.share(method.clients, examples) as (places, own_examples):
+            chunks = [chunk.cpu() for chunk in self.run(doing, work, own_examples)]
+        if chunks:
+            numbers[places] = torch.cat(chunks)
         return processes.total({"": numbers})[""]
 
     @contextmanager
@@ -259,9 +270,9 @@ class Cohort:
             Places of this process's clients among all, rising, ``[share]``, and their examples.
         """
         shares = processes.shares(self.visited(examples.counts))
-        mine = shares[processes.rank()]
+        own_places = shares[processes.rank()]
         with clients.placed([examples.host_ids[places] for places in shares], changes):
-            yield mine, examples.at(mine)
+            yield own_places, examples.at(own_places)
 
     def run(self, doing: str, work: Callable[[int, Examples], Result], examples: Examples) -> Iterator[Result]:
         """Call a function on each chunk of clients, as some work of its own; see ``map``."""
@@ -313,10 +324,10 @@ class Cohort:
 
 
 def _updated(method: Learner, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
-    """What ``local_update`` returns for some clients.
+    """Call ``local_update`` for some clients, and check what it returns.
 
     Raises:
-        PflError: If it is something else than tensors and losses, or lacks rows that the clients keep.
+        PflError: If that is something else than tensors and losses, or lacks rows that the clients keep.
     """
     name = f"{type(method).__name__}.local_update"
     match method.local_update(cohort, received, key):
@@ -324,15 +335,15 @@ def _updated(method: Learner, cohort: Examples, received: Params, key: Key) -> t
             for row, before in select(received.own, method.clients.names).items():
                 after = trained.own.get(row)
                 if after is None or after.shape != before.shape:
-                    found = "nothing" if after is None else [*after.shape]
-                    raise PflError(f"{name} returns {found} as {row}; allowed: a tensor {[*before.shape]}, as received")
+                    value = "nothing" if after is None else [*after.shape]
+                    raise PflError(f"{name} returns {value} as {row}; allowed: a tensor {[*before.shape]}, as received")
             return trained, losses
     allowed = f"Params, and the clients' losses as a tensor [{len(cohort)}]"
     raise PflError(f"{name} returns something else; allowed: {allowed}")
 
 
 def _room(sizes: Sequence[int], device: torch.device) -> int:
-    """For how many clients a device has room, given bytes of each tensor of one client; at least for one.
+    """Number of clients that a device has room for, at least one, given the bytes of each tensor of a client.
 
     On a CPU a multiple of 4 or 2, if there are as many, so that those that train in threads end together.
     """

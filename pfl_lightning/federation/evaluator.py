@@ -14,7 +14,7 @@ from pfl_lightning.tree import Params
 
 Models = Callable[[Examples], Iterator[tuple[str, Params]]]  # names and tensors of some clients' models
 EngineOf = Callable[[str, Params], Engine]  # what predicts with a model, given its name and tensors
-Found = tuple[Any, tuple[Tensor, ...]]  # a metric, and what it takes
+Update = tuple[Any, tuple[Tensor, ...]]  # a metric, and the arguments of its update
 
 
 class Evaluator(nn.Module):
@@ -30,7 +30,9 @@ class Evaluator(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._scores, self.measures, self.others = nn.ModuleDict(), nn.ModuleDict(), nn.ModuleDict()
+        self._scores = nn.ModuleDict()
+        self.measures = nn.ModuleDict()
+        self.others = nn.ModuleDict()
         self._differing: list[int] = []  # bytes of each tensor of which evaluated clients have their own
 
     @property
@@ -62,31 +64,34 @@ class Evaluator(nn.Module):
             input_bytes: Bytes of a network's input.
         """
 
-        def work(start: int, train: Examples) -> list[Found]:
+        def work(start: int, train: Examples) -> list[Update]:
             splits = {split: examples.rows(start, start + len(train)) for split, examples in batch.evaluated.items()}
-            found: list[Found] = []
-            own: list[int] = []
+            updates: list[Update] = []
+            sizes: list[int] = []
             for model, params in models(train):
                 engine = engine_of(model, params)
-                own += [stack.nbytes // len(train) for stack in params.own.values()]
+                sizes += [stack.nbytes // len(train) for stack in params.own.values()]
                 for split, examples in splits.items():
-                    found += self._scored(f"{split}/{model}", examples, params, engine)
-                watching: list[Any] = [each for name, each in self.measures.items() if name.startswith(f"{model}/")]
-                found += [(metric, (train.ids, metric.measure(params))) for metric in watching]
+                    updates += self._updates(f"{split}/{model}", examples, params, engine)
+                for name, measure in self.measures.items():
+                    if name.startswith(f"{model}/"):
+                        updates.append((measure, (train.ids, cast(Any, measure).measure(params))))
             if not self._differing:
-                self._differing += [*own, input_bytes * batch.train.longest]
-            return found
+                self._differing += [*sizes, input_bytes * batch.train.longest]
+            return updates
 
-        for found in cohort.map(work, batch.train, self._differing):
-            for metric, values in found:
-                metric.update(*values)
+        for updates in cohort.map(work, batch.train, self._differing):
+            for metric, arguments in updates:
+                metric.update(*arguments)
 
-    def _scored(self, name: str, examples: Examples, params: Params, engine: Engine) -> list[Found]:
+    def _updates(self, name: str, examples: Examples, params: Params, engine: Engine) -> list[Update]:
         """The updates of each metric of a split and model for some clients."""
-        others = [cast(ClientMetric, metric) for key, metric in self.others.items() if key.rpartition("/")[0] == name]
-        ids, counts, shown = examples.ids, examples.device_counts, [Collected(len(examples))] if others else []
-        score = (ids, counts, *engine.score(examples, params, *shown))
-        values = [(metric, (ids, counts, shown[0].map(metric.measure).to(ids.device))) for metric in others]
+        metrics = [cast(ClientMetric, metric) for key, metric in self.others.items() if key.rpartition("/")[0] == name]
+        ids = examples.ids
+        counts = examples.device_counts
+        collected = [Collected(len(examples))] if metrics else []
+        score = (ids, counts, *engine.score(examples, params, *collected))
+        values = [(metric, (ids, counts, collected[0].map(metric.measure).to(ids.device))) for metric in metrics]
         return [(self._scores[name], score), *values]
 
     def results(self, first_model: str) -> dict[str, Tensor]:
@@ -95,12 +100,12 @@ class Evaluator(nn.Module):
         Args:
             first_model: The model of the headlines.
         """
-        found: dict[str, Tensor] = {}
+        results: dict[str, Tensor] = {}
         for split in HEADLINED:
-            if (first := self.scores.get(f"{split}/{first_model}")) is not None:
-                found[headline(split, first.score_kind)] = first.compute()["mean"].float()
+            if (score := self.scores.get(f"{split}/{first_model}")) is not None:
+                results[headline(split, score.score_kind)] = score.compute()["mean"].float()
         scores = {f"{name}/{metric.score_kind.name}": metric for name, metric in self.scores.items()}
         for name, metric in {**scores, **cast(dict[str, ClientMetric], dict(self.others.items()))}.items():
-            found |= {f"{name}/{key}": value.float() for key, value in metric.compute().items()}
+            results |= {f"{name}/{key}": value.float() for key, value in metric.compute().items()}
             metric.reset()
-        return found
+        return results

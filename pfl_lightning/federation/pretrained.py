@@ -15,7 +15,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import Content, refusal
 from pfl_lightning.models import Network
 from pfl_lightning.server import restored
-from pfl_lightning.tree import Tree, movable, prefixed
+from pfl_lightning.tree import Tree, movable, prefixed, select
 
 KEY = "model.pretrained"
 BASE = "frozen_base"  # entry of a checkpoint with the digest of what it leaves out
@@ -39,7 +39,7 @@ def read_weights(file: str) -> Tree:
         content = _content(path)
         for key in WITHIN:
             content = content[key] if isinstance(content.get(key), Mapping) else content
-        return restored({name: held for name, held in content.items() if isinstance(held, Tensor | tuple)})
+        return restored({name: value for name, value in content.items() if isinstance(value, Tensor | tuple)})
 
 
 def _content(path: Path) -> Mapping[str, Any]:
@@ -72,31 +72,31 @@ def take_weights(network: Network, weights: Tree, head: frozenset[str], file: st
         file: Name of the file.
 
     Returns:
-        A line that says what was taken.
+        A line that says how many tensors are from the file, and which are not.
 
     Raises:
         PflError: If no tensor has a name of the network's, or one that is not of the head does not fit.
     """
     tensors = network.state_dict()
     named = max(_namings(network, weights), key=len)
-    fitting = {name: given for name, given in named.items() if _fits(given, tensors[name])}
+    fitting = {name: tensor for name, tensor in named.items() if _fits(tensor, tensors[name])}
     for name in sorted(named.keys() - fitting.keys() - head):
-        was, now = (f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (named[name], tensors[name]))
-        own = network.own_name(name)
-        raise PflError(f"{KEY}: '{file}' has {own} of {was}; allowed: {now}, as {network.kind} has")
+        actual, expected = (f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (named[name], tensors[name]))
+        alias = network.own_name(name)
+        raise PflError(f"{KEY}: '{file}' has {alias} of {actual}; allowed: {expected}, as {network.kind} has")
     if not fitting:
         names = _listed(map(network.own_name, tensors))
         raise PflError(f"{KEY}: '{file}' has nothing for {network.kind}; allowed: a file with some of {names}")
-    for name, given in fitting.items():
-        tensors[name].copy_(given)
+    for name, tensor in fitting.items():
+        tensors[name].copy_(tensor)
     network.given |= fitting.keys()
-    taken = f"{KEY}: {len(fitting)} of the {len(tensors)} tensors of {network.kind} are from '{file}'"
+    report = f"{KEY}: {len(fitting)} of the {len(tensors)} tensors of {network.kind} are from '{file}'"
     fresh = [network.own_name(name) for name in tensors if name not in fitting]
-    return f"{taken}; new: {_listed(fresh)}" if fresh else taken
+    return f"{report}; new: {_listed(fresh)}" if fresh else report
 
 
 def leave_base_out(checkpoint: Content, network: Network) -> None:
-    """Replace the frozen tensors that a file or the network's folder has given by their digest."""
+    """Replace the frozen tensors that came from a file or the network's folder by their digest."""
     if base := _frozen_base(network):
         checkpoint[BASE] = _digest(base)
         for name in base:
@@ -128,31 +128,32 @@ def put_base_back(checkpoint: Content, network: Network, file: str | None, head:
 
 def _frozen_base(network: Network) -> Tree:
     moving = {tensor.data_ptr() for tensor in movable(network).values()}
-    given = {name: tensor for name, tensor in network.state_dict().items() if name in network.given}
-    return {name: tensor for name, tensor in given.items() if tensor.data_ptr() not in moving}
+    tensors = select(network.state_dict(), network.given)
+    return {name: tensor for name, tensor in tensors.items() if tensor.data_ptr() not in moving}
 
 
 def _digest(tensors: Tree) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for name, tensor in tensors.items():
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _namings(network: Network, weights: Tree) -> Iterator[Tree]:
     """The tensors of a file that the network has, by its names, for each way to name them."""
     for prefix in PREFIXES:
-        for own in (network.own_name, str):
-            given = {name: f"{prefix}{own(name)}" for name in network.state_dict()}
-            yield {name: weights[alias] for name, alias in given.items() if alias in weights}
+        for naming in (network.own_name, str):
+            aliases = {name: f"{prefix}{naming(name)}" for name in network.state_dict()}
+            yield {name: weights[alias] for name, alias in aliases.items() if alias in weights}
 
 
-def _fits(given: Tensor, tensor: Tensor) -> bool:
-    return given.shape == tensor.shape and given.is_floating_point() == tensor.is_floating_point()
+def _fits(saved: Tensor, tensor: Tensor) -> bool:
+    return saved.shape == tensor.shape and saved.is_floating_point() == tensor.is_floating_point()
 
 
 def _listed(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
-    first, more = (every := list(names))[:SHOWN], len(every[SHOWN:])
-    return ", ".join(first) + (f" and {more} more" if more else "")
+    names = list(names)
+    more = len(names[SHOWN:])
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more else "")

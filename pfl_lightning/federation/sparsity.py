@@ -69,12 +69,12 @@ class Sparsity:
         if not self.prune or not models:
             return models
         sizes = {name: stack.abs() for name, stack in models.items()}
-        kept = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
+        masks = {name: ~(size <= self.threshold) for name, size in sizes.items()}  # nan stays, to be seen
         if self.floor == "topk":
-            every = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
-            least = every.topk(ceil(self.min_density * every.shape[1] - ROUNDING), sorted=True).values[:, -1]
-            kept = {name: kept[name] | (size >= wide(least, size)) for name, size in sizes.items()}
-        return {name: stack.where(kept[name], 0) for name, stack in models.items()}  # a product could be -0.0
+            entries = torch.cat([size.reshape(len(size), -1) for size in sizes.values()], 1)
+            least = entries.topk(ceil(self.min_density * entries.shape[1] - ROUNDING), sorted=True).values[:, -1]
+            masks = {name: masks[name] | (size >= wide(least, size)) for name, size in sizes.items()}
+        return {name: stack.where(masks[name], 0) for name, stack in models.items()}  # a product could be -0.0
 
     def prune_shared(self, shared: Tree) -> None:
         """Prune parameters of the shared model in place, ``[...]`` each, so that clients receive them like this."""

@@ -10,11 +10,11 @@ class Versions:
     """What clients in flight have received from the server: one copy of each version that one of them began with.
 
     Attributes:
-        kept: What the server sent after so many updates, ``[...]`` each.
+        trees: The tensors that the server sent after so many updates, ``[...]`` each.
     """
 
     def __init__(self) -> None:
-        self.kept: dict[int, Tree] = {}
+        self.trees: dict[int, Tree] = {}
 
     def keep(self, held: Iterable[int], newest: int, sent: Tree) -> None:
         """Keep these versions alone, of which the newest is copied.
@@ -25,11 +25,11 @@ class Versions:
             sent: What it sends, ``[...]`` each.
         """
         if newest in held:
-            self.kept[newest] = {name: tensor.clone() for name, tensor in sent.items()}
-        self.kept = {version: self.kept[version] for version in held}
+            self.trees[newest] = {name: tensor.clone() for name, tensor in sent.items()}
+        self.trees = {version: self.trees[version] for version in held}
 
     def rows(self, began: Tensor, newest: int, sent: Tree) -> Tree:
-        """What clients received that began with these versions, ``[cohort]``: a row each, ``[cohort, ...]``."""
-        versions = {**self.kept, newest: sent}
-        found = [versions[version] for version in began.tolist()]
-        return {name: torch.stack([each[name].to(tensor) for each in found]) for name, tensor in sent.items()}
+        """A row for each client, ``[cohort, ...]``, of the version that it began with, ``[cohort]``."""
+        versions = {**self.trees, newest: sent}
+        received = [versions[version] for version in began.tolist()]
+        return {name: torch.stack([tree[name].to(tensor) for tree in received]) for name, tensor in sent.items()}

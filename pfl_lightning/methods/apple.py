@@ -11,7 +11,7 @@ from pfl_lightning.bounds import NonNegativeFloat, NonNegativeInt
 from pfl_lightning.client import Examples, Gradient
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.federation.client_states import everyone
+from pfl_lightning.federation.client_states import all_rows
 from pfl_lightning.methods.families.whole_models import WholeModels
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, mix, prefixed, repeated, select, wide, zeros_like
@@ -123,7 +123,7 @@ class APPLE(WholeModels):
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Pass on the core models; the network becomes their mean."""
         for name, stack in self.server.tree.items():
-            stack.copy_(everyone(self.clients.stack(name), self.num_clients))
+            stack.copy_(all_rows(self.clients.stack(name), self.num_clients))
         super().server_update(mean, batch)
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:

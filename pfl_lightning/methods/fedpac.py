@@ -8,7 +8,7 @@ from pfl_lightning.bounds import PositiveFloat, PositiveInt
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.federation.accounting import Traffic
-from pfl_lightning.federation.client_states import everyone
+from pfl_lightning.federation.client_states import all_rows
 from pfl_lightning.methods.families.prototypes import PROTOTYPES, Prototypes
 from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
@@ -89,7 +89,7 @@ class FedPAC(Prototypes):
     def head_weights(self, ids: Tensor) -> Tensor:
         """The a_ij among some clients, float64 ``[clients, clients]``."""
         products = self.clients.inner_products([MEANS], ids).cpu()
-        noisy = products + everyone(self.clients.stack(VARIANCE), self.num_clients).cpu()[ids].double().diag()
+        noisy = products + all_rows(self.clients.stack(VARIANCE), self.num_clients).cpu()[ids].double().diag()
         self.check_finite(noisy)
         rows = zip(products, products.diagonal(), strict=True)
         return torch.stack([least_on_simplex(noisy + square - row - row[:, None]) for row, square in rows])

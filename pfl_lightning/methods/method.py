@@ -54,7 +54,7 @@ from pfl_lightning.federation.checks import (
     try_optimizer,
 )
 from pfl_lightning.federation.client_models import NeedsSamplesError, examples_of, module_of
-from pfl_lightning.federation.client_states import ClientStates, ServerState, rows_of_all
+from pfl_lightning.federation.client_states import ClientStates, ServerState, checked_rows
 from pfl_lightning.federation.cohort import Cohort, Progress
 from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
@@ -588,7 +588,7 @@ class Method(pl.LightningModule):
         chooses = type(self).select_clients is not Method.select_clients
         check_aggregator(self.aggregator, self.shared, self.uploads, self.shared & statistics, self.weighting, chooses)
         tensors = movable(self.network)
-        start = rows_of_all(self.initial_state(tensors, num_clients, seed), num_clients)
+        start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
         self.clients, self.server = ClientStates(start), ServerState(self.server_state(tensors))
         sizes = [each.nbytes for each in {**tensors, **{name: stack[0] for name, stack in start.items()}}.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)

@@ -17,4 +17,4 @@ def test_a_version_is_kept_once_as_it_was_for_as_long_as_it_is_held():
     assert rows["w"][:, 0, 0].tolist() == [1, 2, 0, 1]
     assert rows["server.c"].shape == (4,)
     versions.keep([1], 2, now)
-    assert list(versions.kept) == [1]
+    assert list(versions.trees) == [1]

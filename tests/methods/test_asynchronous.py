@@ -90,7 +90,7 @@ def test_clients_of_several_versions_train_at_once_as_each_alone_from_its_own(na
         if not received.shared and received.own:
             batch = data.make_round(method.accounting.clock.rounds)
             for place, version in enumerate(batch.arrivals.began.tolist()):
-                sent = method.cohort.versions.kept.get(version, method.broadcast())
+                sent = method.cohort.versions.trees.get(version, method.broadcast())
                 row = {each: received.own[each][place : place + 1] for each in method.clients.names}
                 alone = usual(cohort.rows(place, place + 1), Params(sent, row), key)[0].own
                 alike.append(max(float((together[0].own[n][place] - alone[n][0]).abs().max()) for n in alone))
@@ -122,7 +122,7 @@ def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, ragged_data, f
     assert distance(straight, resumed) == 0
     assert straight.accounting.state_dict() == resumed.accounting.state_dict()
     assert trainer.callback_metrics == resumed_trainer.callback_metrics
-    assert straight.cohort.versions.kept.keys() == resumed.cohort.versions.kept.keys()
+    assert straight.cohort.versions.trees.keys() == resumed.cohort.versions.kept.keys()
 
 
 def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(ragged_data, fit):
@@ -147,7 +147,7 @@ def test_what_is_logged_and_sent(ragged_data, fit):
     staleness = 7 - batches[-1].arrivals.began.double()
     assert float(logged["staleness/mean"]) == staleness.mean()
     assert float(logged["staleness/largest"]) == staleness.max() > 0
-    assert float(logged["system/versions"]) == len(method.cohort.versions.kept)
+    assert float(logged["system/versions"]) == len(method.cohort.versions.trees)
     assert float(logged["system/updates_per_second"]) == pytest.approx(8 / method.accounting.clock.total)
     heard = {client for batch in batches for client in batch.examples.ids.tolist()}
     assert float(logged["system/heard"]) == pytest.approx(len(heard) / 6)
