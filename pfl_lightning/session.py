@@ -25,7 +25,7 @@ from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import LOCK, RunFolder, continues, new_folder
 from pfl_lightning.checks import check_accelerator, check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.data.progress import loading
+from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import NOISE, PflError, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
 from pfl_lightning.loggers import begin, end, loggers_of
@@ -120,7 +120,7 @@ class Session(pl.Callback):
             pl.seed_everything(self.settings["seed_everything"], workers=True)
             if self.trainer.world_size == 1:  # otherwise the processes are not there yet
                 shows = self.shows and self.speaks
-                with loading(type(self.data).__name__) if shows else nullcontext():
+                with loading_status(type(self.data).__name__) if shows else nullcontext():
                     self.data.setup(self.command)
             before = signal.getsignal(signal.SIGINT)
             try:

@@ -10,7 +10,7 @@ from pfl_lightning.cli.console import CONSOLE, show
 from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
-from pfl_lightning.data.progress import loading
+from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.report import partition_figure, partition_table, save_figure
 
@@ -66,7 +66,7 @@ def prepare(args: list[str]) -> None:
         words = [f"--data.help={args[0]}"]
     data = parser.instantiate(parser.parse_args(words)).data
     name = type(data).__name__
-    with loading(name):
+    with loading_status(name):
         data.prepare_data()
         train, test = data.load_checked()
         data.pretrained()

@@ -1,35 +1,35 @@
 from pfl_lightning.data.datamodule import FederatedDataModule, federated
-from pfl_lightning.data.datasets.cifar10 import CIFAR10
-from pfl_lightning.data.datasets.cifar100 import CIFAR100
+from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
 from pfl_lightning.data.datasets.cinic10 import CINIC10
-from pfl_lightning.data.datasets.digits import Digits
-from pfl_lightning.data.datasets.emnist import EMNIST
 from pfl_lightning.data.datasets.femnist import FEMNIST
 from pfl_lightning.data.datasets.harbox import HARBox
 from pfl_lightning.data.datasets.linear_representation import LinearRepresentation
-from pfl_lightning.data.datasets.mnist import MNIST, FashionMNIST
+from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, Digits, FashionMNIST
 from pfl_lightning.data.datasets.sent140 import Sent140
 from pfl_lightning.data.datasets.shakespeare import Shakespeare
 from pfl_lightning.data.datasets.synthetic import Synthetic
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.own.arrays import Arrays
-from pfl_lightning.data.own.base import OwnData
 from pfl_lightning.data.own.hugging_face import HuggingFace
 from pfl_lightning.data.own.image_folders import ImageFolders
-from pfl_lightning.data.own.raw import RawData
+from pfl_lightning.data.own.own_data import OwnData
+from pfl_lightning.data.own.raw_data import RawData
 from pfl_lightning.data.own.table import Table
-from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
 from pfl_lightning.data.partitions.dirichlet import Dirichlet, EqualDirichlet, GroupedDirichlet
+from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.shards import (
     IID,
     ClassShards,
     ConsecutiveClasses,
+    EqualSizes,
     GroupedShards,
+    LogNormalSizes,
+    Sizes,
     SpeedGroups,
     UnequalClassShards,
+    UniformSizes,
 )
-from pfl_lightning.data.partitions.sizes import EqualSizes, LogNormalSizes, Sizes, UniformSizes
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, Round
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens

@@ -28,7 +28,7 @@ from pfl_lightning.data.cache import unless_refused
 from pfl_lightning.data.clients import ClientTable, fingerprint_of
 from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_samples
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
+from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError, one_line

@@ -9,7 +9,7 @@ from zipfile import BadZipFile, ZipFile
 
 from filelock import FileLock
 
-from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import bar_options
 from pfl_lightning.errors import PflError, one_line
 
 ALGORITHMS = {32: "md5", 64: "sha256"}
@@ -145,7 +145,7 @@ def _download(url: str, part: Path) -> None:
         mode = "ab" if response.status_code == HTTPStatus.PARTIAL_CONTENT else "wb"
         total = int(response.headers.get("Content-Length", 0))
         # raw, because some servers call a .gz file itself a compressed transfer
-        tracked = rich.progress.wrap_file(response.raw, total=total, description=part.stem, **on_terminal())
+        tracked = rich.progress.wrap_file(response.raw, total=total, description=part.stem, **bar_options())
         with tracked as source, part.open(mode) as file:
             shutil.copyfileobj(source, file, BLOCK)
 

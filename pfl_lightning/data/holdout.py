@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from pfl_lightning.data.partitions.base import Indices, Parts
+from pfl_lightning.data.partitions.partition import Indices, Parts
 from pfl_lightning.errors import PflError
 
 Split = Literal["train", "val", "test", "choice"]

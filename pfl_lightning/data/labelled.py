@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pfl_lightning.client.examples import Transform
-from pfl_lightning.data.partitions.base import Labels
+from pfl_lightning.data.partitions.partition import Labels
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
 

@@ -165,7 +165,12 @@ CSV = b'"4","1","Mon Apr 06 22:19:45 PDT 2009","NO_QUERY","ann","so happy today 
 
 ROWS = {
     # a pickle is data, never code
-    "cifar10-system": ("CIFAR10", batch(BATCH, labels=[Call(os.system, "touch ran")]), BATCH, "it calls posix.system"),
+    "cifar10-system": (
+        "CIFAR10",
+        batch(BATCH, labels=[Call(os.system, "touch ran")]),
+        BATCH,
+        "a call of posix.system",
+    ),
     # a batch that is no batch
     "cifar10-cut": ("CIFAR10", cut(BATCH), BATCH, "delete 'files/cifar-10-batches-py' for a new download"),
     "cifar10-gone": ("CIFAR10", gone(BATCH), BATCH),

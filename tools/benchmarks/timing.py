@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.device import CPU, finish, forget_peak, name_of, peak_mebibytes
 from benchmarks.waits import Action, waits
-from pfl_lightning.data.progress import on_terminal
+from pfl_lightning.data.reading import bar_options
 
 Record = dict[str, Any]
 Key = TypeVar("Key")
@@ -101,7 +101,7 @@ def in_turns(
         label: Name of the bar on a terminal; None for no bar.
     """
     results: dict[Key, list[Result]] = {name: [] for name in actions}
-    options = on_terminal()
+    options = bar_options()
     options["disable"] |= label is None
     # drawn between the actions alone, so that it takes no time from them
     with Progress(auto_refresh=False, transient=True, **options) as bar:

@@ -12,8 +12,7 @@ from torch import Tensor
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.progress import on_terminal
-from pfl_lightning.data.reading import reading
+from pfl_lightning.data.reading import bar_options, reading
 from pfl_lightning.data.transforms import Numbers
 from pfl_lightning.errors import PflError
 
@@ -85,7 +84,7 @@ class HARBox(FederatedDataModule):
 
 def _parse(files: Sequence[Path]) -> dict[str, Tensor]:
     """Windows of all files, ``[windows, 100, 9]``, and how many each file has."""
-    windows = [_read(path) for path in track(files, "reading HARBox", **on_terminal())]
+    windows = [_read(path) for path in track(files, "reading HARBox", **bar_options())]
     counts = torch.tensor([len(each) for each in windows])
     return {"windows": torch.from_numpy(np.concatenate(windows)), "counts": counts}
 

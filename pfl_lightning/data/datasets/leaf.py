@@ -13,8 +13,7 @@ from torch import Tensor
 
 from pfl_lightning.data.cache import cached
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.progress import on_terminal
-from pfl_lightning.data.reading import reading
+from pfl_lightning.data.reading import bar_options, reading
 from pfl_lightning.errors import PflError
 
 REMEDY = "create it again"
@@ -60,7 +59,7 @@ def read_leaf(
     Raises:
         PflError: If a file cannot be read.
     """
-    for path in track(files, f"reading {files[0].parent}", **on_terminal()):
+    for path in track(files, f"reading {files[0].parent}", **bar_options()):
         with reading(path, REMEDY):
             with path.open(encoding="utf-8") as file:
                 content = json.load(file, parse_float=cache(float))  # equal pixels are one object: half the memory

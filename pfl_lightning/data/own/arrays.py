@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pfl_lightning.data.own.base import OwnData
-from pfl_lightning.data.own.raw import FromPython, RawData
+from pfl_lightning.data.own.own_data import OwnData
+from pfl_lightning.data.own.raw_data import FromPython, RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pfl_lightning.data.own.base import OwnData
 from pfl_lightning.data.own.image_folders import decode
-from pfl_lightning.data.own.raw import FromPython, RawData
+from pfl_lightning.data.own.own_data import OwnData
+from pfl_lightning.data.own.raw_data import FromPython, RawData
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError
 

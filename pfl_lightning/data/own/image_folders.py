@@ -14,10 +14,9 @@ from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.data.cache import cached
-from pfl_lightning.data.own.base import OwnData
-from pfl_lightning.data.own.raw import RawData
-from pfl_lightning.data.progress import on_terminal
-from pfl_lightning.data.reading import reading
+from pfl_lightning.data.own.own_data import OwnData
+from pfl_lightning.data.own.raw_data import RawData
+from pfl_lightning.data.reading import bar_options, reading
 from pfl_lightning.errors import PflError
 
 FORMATS = ["JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP"]  # others may start programs
@@ -83,7 +82,7 @@ def decode(files: Sequence[Path | BytesIO], size: int | None = None, grey: bool 
         PflError: If one of them cannot be decoded, or they are not of one size; it names the file.
     """
     pictures: list[Pixels] = []
-    for file in rich.progress.track(files, "Decoding", **on_terminal()):
+    for file in rich.progress.track(files, "Decoding", **bar_options()):
         with reading(file, "allowed: pictures of 8 bits a channel; data.size resizes them"):
             pictures.append(_decode(file, size, grey))
             if pictures[-1].shape[1:] != pictures[0].shape[1:]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
+from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 
 Shares = NDArray[np.float64]
 

@@ -5,8 +5,8 @@ import numpy as np
 from numpy.random import Generator
 
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
-from pfl_lightning.data.partitions.base import Indices, Population
 from pfl_lightning.data.partitions.by_class import ClassPartition, Shares
+from pfl_lightning.data.partitions.partition import Indices, Population
 from pfl_lightning.errors import PflError
 
 TRIES = 100

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.random import Generator
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.data.partitions.base import Indices, Labels, Partition, Parts, Population
+from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.errors import PflError
 
 

@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
 import torch
-from fakes.torchvision_data import random_images, write
+from fakes.torchvision_data import random_images, write, write_emnist
 from PIL import Image
+from sklearn.datasets import load_digits
 
-from pfl_lightning.data import MNIST, FashionMNIST
+from pfl_lightning.data import EMNIST, MNIST, Digits, FashionMNIST
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
+
+CLASSES = {"balanced": 47, "letters": 26, "byclass": 62}
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +91,85 @@ def test_images_are_resized_as_pillow_does(fake):
         ]
         assert part.inputs.shape == (len(small), *module.input_shape)
         np.testing.assert_allclose(part.inputs[:, 0].int(), np.stack(expected).astype(int), rtol=0, atol=1)
+
+
+@pytest.fixture
+def write_corners(tmp_path):
+    """Writes a split with two images of each class, whose top right corner alone is white; returns its root."""
+
+    def write(split):
+        labels = np.arange(CLASSES[split]).repeat(2)
+        images = np.zeros((len(labels), 1, 28, 28), dtype=np.uint8)
+        images[:, 0, 0, 27] = 255
+        (tmp_path / EMNIST.folder).mkdir(parents=True, exist_ok=True)
+        names = ("train", "test")
+        write_emnist(tmp_path / EMNIST.folder, dict.fromkeys(names, images), dict.fromkeys(names, labels), split)
+        return str(tmp_path)
+
+    return write
+
+
+@pytest.mark.parametrize("split", CLASSES)
+@pytest.mark.parametrize("options", [{}, {"classes": None}, {"classes": (16, 26)}])
+def test_classes_are_counted_from_zero_and_ten_are_the_default(write_corners, split, options):
+    # 16 to 26 are the last letters; in byclass digits are 0 to 9, capital letters 10 to 35, small letters from 36
+    module = EMNIST(root=write_corners(split), split=split, **options)
+    assert module.num_classes == (CLASSES[split] if options == {"classes": None} else 10)
+    for part in module.load():
+        assert part.targets.bincount().tolist() == [2] * module.num_classes
+
+
+def test_images_are_upright_and_splits_lie_in_one_folder(write_corners):
+    roots = [write_corners(split) for split in CLASSES]
+    for (split, classes), root in zip(CLASSES.items(), roots, strict=True):
+        train, _ = EMNIST(root=root, split=split, classes=None).load()
+        assert len(train.targets) == 2 * classes
+        assert train.inputs[:, 0, [0, 0, -1, -1], [0, -1, 0, -1]].unique(dim=0).tolist() == [[0, 255, 0, 0]]
+
+
+# samples of SRPFL's first ten classes: 100 clients with 240 + 40 in balanced, 480 + 80 in letters
+@pytest.mark.parametrize(("split", "train", "test"), [("balanced", 240, 40), ("letters", 480, 80)])
+def test_official_sizes_are_the_papers(split, train, test):
+    official = EMNIST(split=split).official_sizes
+    assert [size * 10 / CLASSES[split] for size in official] == [100 * train, 100 * test]
+
+
+def test_images_are_normalised_like_mnist_and_not_augmented():
+    transform = EMNIST().transform()
+    greys = transform(torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1))
+    np.testing.assert_allclose(greys.flatten(), [-0.1307 / 0.3081, (1 - 0.1307) / 0.3081], rtol=1e-6)
+    assert not transform.random
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return Digits().load()
+
+
+def test_a_quarter_of_each_class_is_the_test_split(digits):
+    train, test = (split.targets.bincount() for split in digits)
+    assert (train.sum(), test.sum()) == (1347, 450)  # 1,797 digits in all
+    assert train.shape == (10,)
+    assert (test - (train + test) / 4).abs().max() < 1
+
+
+def test_every_digit_is_there_once_with_its_label(digits):
+    official = load_digits()
+    expected = np.c_[(official.images * 255 / 16).round().reshape(-1, 64), official.target]
+    found = torch.cat([torch.cat([split.inputs.flatten(1), split.targets[:, None]], dim=1) for split in digits])
+    assert digits[0].inputs.dtype == torch.uint8
+    assert digits[0].inputs.shape[1:] == Digits.input_shape
+    assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, expected.astype(int).tolist()))
+
+
+def test_split_is_the_same_in_every_run(digits):
+    again = Digits(seed=9, partition_seed=9).load()
+    for split, other in zip(digits, again, strict=True):
+        assert split.inputs.equal(other.inputs)
+        assert split.targets.equal(other.targets)
+
+
+def test_inputs_are_centred_and_scaled(digits):
+    inputs = Digits().transform()(digits[0].inputs)
+    assert inputs.mean().item() == pytest.approx(0, abs=0.01)
+    assert inputs.std().item() == pytest.approx(1, abs=0.01)

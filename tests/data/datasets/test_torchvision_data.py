@@ -9,10 +9,8 @@ import pytest
 import torch
 from fakes import torchvision_data as fakes
 
-from pfl_lightning.data.datasets.cifar10 import CIFAR10
-from pfl_lightning.data.datasets.cifar100 import CIFAR100
-from pfl_lightning.data.datasets.emnist import EMNIST
-from pfl_lightning.data.datasets.mnist import MNIST, FashionMNIST
+from pfl_lightning.data.datasets.cifar import CIFAR10, CIFAR100
+from pfl_lightning.data.datasets.mnist import EMNIST, MNIST, FashionMNIST
 from pfl_lightning.errors import PflError
 
 SOURCES = [CIFAR10, CIFAR100, MNIST, FashionMNIST, EMNIST]

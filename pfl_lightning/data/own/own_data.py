@@ -9,10 +9,9 @@ from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.datamodule import FederatedDataModule
 from pfl_lightning.data.holdout import Split
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.data.own.raw import RawData, encode_clients, encode_inputs, encode_targets
-from pfl_lightning.data.own.texts import tokenize
-from pfl_lightning.data.partitions.base import Partition, Parts
+from pfl_lightning.data.own.raw_data import RawData, encode_clients, encode_inputs, encode_targets, tokenize
 from pfl_lightning.data.partitions.dirichlet import Dirichlet
+from pfl_lightning.data.partitions.partition import Partition, Parts
 from pfl_lightning.data.partitions.users import NaturalUsers
 from pfl_lightning.errors import PflError, one_line
 
