@@ -15,8 +15,7 @@ from torch import nn
 from pfl_lightning import report
 from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
-from pfl_lightning.callbacks.checkpoint_files import BEST
-from pfl_lightning.callbacks.checkpointing import Stopped
+from pfl_lightning.callbacks.round_checkpoint import BEST, Stopped
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
 from pfl_lightning.config_files import check_seed, with_config_files
 from pfl_lightning.data import FederatedDataModule

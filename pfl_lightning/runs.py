@@ -13,9 +13,9 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch.callbacks import EarlyStopping
 
-from pfl_lightning.callbacks.checkpoint_files import LAST, PREVIOUS
 from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import is_doubling, run_name
+from pfl_lightning.callbacks.round_checkpoint import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing

@@ -16,11 +16,11 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning import files, processes
 from pfl_lightning.callbacks import EvaluateStartAndEnd, EvaluationTable, MetricsTable, RunFigures, RunSummary
-from pfl_lightning.callbacks.board import EVALUATED, Board, once_raised
+from pfl_lightning.callbacks.board import EVALUATED, Board, silence_writer_threads
 from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import label_of
 from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monitored, score_kind_of
-from pfl_lightning.callbacks.progress import RoundProgressBar
+from pfl_lightning.callbacks.progress_bar import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import LOCK, RunFolder, continues, new_folder
 from pfl_lightning.checks import check_accelerator, check_callbacks, check_settings
@@ -114,7 +114,7 @@ class Session(pl.Callback):
         """
         path = self.resume and self.resume.checkpoint
         evaluation = {} if self.trains else {"verbose": False}
-        with self.open, once_raised():
+        with self.open, silence_writer_threads():
             if self.trainer.world_size > 1 and self.trainer.num_nodes == 1 and not self._was_started():
                 self.meeting = processes.meet_here()
             pl.seed_everything(self.settings["seed_everything"], workers=True)

@@ -1,12 +1,11 @@
-from pfl_lightning.callbacks.checkpointing import RoundCheckpoint
 from pfl_lightning.callbacks.client_metrics import ClientMetrics
+from pfl_lightning.callbacks.client_tables import EvaluationTable, PercentileErrors
 from pfl_lightning.callbacks.doubling import GradientDoubling, OracleDoubling, StageDoubling
 from pfl_lightning.callbacks.evaluation import EvaluateStartAndEnd
-from pfl_lightning.callbacks.evaluation_table import EvaluationTable
 from pfl_lightning.callbacks.figures import CosineMaps, RunFigures, SparsityTracker
 from pfl_lightning.callbacks.metrics_table import MetricsTable
-from pfl_lightning.callbacks.percentile_errors import PercentileErrors
-from pfl_lightning.callbacks.progress import RoundProgressBar
+from pfl_lightning.callbacks.progress_bar import RoundProgressBar
+from pfl_lightning.callbacks.round_checkpoint import RoundCheckpoint
 from pfl_lightning.callbacks.summary import RunSummary
 
 __all__ = [

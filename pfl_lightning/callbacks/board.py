@@ -3,21 +3,25 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
+from typing import Any
 
 import lightning.pytorch as pl
-from lightning.pytorch.loggers import TensorBoardLogger
+import numpy as np
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from tensorboard.plugins.hparams.summary_v2 import HParam, Metric, hparams_config_pb, hparams_pb
 
 from pfl_lightning import methods
-from pfl_lightning.callbacks.labels import name_of
+from pfl_lightning.callbacks.labels import method_name
 from pfl_lightning.methods import Method
 from pfl_lightning.report.compare_runs import settings_of
 from pfl_lightning.settings import Settings, class_name, shown_class
 
-FIRST = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
+KEPT_PREFIXES = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
 PERCENTILE = re.compile(r"(test|val|choice|train)/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")
-SHOWN = ("data", "method", "model.lr", "model.network", "seed")  # the five columns that the table opens with
+FIRST_COLUMNS = ("data", "method", "model.lr", "model.network", "seed")  # the five columns that the table opens with
 EVALUATED = "time/evaluated"  # the round that the newest results are of: a signal stops runs between evaluations
 Scalar = bool | int | float | str
 
@@ -33,10 +37,10 @@ class Board(TensorBoardLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Show scalars, but not the epoch: all rounds are one; and for the table, the round of each evaluation."""
-        shown = {tag_of(name): value for name, value in metrics.items() if name != "epoch"}
-        if step is not None and any(name.startswith("test/") for name in shown):
-            shown[EVALUATED] = step
-        super().log_metrics(shown, step)
+        scalars = {tag_of(name): value for name, value in metrics.items() if name != "epoch"}
+        if step is not None and any(name.startswith("test/") for name in scalars):
+            scalars[EVALUATED] = step
+        super().log_metrics(scalars, step)
 
     def show_config(self, text: str, step: int) -> None:
         """Show the text of ``config.yaml`` in the tab *Text*."""
@@ -50,26 +54,27 @@ class Board(TensorBoardLogger):
             results: Tags of the results, in their order.
         """
         row = hyperparameters(settings)
-        settings_shown = [HParam(column_of(key), display_name=key) for key in columns(row)]
+        table_columns = [HParam(column_of(key), display_name=key) for key in columns(row)]
         writer = self.experiment.file_writer
-        writer.add_summary(hparams_config_pb(settings_shown, [Metric(tag) for tag in results]))
+        writer.add_summary(hparams_config_pb(table_columns, [Metric(tag) for tag in results]))
         # with an id of its own: runs with the same settings would share a row
         writer.add_summary(hparams_pb({column_of(key): value for key, value in row.items()}, trial_id=self.log_dir))
 
 
 @contextmanager
-def once_raised() -> Iterator[None]:
+def silence_writer_threads() -> Iterator[None]:
     """Let no thread print what TensorBoard cannot write: the run raises it as well."""
-    usual = threading.excepthook
-    threading.excepthook = lambda error: None if _writes(error.thread) else usual(error)
+    previous_hook = threading.excepthook
+
+    def hook(error: threading.ExceptHookArgs) -> None:
+        if not type(error.thread).__module__.startswith("tensorboard."):
+            previous_hook(error)
+
+    threading.excepthook = hook
     try:
         yield
     finally:
-        threading.excepthook = usual
-
-
-def _writes(thread: threading.Thread | None) -> bool:
-    return type(thread).__module__.startswith("tensorboard.")
+        threading.excepthook = previous_hook
 
 
 def tensorboards(trainer: pl.Trainer) -> list[TensorBoardLogger]:
@@ -88,20 +93,22 @@ def tag_of(name: str) -> str:
         >>> tag_of("bits/total")
         'train/bits/total'
     """
-    if found := PERCENTILE.fullmatch(name):
-        return f"{found[1]}_percentiles/{found[2]}"
-    return name if name.startswith(FIRST) else f"train/{name}"
+    if percentile := PERCENTILE.fullmatch(name):
+        return f"{percentile[1]}_percentiles/{percentile[2]}"
+    return name if name.startswith(KEPT_PREFIXES) else f"train/{name}"
 
 
 def hyperparameters(settings: Settings) -> dict[str, Scalar]:
     """Method, data, seed and the other settings that make a run's curve, where they are single values."""
-    others = {key: value for key, value in settings_of(settings) if isinstance(value, Scalar) and _is_option(key)}
-    return {
-        "method": name_of(settings),
+    row: dict[str, Scalar] = {
+        "method": method_name(settings),
         "data": class_name(settings["data"]["class_path"]),
         "seed": settings["seed_everything"],
-        **{key: shown_class(value) if isinstance(value, str) else value for key, value in others.items()},
     }
+    for key, value in settings_of(settings):
+        if isinstance(value, Scalar) and _is_option(key):
+            row[key] = shown_class(value) if isinstance(value, str) else value
+    return row
 
 
 def columns(row: Iterable[str]) -> list[str]:
@@ -109,16 +116,58 @@ def columns(row: Iterable[str]) -> list[str]:
 
     TensorBoard reads them from one of the runs that it shows, whichever is the first.
     """
-    kinds = [kind for kind in vars(methods).values() if isinstance(kind, type) and issubclass(kind, Method)]
-    options = (each for kind in kinds for each in signature(kind).parameters.values())
-    return list(dict.fromkeys([*row, *(f"model.{each.name}" for each in options if each.kind != each.VAR_KEYWORD)]))
+    classes = [value for value in vars(methods).values() if isinstance(value, type) and issubclass(value, Method)]
+    options = [option for method in classes for option in signature(method).parameters.values()]
+    names = [f"model.{option.name}" for option in options if option.kind != option.VAR_KEYWORD]
+    return list(dict.fromkeys([*row, *names]))
 
 
 def column_of(key: str) -> str:
     """TensorBoard's own name for a setting. It sorts by it, and shows the first five; a space sorts first."""
-    return f" {key}" if key in SHOWN else key
+    return f" {key}" if key in FIRST_COLUMNS else key
 
 
 def _is_option(key: str) -> bool:
     """Whether a setting makes the curve, and is not in the row under another name."""
     return "." in key and key != "data.seed" and not key.startswith("trainer.")
+
+
+DPI = 150  # of figures with small text
+
+
+def show_figure(trainer: pl.Trainer, tag: str, figure: Figure, step: int, dpi: int = DPI) -> None:
+    """Show a figure in every logger of this run that takes figures.
+
+    These are TensorBoard's, MLflow's, and all that have ``log_image(key, images, step)`` as W&B's has. There are none
+    in the processes that do not log.
+
+    Args:
+        trainer: The trainer, which has the loggers.
+        tag: Name of the figure, such as ``data/partition``.
+        figure: The figure.
+        step: Rounds completed.
+        dpi: Pixels per inch.
+    """
+    figure.set_dpi(dpi)
+    for logger in figure_loggers(trainer):
+        if isinstance(logger, TensorBoardLogger):
+            logger.experiment.add_figure(tag_of(tag) if isinstance(logger, Board) else tag, figure, step)
+        elif isinstance(logger, MLFlowLogger):  # it keeps figures as files, without steps
+            logger.experiment.log_figure(logger.run_id, figure, f"{tag}/{step:06}.png")
+        else:
+            logger.log_image(tag, [pixels(figure)], step=step)
+
+
+def figure_loggers(trainer: pl.Trainer) -> list[Any]:
+    """The loggers that show figures; none in the processes that do not log."""
+    if not trainer.is_global_zero:
+        return []
+    supported = (TensorBoardLogger, MLFlowLogger)
+    return [log for log in trainer.loggers if isinstance(log, supported) or hasattr(log, "log_image")]
+
+
+def pixels(figure: Figure) -> np.ndarray:
+    """A figure as an image, ``[height, width, 3]`` of bytes."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()

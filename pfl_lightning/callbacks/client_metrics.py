@@ -11,7 +11,7 @@ from pfl_lightning.metrics import ClientMetric, MetricFactory, made_for, name_of
 from pfl_lightning.report.run_files import EVALUATION, RESULTS
 from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS
 
-TAKEN = {*SCORE_KINDS, ACCURACY.error_name, *EVALUATION, *RESULTS}
+RESERVED_NAMES = {*SCORE_KINDS, ACCURACY.error_name, *EVALUATION, *RESULTS}
 KEY = "trainer.callbacks"
 
 
@@ -29,7 +29,8 @@ class ClientMetrics(pl.Callback):
     """
 
     def __init__(self, metric: MetricFactory, name: str | None = None) -> None:
-        self.metric, self.name = metric, name
+        self.metric = metric
+        self.name = name
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Try the metric.
@@ -37,28 +38,31 @@ class ClientMetrics(pl.Callback):
         Raises:
             PflError: If it cannot be made or computed for this data, or its name is taken.
         """
-        self.name = self._tried(federated(trainer))
-        others = [other for other in trainer.callbacks if isinstance(other, ClientMetrics)]  # type: ignore[attr-defined]
-        if self.name in TAKEN or self.name in [other.name for other in others if other is not self]:
+        self.name = self._try_metric(federated(trainer))
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        names = [callback.name for callback in callbacks if isinstance(callback, ClientMetrics)]
+        if self.name in RESERVED_NAMES or names.count(self.name) > 1:
             raise PflError(f"{KEY}.name: {self.name} is taken; allowed: another name for this metric")
         if not re.fullmatch(r"\w+", self.name):
             raise PflError(f"{KEY}.name: {self.name!r} is not possible; allowed: letters, digits and _")
 
-    def _tried(self, data: FederatedDataModule) -> str:
-        """The metric's name, after a trial."""
-        outputs, targets = _easy(data)
+    def _try_metric(self, data: FederatedDataModule) -> str:
+        """Compute the metric for predictions that are right; returns its name."""
+        outputs, targets = _right_predictions(data)
         try:
-            one = made_for(self.metric, data.num_classes)
-            value = ClientMetric(1, one, "").measure(outputs, targets)
+            metric = made_for(self.metric, data.num_classes)
+            value = ClientMetric(1, metric, "").measure(outputs, targets)
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             raise PflError(f"{KEY}.metric: not possible for {type(data).__name__}: {one_line(error)}") from error
         if value.isnan():
-            raise PflError(f"{KEY}.metric: {type(one).__name__} gives nan for {type(data).__name__}")
-        return self.name or name_of(one)
+            raise PflError(f"{KEY}.metric: {type(metric).__name__} gives nan for {type(data).__name__}")
+        return self.name or name_of(metric)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Have the clients evaluated by the metric."""
-        method, data, name = method_of(pl_module), federated(trainer), str(self.name)
+        method = method_of(pl_module)
+        data = federated(trainer)
+        name = str(self.name)
         for split in data.eval_splits:
             for model in method.evaluated_models:
                 metric = ClientMetric(data.eval_clients, made_for(self.metric, data.num_classes), name)
@@ -67,8 +71,8 @@ class ClientMetrics(pl.Callback):
     on_test_epoch_start = on_validation_epoch_start
 
 
-def _easy(data: FederatedDataModule) -> tuple[Tensor, Tensor]:
-    """Outputs that are right for targets of all classes, two samples of each, or for a regression."""
+def _right_predictions(data: FederatedDataModule) -> tuple[Tensor, Tensor]:
+    """Outputs and their targets, two samples of each class, or four numbers for a regression."""
     if data.regression:
         numbers = torch.linspace(-1, 1, 4)
         return numbers[:, None], numbers

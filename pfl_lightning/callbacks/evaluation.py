@@ -31,7 +31,7 @@ class EvaluateStartAndEnd(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the round of an extra evaluation: Lightning has saved before, and makes up for that at the interval."""
-        if self.extra:  # in no public way can a loop be told how many rounds it has logged
+        if self.extra:  # Lightning has no public way to tell a loop how many rounds it has logged
             trainer.fit_loop.epoch_loop._batches_that_stepped = trainer.global_step
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -14,29 +14,30 @@ from pfl_lightning.settings import class_name, named_callbacks
 
 def label_of(trainer: pl.Trainer) -> Label:
     """The label of a run."""
-    method, callbacks = method_of(trainer.lightning_module), trainer.callbacks  # type: ignore[attr-defined]
+    method = method_of(trainer.lightning_module)
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
     doubling = next((type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)), None)
-    name, doubled = method.display_name, method.doubled_name
-    return Label(name, doubled if doubling else name, doubling, dict(method.suffixes), method.is_baseline)
+    name = method.doubled_name if doubling else method.display_name
+    return Label(method.display_name, name, doubling, dict(method.suffixes), method.is_baseline)
 
 
 def is_doubling(callback: Any) -> bool:
     """Whether a callback, as settings have it, does stage doubling; a class that nothing has imported does not."""
     module, _, name = str(callback["class_path"]).rpartition(".")
-    kind = getattr(sys.modules.get(module), name, None)
-    return isinstance(kind, type) and issubclass(kind, Doubling)
+    value = getattr(sys.modules.get(module), name, None)
+    return isinstance(value, type) and issubclass(value, Doubling)
 
 
-def name_of(settings: Any) -> str:
+def method_name(settings: Any) -> str:
     """Name of a run's method, such as ``LG-FedAvg``, or ``FedRep-SRPFL`` for FedRep with stage doubling.
 
     Args:
         settings: All settings of the run, as mappings or as the parser's namespaces.
     """
-    path, callbacks = settings["model"]["class_path"], named_callbacks(settings["trainer"].get("callbacks"))
-    kind = "doubled_name" if any(is_doubling(callback) for _, callback in callbacks) else "display_name"
-    name: str = getattr(import_object(path), kind)
-    return name
+    method = import_object(settings["model"]["class_path"])
+    callbacks = named_callbacks(settings["trainer"].get("callbacks"))
+    name = method.doubled_name if any(is_doubling(callback) for _, callback in callbacks) else method.display_name
+    return str(name)
 
 
 def run_name(settings: Any) -> str:
@@ -45,4 +46,4 @@ def run_name(settings: Any) -> str:
     Args:
         settings: All settings of the run, as mappings or as the parser's namespaces.
     """
-    return f"{name_of(settings)}-{class_name(settings['data']['class_path'])}".replace(" ", "")
+    return f"{method_name(settings)}-{class_name(settings['data']['class_path'])}".replace(" ", "")

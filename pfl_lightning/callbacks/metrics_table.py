@@ -9,8 +9,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.evaluation import is_extra
-from pfl_lightning.callbacks.round_csv import RoundCsv
-from pfl_lightning.callbacks.run_table import RunTable
+from pfl_lightning.callbacks.round_csv import RoundCsv, RunTable
 from pfl_lightning.report.run_files import METRICS
 
 
@@ -32,10 +31,10 @@ class MetricsTable(Logger, RunTable):
         if folder:
             self.open(folder)
         self.row: dict[str, float] = {}
-        self.trained: dict[str, float] = {}
+        self.unevaluated_row: dict[str, float] = {}  # what a run that does not evaluate this round logs of it
 
     def open(self, folder: Path) -> None:
-        """Begin, or continue, the table in a folder."""
+        """Start, or continue, the table in a folder."""
         self.folder = folder
         self.csv = RoundCsv(folder / self.file, first=("time/compute", "time/total", "train/loss", "system/cohort"))
 
@@ -53,7 +52,7 @@ class MetricsTable(Logger, RunTable):
 
     @property
     def save_dir(self) -> str:
-        """Where the folders of all names are."""
+        """The folder above that of the run's name."""
         return str(self.folder.parent.parent)
 
     @rank_zero_only
@@ -75,33 +74,35 @@ class MetricsTable(Logger, RunTable):
     ) -> None:
         """Learn what the table held when the checkpoint was saved."""
         super().on_load_checkpoint(trainer, pl_module, checkpoint)
-        self.trained = checkpoint.get("trained", {})
+        self.unevaluated_row = checkpoint.get("trained", {})
 
     def continue_table(self, trainer: pl.Trainer, table: RoundCsv) -> None:
         """Continue the table, without an evaluation that a longer run does not have."""
         super().continue_table(trainer, table)
         self.row = table.numbers()  # callbacks may add to them, as LearningRateMonitor does
-        for logger in (self, *(board for board in tensorboards(trainer) if Path(board.log_dir) == self.folder)):
-            if is_extra(trainer) and self.trained:  # TensorBoard has dropped them with the evaluation
-                logger.log_metrics(self.trained, trainer.global_step)
+        if is_extra(trainer) and self.unevaluated_row:  # TensorBoard has dropped them with the evaluation
+            boards = [board for board in tensorboards(trainer) if Path(board.log_dir) == self.folder]
+            for logger in (self, *boards):
+                logger.log_metrics(self.unevaluated_row, trainer.global_step)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Remember what a run logs of this round that does not evaluate it."""
-        self.trained = dict(self.row) if self.csv.round == trainer.global_step and logs_now(trainer) else {}
+        """Store what a run logs of this round that does not evaluate it."""
+        has_row = self.csv.round == trainer.global_step and is_logged(trainer)
+        self.unevaluated_row = dict(self.row) if has_row else {}
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Complete the table on disk before the checkpoint is: Lightning logs a round only after its last hook."""
-        if trainer.training and logs_now(trainer):
-            # the public ``logged_metrics`` has the values of earlier rounds, too
+        if trainer.training and is_logged(trainer):
+            # Lightning has no public way to ask for this round's values: ``logged_metrics`` keeps those of earlier ones
             values = {name: float(value) for name, value in trainer._logger_connector.metrics["log"].items()}
             self.log_metrics(values, int(values.pop("step")))
-        checkpoint["trained"] = self.trained
+        checkpoint["trained"] = self.unevaluated_row
         super().on_save_checkpoint(trainer, pl_module, checkpoint)
 
 
-def logs_now(trainer: pl.Trainer) -> bool:
-    """Whether the current round is one of those that are logged, evaluated or not."""
+def is_logged(trainer: pl.Trainer) -> bool:
+    """Whether the current round is logged, evaluated or not."""
     interval: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
     return interval > 0 and trainer.global_step % interval == 0

@@ -17,75 +17,72 @@ LOWER_IS_BETTER = {LOSS.name, ACCURACY.error_name, "std", "left_out"}
 
 
 class CheckMonitors(pl.Callback):
-    """Refuses to monitor what is not logged, or to take the worst score for the best, or to train without time left.
+    """Rejects monitors that are not logged or have the wrong mode, and runs without time left.
 
-    A resumed run has its own patience.
-
-    What ``EarlyStopping`` has seen in an evaluation that only the end of a run has brought is forgotten if the run is
-    extended.
-
-    It comes before such callbacks, and checks at the first evaluation, before the first round.
+    The check takes place at the first evaluation, before the first round; the callback comes before those that it
+    checks. A resumed run applies its own patience. If a run is extended, ``EarlyStopping`` forgets what it saw in the
+    evaluation that took place only because the run had ended.
     """
 
     def __init__(self) -> None:
         self.patience: dict[EarlyStopping, int] = {}
         self.checked = False
-        self.before: dict[str, Any] = {}  # state of each EarlyStopping before the last evaluation
+        self.previous_states: dict[str, Any] = {}  # of each EarlyStopping, before the last evaluation
 
     def state_dict(self) -> dict[str, Any]:
-        """What each ``EarlyStopping`` was before the last evaluation; nothing without one."""
-        return {"before": self.before} if self.before else {}
+        """The state of each ``EarlyStopping`` before the last evaluation; nothing without one."""
+        return {"before": self.previous_states} if self.previous_states else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take it from there."""
-        self.before = state_dict["before"]
+        """Restore the states before the last evaluation."""
+        self.previous_states = state_dict["before"]
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Remember the patience: restoring a checkpoint overwrites it."""
+        """Store the patience, which restoring a checkpoint overwrites."""
         self.patience = {callback: callback.patience for callback in trainer.early_stopping_callbacks}
         self.checked = stage != "fit"
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse a run that has no time left, which would not even begin.
+        """Reject a resumed run that has no time left.
 
         Raises:
-            PflError: If its time was over before it was resumed.
+            PflError: If its earlier parts have used up the time.
         """
-        timers = [each for each in trainer.callbacks if isinstance(each, Timer)]  # type: ignore[attr-defined]
-        left = [timer.time_remaining() for timer in timers if trainer.ckpt_path is not None]
-        if any(each is not None and each <= 0 for each in left):
-            raise PflError("trainer.max_time: all of it is spent, by all parts of the run; allowed: a longer one")
+        if trainer.ckpt_path is not None and is_out_of_time(trainer):
+            raise PflError("trainer.max_time: the run has already used it up (earlier parts count); set a longer one")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Apply this run's patience; what has stopped the run before has not stopped it now.
+        """Apply this run's patience, and clear why the run was stopped before it was resumed.
 
-        A new run begins with nothing, even if another one has used the same object.
+        A new run starts without a state, even if another one has used the same object.
         """
         for callback, patience in self.patience.items():
             if trainer.ckpt_path is None:
                 callback.load_state_dict(EarlyStopping(callback.monitor, mode=callback.mode).state_dict())
-            elif is_extra(trainer) and callback.state_key in self.before:
-                callback.load_state_dict(self.before[callback.state_key])
-            callback.patience, callback.stopping_reason = patience, EarlyStoppingReason.NOT_STOPPED
+            elif is_extra(trainer) and callback.state_key in self.previous_states:
+                callback.load_state_dict(self.previous_states[callback.state_key])
+            callback.patience = patience
+            callback.stopping_reason = EarlyStoppingReason.NOT_STOPPED
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Remember what ``EarlyStopping`` is now."""
-        self.before = {callback.state_key: callback.state_dict() for callback in self.patience}
+        """Store the state of each ``EarlyStopping``."""
+        self.previous_states = {callback.state_key: callback.state_dict() for callback in self.patience}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Refuse to monitor what this first evaluation has not logged, or to take its worst score for the best.
+        """Check the monitors against what the first evaluation has logged.
 
         Raises:
-            PflError: If a callback would do so.
+            PflError: If one is not logged, or its mode takes the worst score for the best.
         """
         if self.checked:
             return
         logged = [name for name in trainer.callback_metrics if not name.startswith(("test/", "choice/", "step"))]
-        others = [each for each in trainer.callbacks if not isinstance(each, Checkpoint)]  # type: ignore[attr-defined]
-        for monitor in monitored(others):
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        callbacks = [callback for callback in callbacks if not isinstance(callback, Checkpoint)]
+        for monitor in monitored(callbacks):
             if monitor not in logged:
                 raise PflError(f"trainer.callbacks.monitor: {monitor} is not logged; allowed: {', '.join(logged)}")
-        for callback in others:
+        for callback in callbacks:
             check_mode(callback, method_of(pl_module))
         self.checked = True
 
@@ -97,29 +94,30 @@ def monitored(callbacks: list[pl.Callback]) -> list[str]:
 
 
 def check_mode(callback: pl.Callback, method: Method) -> None:
-    """Refuse the mode ``min``, which is Lightning's default, for a validation score of which more is better.
+    """Reject the mode ``min``, Lightning's default, for a validation score of which more is better.
 
     Raises:
         PflError: If a callback has it, or ``max`` for the opposite.
     """
-    monitor, mode = getattr(callback, "monitor", None), getattr(callback, "mode", None)
+    monitor = getattr(callback, "monitor", None)
+    mode = getattr(callback, "mode", None)
     if not isinstance(monitor, str) or not monitor.startswith("val/") or mode not in ("min", "max"):
         return
-    right, better = ("max", "more") if higher_is_better(monitor, method) else ("min", "less")
-    if mode != right:
+    expected, better = ("max", "more") if higher_is_better(monitor, method) else ("min", "less")
+    if mode != expected:
         problem = f"{mode} is not possible for {monitor}, of which {better} is better"
-        raise PflError(f"trainer.callbacks.mode: {problem}; allowed: {right}")
+        raise PflError(f"trainer.callbacks.mode: {problem}; allowed: {expected}")
 
 
 def higher_is_better(value: str, method: Method) -> bool:
     """Whether more is better of a logged value, such as ``val/global/accuracy/mean``."""
-    others = [cast(ClientMetric, metric).score_kind for metric in method.evaluator.others.values()]
-    falling = {score_kind.name for score_kind in others if not score_kind.higher_is_better}
+    score_kinds = [cast(ClientMetric, metric).score_kind for metric in method.evaluator.others.values()]
+    falling = {score_kind.name for score_kind in score_kinds if not score_kind.higher_is_better}
     return not (LOWER_IS_BETTER | falling) & set(value.split("/"))
 
 
 def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataModule) -> None:
-    """Refuse to select by test data, or by a model that is not evaluated on validation samples.
+    """Reject a monitor on test data, or of a model that is not evaluated on validation samples.
 
     Args:
         key: The option that names the value.
@@ -128,7 +126,7 @@ def check_monitor(key: str, monitor: str, method: Method, data: FederatedDataMod
         data: The data set, after its ``setup``.
 
     Raises:
-        PflError: If it would do so.
+        PflError: If the monitor is one of these.
     """
     split, _, rest = monitor.partition("/")
     if split in ("test", "choice"):
@@ -158,6 +156,11 @@ def early_stop(trainer: pl.Trainer) -> str:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, EarlyStopping) and callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
             return str(callback.stopping_reason_message).removesuffix(" Signaling Trainer to stop.")
-        if isinstance(callback, Timer) and (left := callback.time_remaining()) is not None and left <= 0:
-            return "trainer.max_time is over"
-    return "a callback asked for it"
+    return "trainer.max_time is over" if is_out_of_time(trainer) else "a callback asked for it"
+
+
+def is_out_of_time(trainer: pl.Trainer) -> bool:
+    """Whether a ``Timer`` of the run has no time left."""
+    timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]  # type: ignore[attr-defined]
+    seconds = [timer.time_remaining() for timer in timers]
+    return any(remaining is not None and remaining <= 0 for remaining in seconds)

@@ -1,12 +1,17 @@
 import csv
 import io
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
+
 from pfl_lightning import files
+from pfl_lightning.callbacks.evaluation import is_extra
+from pfl_lightning.callbacks.run_folder import continues
 from pfl_lightning.errors import PflError
 
 
@@ -26,9 +31,11 @@ class RoundCsv:
     """
 
     def __init__(self, path: Path, first: Sequence[str] = ()) -> None:
-        self.path, self.columns = path, ["round", *first]
+        self.path = path
+        self.columns = ["round", *first]
         self.round: int | None = None
-        self._start = self._end = 0  # bytes before the rows of the last round, and after them
+        self._start = 0  # bytes before the rows of the last round
+        self._end = 0  # bytes up to the end of these rows
 
     def read(self, rounds: int) -> None:
         """Find the end of some rounds; what a kill has left of a line at the end of the file does not count.
@@ -39,7 +46,8 @@ class RoundCsv:
         Raises:
             PflError: If the file is no such table, or damaged before its end.
         """
-        self.round, self._start, self._end, damaged = None, 0, 0, 0
+        self.round = None
+        self._start = self._end = damaged = 0
         if self._size() == 0:
             return
         with self.path.open("rb") as file:
@@ -56,8 +64,10 @@ class RoundCsv:
                 elif damaged:
                     raise self._damage(damaged)
                 else:
-                    self._start = self._start if index == self.round else self._end
-                    self.round, self._end = index, self._end + len(line)
+                    if index != self.round:
+                        self._start = self._end
+                    self.round = index
+                    self._end += len(line)
 
     def cut(self, rounds: int) -> None:
         """Remove what is in the file after some rounds.
@@ -92,7 +102,9 @@ class RoundCsv:
             file.seek(start)
             file.write(_text(columns, [{"round": round_index, **row} for row in rows]))
             file.truncate()
-            self.round, self._start, self._end = round_index, start, file.tell()
+            self._end = file.tell()
+        self._start = start
+        self.round = round_index
 
     def numbers(self) -> dict[str, float]:
         """The numbers of the last round in the file, by column; of its first row if it has several."""
@@ -110,18 +122,18 @@ class RoundCsv:
                 os.fsync(file.fileno())
 
     def _widen(self, columns: list[str], end: int) -> int:
-        """Copy the file up to a byte, or begin it, with these columns; return the number of bytes."""
+        """Copy the file up to a byte, or start it, with these columns; returns the number of bytes."""
         blank = b"," * (len(columns) - len(self.columns))
         temporary = self.path.with_name(f".{self.path.name}.tmp")
-        with files.new_file(temporary) as new:
-            new.write(_text(columns))
+        with files.new_file(temporary) as target:
+            target.write(_text(columns))
             if end:
-                with self.path.open("rb") as old:
-                    end -= len(old.readline())
+                with self.path.open("rb") as source:
+                    end -= len(source.readline())
                     while end > 0:
-                        end -= len(line := old.readline())
-                        new.write(line.rstrip(b"\r\n") + blank + b"\r\n")
-            size = new.tell()
+                        end -= len(line := source.readline())
+                        target.write(line.rstrip(b"\r\n") + blank + b"\r\n")
+            size = target.tell()
         files.replace(temporary, self.path)
         self.columns = columns
         return size
@@ -159,3 +171,48 @@ def _round_of(line: bytes, width: int) -> int | None:
     cells = len(_cells(line)) if b'"' in line else line.count(b",") + 1  # which is faster
     first = line.partition(b",")[0]
     return int(first) if cells == width and first.isdigit() and line.endswith(b"\n") and b"\0" not in line else None
+
+
+class RunTable(pl.Callback):
+    """Keeps a table of a run in step with its checkpoints.
+
+    A checkpoint is only saved when the rows of its rounds are on disk. A run that resumes continues the table from the
+    checkpoint's round, without an evaluation that a longer run does not have.
+
+    Attributes:
+        file: Name of the file.
+        csv: The table; None where none is written.
+    """
+
+    file: str
+    csv: RoundCsv | None = None
+    last_saved: int | None = None  # the last round of the table when the checkpoint was saved
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Read where the table ended when the checkpoint was saved."""
+        self.last_saved = checkpoint.get("tables", {}).get(self.file)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Continue the table of a resumed run; all processes must call ``continues`` together."""
+        if continues(trainer) and self.csv is not None and trainer.is_global_zero:
+            self.continue_table(trainer, self.csv)
+
+    def continue_table(self, trainer: pl.Trainer, table: RoundCsv) -> None:
+        """Cut the table at the checkpoint's round."""
+        table.cut(trainer.global_step)
+        if is_extra(trainer):
+            table.cut(trainer.global_step - 1)
+        elif self.last_saved is not None and (table.round is None or table.round < self.last_saved):
+            state = "is empty" if table.round is None else f"ends with round {table.round}"
+            missing = f"had round {self.last_saved} when the checkpoint was saved"
+            warnings.warn(f"'{table.path}' {state}, but {missing}", stacklevel=2)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Have the table on disk before the checkpoint."""
+        if self.csv is not None and trainer.is_global_zero:
+            self.csv.sync()
+            checkpoint.setdefault("tables", {})[self.file] = self.csv.round

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pfl_lightning import processes
 from pfl_lightning.callbacks.board import tensorboards
-from pfl_lightning.callbacks.evaluation_table import EvaluationTable
+from pfl_lightning.callbacks.client_tables import EvaluationTable
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
@@ -38,18 +38,19 @@ class RunSummary(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say which share of the samples ``data.max_samples`` keeps, as it is set in configs of large data sets."""
-        most, counts = (data := federated(trainer)).max_samples, [table.counts for table in data.tables.values()]
-        if trainer.is_global_zero and most is not None and max(int(each.max()) for each in counts) == most:
-            kept, there = sum(int(each.sum()) for each in counts), len(data.tables["train"].samples.targets)
-            sys.stderr.write(
-                f"pfl: note: data.max_samples: {most} keeps {kept:,} of {there:,} samples; null keeps all\n"
-            )
+        data = federated(trainer)
+        limit = data.max_samples
+        counts = [table.counts for table in data.tables.values()]
+        if trainer.is_global_zero and limit is not None and max(int(count.max()) for count in counts) == limit:
+            used = sum(int(count.sum()) for count in counts)
+            share = f"{used:,} of {len(data.tables['train'].samples.targets):,} samples"
+            sys.stderr.write(f"pfl: note: data.max_samples: {limit} keeps {share}; null keeps all\n")
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores after the last round."""
         folder = folder_of(trainer)
         if trainer.is_global_zero:
-            self._print(trainer, pl_module, "test", self._of_training(trainer, method_of(pl_module), folder))
+            self._print(trainer, pl_module, "test", self._training_facts(trainer, method_of(pl_module), folder))
 
     def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Print the test scores of a checkpoint."""
@@ -61,29 +62,32 @@ class RunSummary(pl.Callback):
             self._print_evaluated(trainer, pl_module, "val")
 
     def _print_evaluated(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
-        tables = [each.path for each in trainer.callbacks if isinstance(each, EvaluationTable)]  # type: ignore[attr-defined]
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        tables = [callback.path for callback in callbacks if isinstance(callback, EvaluationTable)]
         facts = [("Checkpoint", trainer.ckpt_path), *(("Each client", path) for path in tables)]
         if trainer.is_global_zero:
             self._print(trainer, pl_module, split, [(name, str(fact)) for name, fact in facts if fact])
 
-    def _of_training(self, trainer: pl.Trainer, method: Method, folder: Path) -> Iterator[tuple[str, str]]:
-        """What to say of a run that has ended, with its names."""
-        if why := early_stop(trainer):
-            yield "Stopped early", f"after round {trainer.global_step} of {trainer.max_steps}: {why}"
+    def _training_facts(self, trainer: pl.Trainer, method: Method, folder: Path) -> Iterator[tuple[str, str]]:
+        """Names and texts of what to print about a finished run."""
+        if reason := early_stop(trainer):
+            yield "Stopped early", f"after round {trainer.global_step} of {trainer.max_steps}: {reason}"
         for layers, choice in method.engine.choices.items() if self.verbose else ():
             yield "Engine", f"{layers}: {choice}"
         for pattern, names in method.parts.patterns.items():
             yield "Matched", f"{pattern}: {', '.join(names)}"
         if processes.count() > 1:
-            rows, size = len(method.clients.shard.ids()), method.clients.nbytes / 1e6
+            rows = len(method.clients.shard.ids())
+            size = method.clients.nbytes / 1e6
             yield "Processes", f"{processes.count()}; the first one has the rows of {rows:,} clients, {size:,.1f} MB"
-        clock, aggregator = method.accounting.clock, method.aggregator
+        clock = method.accounting.clock
         yield "Simulated time", f"{clock.compute:,.1f} s computing, {clock.total:,.1f} s in all"
-        spent = trainer.callback_metrics.get("privacy/epsilon")
-        if isinstance(aggregator, DPAggregator) and spent is not None:
-            yield "Privacy", f"epsilon {float(spent):.3g} at delta {aggregator.delta:g}, for each client"
+        epsilon = trainer.callback_metrics.get("privacy/epsilon")
+        if isinstance(method.aggregator, DPAggregator) and epsilon is not None:
+            yield "Privacy", f"epsilon {float(epsilon):.3g} at delta {method.aggregator.delta:g}, for each client"
         if method.sparsity.is_on and (shared := method.shared_parameters):
-            share, threshold = density(shared.values(), method.sparsity.threshold), method.sparsity.threshold
+            threshold = method.sparsity.threshold
+            share = density(shared.values(), threshold)
             yield "Density", f"{share:.2%} of the shared parameters (those above {threshold:g})"
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             yield "Run folder", str(folder)
@@ -94,15 +98,14 @@ class RunSummary(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str, facts: Iterable[tuple[str, str]]
     ) -> None:
         """Print one table for the score and one for each other metric, and then a line for each fact."""
-        console, method = Console(markup=False, emoji=False), method_of(pl_module)
+        console = Console(markup=False, emoji=False)
+        method = method_of(pl_module)
         name = f"{split}/{method.evaluated_models[0]}"
-        others = [
-            cast(ClientMetric, metric) for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")
-        ]
-        for score_kind in (method.evaluator.scores[name].score_kind, *(metric.score_kind for metric in others)):
-            console.print(self._table(trainer, method, split, score_kind))
-        for what, fact in facts:
-            console.print(f"{what + ':':<15} {printable(fact)}", soft_wrap=True)
+        metrics = [metric for key, metric in method.evaluator.others.items() if key.startswith(f"{name}/")]
+        for metric in (method.evaluator.scores[name], *metrics):
+            console.print(self._table(trainer, method, split, cast(ClientMetric, metric).score_kind))
+        for title, fact in facts:
+            console.print(f"{title + ':':<15} {printable(fact)}", soft_wrap=True)
 
     def _table(self, trainer: pl.Trainer, method: Method, split: str, score_kind: ScoreKind) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"

@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from pfl_lightning.callbacks.board import EVALUATED, SHOWN, column_of, columns
+from pfl_lightning.callbacks.board import EVALUATED, FIRST_COLUMNS, column_of, columns
 from pfl_lightning.cli import main
 
 RUN = Path("runs/FedRep-SRPFL-Digits/version_0")
@@ -43,8 +43,10 @@ def test_the_table_of_settings_has_a_row_with_those_that_make_the_curve(board):
 
 def test_the_table_opens_with_what_matters_and_the_newest_results(board):
     table = metadata.parse_experiment_plugin_data(content(board, metadata.EXPERIMENT_TAG))
-    assert sorted(info.name for info in table.hparam_infos)[: len(SHOWN)] == [column_of(name) for name in SHOWN]
-    assert {info.display_name for info in table.hparam_infos} >= set(SHOWN)
+    assert sorted(info.name for info in table.hparam_infos)[: len(FIRST_COLUMNS)] == [
+        column_of(name) for name in FIRST_COLUMNS
+    ]
+    assert {info.display_name for info in table.hparam_infos} >= set(FIRST_COLUMNS)
     assert [info.name.tag for info in table.metric_infos] == ["test/accuracy", "val/accuracy", EVALUATED, "time/total"]
     with (RUN / "metrics.csv").open(newline="") as file:
         last = list(csv.DictReader(file))[-1]

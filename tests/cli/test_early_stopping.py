@@ -95,7 +95,7 @@ def test_a_run_that_is_out_of_time_says_so(capsys):
 
 def test_a_run_that_is_resumed_without_time_left_does_not_begin():
     trainer = SimpleNamespace(ckpt_path="last.ckpt", callbacks=[Timer({"seconds": 0})])
-    line = r"^trainer\.max_time: all of it is spent, by all parts of the run; allowed: a longer one$"
+    line = r"^trainer\.max_time: the run has already used it up \(earlier parts count\); set a longer one$"
     with pytest.raises(PflError, match=line):
         CheckMonitors().on_fit_start(trainer, None)
     CheckMonitors().on_fit_start(SimpleNamespace(ckpt_path=None, callbacks=trainer.callbacks), None)

@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.callbacks.doubling.base import Doubling, Unit
+from pfl_lightning.callbacks.doubling.stages import Doubling, Unit
 from pfl_lightning.client import Examples
 from pfl_lightning.data import Round
 from pfl_lightning.errors import PflError
@@ -34,7 +34,8 @@ class GradientDoubling(Doubling):
 
     def __init__(self, n0: PositiveInt = 10, rounds_per_stage: PositiveInt = 20, double_by: Unit = "clients") -> None:
         super().__init__(n0, double_by)
-        self.rounds_per_stage, self.rounds = rounds_per_stage, 0
+        self.rounds_per_stage = rounds_per_stage
+        self.rounds = 0
         self.threshold = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -42,8 +43,9 @@ class GradientDoubling(Doubling):
         return {"stage": self.stage, "rounds": self.rounds, "threshold": self.threshold}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore them."""
-        self.stage, self.rounds = state_dict["stage"], state_dict["rounds"]
+        """Restore the stage, its rounds and its threshold."""
+        self.stage = state_dict["stage"]
+        self.rounds = state_dict["rounds"]
         self.threshold = state_dict["threshold"]
 
     def begin(self, trainer: pl.Trainer, method: Method) -> None:
@@ -54,10 +56,11 @@ class GradientDoubling(Doubling):
         """
         shares_nothing = not method.shared & method.engine.trainable
         if shares_nothing or not method.one_model:
-            name, what = type(method).__name__, "nothing" if shares_nothing else "no single model"
-            raise PflError(f"GradientDoubling: not possible with {name}, which shares {what}; allowed: StageDoubling")
-        if trainer.global_step == 0:
-            self.stage, self.rounds, self.threshold = 0, 0, 0.0  # an earlier run may have used this object
+            problem = f"{type(method).__name__}, which shares {'nothing' if shares_nothing else 'no single model'}"
+            raise PflError(f"GradientDoubling: not possible with {problem}; allowed: StageDoubling")
+        if trainer.global_step == 0:  # an earlier run may have used this object
+            self.stage = self.rounds = 0
+            self.threshold = 0.0
 
     def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
         """Measure the gradient, and decide whether the stage ends; a round that was given up does not count."""
@@ -69,7 +72,8 @@ class GradientDoubling(Doubling):
         if self.rounds < self.rounds_per_stage and square >= self.threshold:
             return
         self.threshold = (square if self.stage == 0 else self.threshold) / 2
-        self.stage, self.rounds = self.stage + 1, 0
+        self.stage += 1
+        self.rounds = 0
 
 
 def squared_gradient_norm(method: Method, batch: Round) -> float:
@@ -82,8 +86,8 @@ def squared_gradient_norm(method: Method, batch: Round) -> float:
         return mix(weights[places[start : start + len(cohort)]].to(next(iter(gradient.values())).dtype), gradient)
 
     mean: Tree = {}
-    with method.cohort.share(method.clients, batch.examples) as (places, mine):
-        for share in method.cohort.run("measuring", work, mine):
-            add_to(mean, share)
+    with method.cohort.share(method.clients, batch.examples) as (places, examples):
+        for part in method.cohort.run("measuring", work, examples):
+            add_to(mean, part)
     mean = processes.total(mean, some_lack=len(batch.examples) < processes.count())
     return float(sum(gradient.square().sum() for gradient in mean.values()))

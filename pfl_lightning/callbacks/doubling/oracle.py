@@ -4,7 +4,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pfl_lightning.bounds import PositiveFloat, PositiveInt
-from pfl_lightning.callbacks.doubling.base import Doubling
+from pfl_lightning.callbacks.doubling.stages import Doubling
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method
@@ -33,7 +33,9 @@ class OracleDoubling(Doubling):
         self, n0: PositiveInt, floor: PositiveFloat, leave: PositiveFloat = 1.3, stop: PositiveFloat = 1.25
     ) -> None:
         super().__init__(n0)
-        self.floor, self.leave, self.stop = floor, leave, stop
+        self.floor = floor
+        self.leave = leave
+        self.stop = stop
         self.arrived = False
 
     def state_dict(self) -> dict[str, Any]:
@@ -42,7 +44,8 @@ class OracleDoubling(Doubling):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the stage, and whether the run has ended."""
-        self.stage, self.arrived = state_dict["stage"], state_dict["arrived"]
+        self.stage = state_dict["stage"]
+        self.arrived = state_dict["arrived"]
 
     def begin(self, trainer: pl.Trainer, method: Method) -> None:
         """Begin with the first stage, or continue with the checkpoint's.
@@ -50,8 +53,9 @@ class OracleDoubling(Doubling):
         Raises:
             PflError: If the resumed run has already reached its target.
         """
-        if trainer.global_step == 0:
-            self.stage, self.arrived = 0, False  # an earlier run may have used this object
+        if trainer.global_step == 0:  # an earlier run may have used this object
+            self.stage = 0
+            self.arrived = False
         if self.arrived:
             raise PflError(f"ckpt_path: the run reached its target in round {trainer.global_step}; allowed: another")
 
@@ -63,7 +67,8 @@ class OracleDoubling(Doubling):
         """
         if DISTANCE not in trainer.callback_metrics:
             raise PflError(f"OracleDoubling: {DISTANCE} is not logged; allowed: LinearFedRep on LinearRepresentation")
-        distance, data = float(trainer.callback_metrics[DISTANCE]), federated(trainer)
+        distance = float(trainer.callback_metrics[DISTANCE])
+        data = federated(trainer)
         pool = data.participation.pool_size or data.training_clients
         if distance <= self.stop * self.floor / sqrt(pool):
             self.arrived = trainer.should_stop = True

@@ -1,10 +1,97 @@
+from abc import ABC, abstractmethod
+from typing import Any, Literal
+
 import lightning.pytorch as pl
 
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.callbacks.doubling.base import Doubling, Unit
-from pfl_lightning.data import Round
+from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import Method
+from pfl_lightning.methods import Method, method_of
+from pfl_lightning.server import DPAggregator
+from pfl_lightning.system import Asynchronous
+
+Unit = Literal["clients", "samples"]
+
+
+class Doubling(pl.Callback, ABC):
+    """Trains with the fastest ``n0`` clients of the pool first, and doubles their number from stage to stage.
+
+    Stage r has min(pool, 2^r n0) participants; the last stage never ends. A subclass decides when a stage ends.
+
+    Args:
+        n0: Participants in the first stage.
+        double_by: What doubles: the number of ``clients``, or, for imbalanced data, of ``samples``. With ``samples``,
+            stage r has the fastest clients that together hold 2^r n0 times the mean number of training samples.
+
+    Attributes:
+        stage: Number of the stage, from 0.
+    """
+
+    def __init__(self, n0: int, double_by: Unit = "clients") -> None:
+        self.n0 = n0
+        self.double_by = double_by
+        self.stage = 0
+
+    @abstractmethod
+    def begin(self, trainer: pl.Trainer, method: Method) -> None:
+        """Set the stage of the first round of this run, which may resume another."""
+
+    @abstractmethod
+    def after_round(self, trainer: pl.Trainer, method: Method, batch: Round) -> None:
+        """Set the stage of the next round, after a round."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check that nothing else chooses the size of the cohort.
+
+        Raises:
+            PflError: If another such callback does.
+        """
+        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+        names = [type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)]
+        if len(names) > 1:
+            raise PflError(f"trainer.callbacks: {' with '.join(names)} is not possible; allowed: one of them")
+        if isinstance(method_of(pl_module).aggregator, DPAggregator):
+            raise PflError(
+                f"trainer.callbacks: {names[0]} is not possible with DPAggregator, whose budget is that of clients "
+                "drawn at random; allowed: no stage doubling"
+            )
+        if isinstance(federated(trainer).participation, Asynchronous):
+            raise PflError(
+                f"trainer.callbacks: {names[0]} is not possible with Asynchronous, which has no rounds; allowed: no "
+                "stage doubling, or data.participation: Participation"
+            )
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set the cohort size of this run's first round."""
+        self.begin(trainer, method_of(pl_module))
+        self._resize(trainer)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Round, batch_idx: int
+    ) -> None:
+        """Set the cohort size of the next round."""
+        self.after_round(trainer, method_of(pl_module), batch)
+        self._resize(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Restore the whole pool for other runs on the same data."""
+        federated(trainer).participation.resize()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Restore the pool after a run that ended early, too."""
+        self.on_fit_end(trainer, pl_module)
+
+    @property
+    def cohort_size(self) -> int:
+        """Number of participants if the pool were unlimited."""
+        return self.n0 << min(self.stage, 40)  # more than any population, and small enough for a float
+
+    def _resize(self, trainer: pl.Trainer) -> None:
+        data = federated(trainer)
+        if self.double_by == "clients":
+            data.participation.resize(self.cohort_size)
+        else:
+            data.participation.resize(cohort_samples=self.cohort_size * data.training_counts.mean())
 
 
 class StageDoubling(Doubling):
@@ -39,7 +126,7 @@ class StageDoubling(Doubling):
     def stage_of(self, round_index: int) -> int:
         """Stage of the round with this index."""
         lengths = [self.rounds_per_stage] if isinstance(self.rounds_per_stage, int) else self.rounds_per_stage
-        stage, end = 0, 0
+        stage = end = 0
         while round_index >= (end := end + lengths[min(stage, len(lengths) - 1)]):
             stage += 1
         return stage

@@ -4,7 +4,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.figures.show import show_figure
+from pfl_lightning.callbacks.board import show_figure
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
@@ -38,7 +38,7 @@ class CosineMaps(pl.Callback):
         Raises:
             PflError: If the method's clients keep no heads.
         """
-        if not kept(method_of(pl_module), "head"):
+        if not personal_parameters(method_of(pl_module), "head"):
             name = type(pl_module).__name__
             raise PflError(f"CosineMaps: not possible with {name}, whose clients keep no heads; allowed: e.g. FedRep")
 
@@ -48,13 +48,13 @@ class CosineMaps(pl.Callback):
         counts = class_counts(trainer, method)
         self.maps = {"data": cosines(counts @ counts.T)}
         for name, part in PARTS.items():
-            if names := kept(method, part):
+            if names := personal_parameters(method, part):
                 self.maps[name] = cosines(method.clients.inner_products(names)).cpu()
         correlation = float(pair_correlation(self.maps["data"], self.maps["heads"]))
         if isfinite(correlation):
             method.log("cosines/heads_data_correlation", correlation)
-        if "bodies" in self.maps and len(found := pairs(self.maps["bodies"])):
-            method.log("cosines/bodies_smallest", found.min())
+        if "bodies" in self.maps and len(body_cosines := pairs(self.maps["bodies"])):
+            method.log("cosines/bodies_smallest", body_cosines.min())
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the maps of the last evaluation."""
@@ -64,13 +64,13 @@ class CosineMaps(pl.Callback):
         show_figure(trainer, "cosines/maps", figure, method.accounting.clock.rounds)
 
 
-def kept(method: Method, part: Part) -> list[str]:
-    """The parameters of a part that clients keep, of their second model if they have one; empty if there are none."""
+def personal_parameters(method: Method, part: Part) -> list[str]:
+    """Names of a part's parameters that clients keep, those of their second model if they have one."""
     names = method.parts[part] & method.engine.trainable
     for prefix in ("personal.", ""):
-        own = {prefix + name for name in names}
-        if own and own <= set(method.clients.names):
-            return sorted(own)
+        rows = {prefix + name for name in names}
+        if rows and rows <= set(method.clients.names):
+            return sorted(rows)
     return []
 
 

@@ -3,10 +3,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from pfl_lightning.callbacks.board import tag_of, tensorboards
+from pfl_lightning.callbacks.board import figure_loggers, show_figure, tag_of, tensorboards
+from pfl_lightning.callbacks.client_tables import PercentileErrors, gathered
 from pfl_lightning.callbacks.evaluation import is_new
-from pfl_lightning.callbacks.figures.show import figure_loggers, show_figure
-from pfl_lightning.callbacks.percentile_errors import PercentileErrors, gathered
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.families.gossip import Gossip
@@ -18,7 +17,7 @@ from pfl_lightning.server import MixingMatrix
 CARD_DPI = 200  # of a figure of 4.5 x 3.4 inches
 EDGES = torch.linspace(0, 1, 21).tolist()  # bin edges for errors
 QUARTILES = (25, 50, 75)
-DRAWN = 1000  # most clients whose links are drawn
+MOST_DRAWN = 1000  # clients whose links are drawn
 Charts = dict[str, list[object]]
 
 
@@ -43,11 +42,12 @@ class RunFigures(pl.Callback):
         """Show how the data is split, who mixes with whom, and the charts."""
         if not is_new(trainer):
             return
-        data, method = federated(trainer), method_of(pl_module)
+        data = federated(trainer)
+        method = method_of(pl_module)
         callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        percentiles = [each.percentiles for each in callbacks if isinstance(each, PercentileErrors)]
+        percentiles = [set(callback.percentiles) for callback in callbacks if isinstance(callback, PercentileErrors)]
+        charts = charts_for(method, any(set(QUARTILES) <= logged for logged in percentiles))
         for logger in tensorboards(trainer):
-            charts = charts_for(method, any(set(QUARTILES) <= set(known) for known in percentiles))
             logger.experiment.add_custom_scalars({"test scores of the clients": charts})
         if figure_loggers(trainer):
             partition = partition_card(data.class_counts(), type(data).__name__)
@@ -58,8 +58,11 @@ class RunFigures(pl.Callback):
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the scores before the module resets its metrics, and show those of the first evaluation."""
         method = method_of(pl_module)
-        metrics = method.evaluator.scores.items()
-        self.scores = {name: finite_scores(each) for name, each in metrics if name.startswith(("test/", "train/"))}
+        self.scores = {
+            name: finite_scores(metric)
+            for name, metric in method.evaluator.scores.items()
+            if name.startswith(("test/", "train/"))
+        }
         if trainer.global_step == 0:
             self._show(trainer, method)
 
@@ -72,13 +75,13 @@ class RunFigures(pl.Callback):
         for name, (samples, values) in self.scores.items() if figure_loggers(trainer) else ():
             if not len(samples):
                 continue
-            score_kind, split = method.evaluator.scores[name].score_kind, name.partition("/")[0]
+            score_kind = method.evaluator.scores[name].score_kind
             for board in tensorboards(trainer):
                 bins = EDGES if score_kind == ACCURACY else "auto"
                 board.experiment.add_histogram(
                     f"{name}/{score_kind.error_name}", score_kind.errors(values), rounds, bins
                 )
-            figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), score_kind, split)
+            figure = scatter_figure(samples.cpu().numpy(), values.cpu().numpy(), score_kind, name.partition("/")[0])
             show_figure(trainer, f"{name}/{score_kind.error_name}_by_samples", figure, rounds, dpi=CARD_DPI)
 
 
@@ -137,7 +140,7 @@ def graph_figure(method: Method, data: FederatedDataModule) -> Figure | None:
     clients = data.num_clients
     graph = method.topology.graph(clients, data.seed)
     title = f"{type(method.topology).__name__}: {clients:,} clients, {graph.number_of_edges():,} links"
-    if clients > DRAWN:
+    if clients > MOST_DRAWN:
         return neighbours_figure(graph, title)
     gap = MixingMatrix.between(graph, list(range(clients)), method.mixing).spectral_gap
     counts = data.class_counts()["train"][:clients]

@@ -5,16 +5,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pfl_lightning.callbacks.board import tensorboards
+from pfl_lightning.callbacks.board import show_figure, tensorboards
 from pfl_lightning.callbacks.evaluation import is_extra, is_new
-from pfl_lightning.callbacks.figures.show import show_figure
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientDensity
 from pfl_lightning.report import density_figure
 from pfl_lightning.tree import Params, Tree, movable, select
 
 THRESHOLDS = (1e-4, 1e-3, 1e-2)  # beside that of the method
-SHARED, ALL = "global", "all"
+SHARED = "global"
+ALL = "all"
 
 
 class SparsityTracker(pl.Callback):
@@ -41,11 +41,11 @@ class SparsityTracker(pl.Callback):
         return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore it."""
+        """Restore the history."""
         self.history = state_dict["history"]
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin anew with a new run: an earlier one may have used this object; forget an evaluation that was extra."""
+        """Clear the history in a new run, which may reuse this object; drop an evaluation that was extra."""
         if is_new(trainer):
             self.history = {}
         if is_extra(trainer):
@@ -53,7 +53,7 @@ class SparsityTracker(pl.Callback):
                 history.popitem()
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Have the clients' models measured while they are evaluated; the global one needs no clients."""
+        """Measure the clients' models while they are evaluated; the global one needs no clients."""
         method = method_of(pl_module)
         for model in method.eval_models:
             if model != SHARED:
@@ -63,17 +63,18 @@ class SparsityTracker(pl.Callback):
         """Log the densities, and remember what the heat maps show."""
         method = method_of(pl_module)
         for model in method.eval_models:
-            metric = method.evaluator.measures.pop(key_of(model)) if model != SHARED else measured_once(method)
+            metric = method.evaluator.measures.pop(key_of(model)) if model != SHARED else global_density(method)
             assert isinstance(metric, ClientDensity)
             densities = metric.compute()
             self._log(trainer, method, model, metric, densities)
-            shown = densities[:, metric.thresholds.index(method.sparsity.threshold)]
-            self.history.setdefault(model, {})[method.accounting.clock.rounds] = shown.tolist()
+            column = densities[:, metric.thresholds.index(method.sparsity.threshold)]
+            self.history.setdefault(model, {})[method.accounting.clock.rounds] = column.tolist()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Draw the heat maps."""
         method = method_of(pl_module)
-        rows, threshold = [*metric_for(method).layers, ALL], method.sparsity.threshold
+        rows = [*metric_for(method).layers, ALL]
+        threshold = method.sparsity.threshold
         for model, history in self.history.items():
             title = f"Density of the {model} model (parameters above {threshold:g}), and its last value"
             figure = density_figure(list(history), rows, np.array(list(history.values())), title)
@@ -81,16 +82,16 @@ class SparsityTracker(pl.Callback):
 
     def _log(self, trainer: pl.Trainer, method: Method, model: str, metric: ClientDensity, densities: Tensor) -> None:
         """Log the last of the densities ``[layers + 1, thresholds]``, and show those of the layers in TensorBoard."""
-        names = [tag_of(threshold) for threshold in metric.thresholds]
+        names = [format_threshold(threshold) for threshold in metric.thresholds]
         *layers, total = densities.unbind()
         method.log_dict({f"density/{model}/{ALL}/{name}": value for name, value in zip(names, total, strict=True)})
-        shown = {
+        layer_densities = {
             f"density/{model}/{layer}/{name}": value
             for layer, values in zip(metric.layers, layers, strict=True)
             for name, value in zip(names, values.tolist(), strict=True)
         }
         for board in tensorboards(trainer):
-            board.log_metrics(shown, method.accounting.clock.rounds)
+            board.log_metrics(layer_densities, method.accounting.clock.rounds)
 
 
 def key_of(model: str) -> str:
@@ -104,7 +105,7 @@ def metric_for(method: Method) -> ClientDensity:
     return ClientDensity(trained(method), thresholds).to(method.device)
 
 
-def measured_once(method: Method) -> ClientDensity:
+def global_density(method: Method) -> ClientDensity:
     """The density of the shared model, regardless of the clients."""
     metric = metric_for(method)
     metric.update(torch.zeros(1), metric.measure(Params(trained(method), {})))  # as if of one client
@@ -116,6 +117,6 @@ def trained(method: Method) -> Tree:
     return select(movable(method.network), method.engine.trainable)
 
 
-def tag_of(threshold: float) -> str:
+def format_threshold(threshold: float) -> str:
     """A threshold in a tag, such as ``1e-03`` or ``2.5e-03``."""
     return np.format_float_scientific(threshold, trim="-", exp_digits=2)

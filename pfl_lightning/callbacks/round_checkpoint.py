@@ -4,23 +4,89 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
-from pfl_lightning.callbacks.checkpoint_files import BEST, CheckpointFiles, WholeFiles
 from pfl_lightning.callbacks.monitors import check_monitor, higher_is_better, mean_score
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS, folder_of
 from pfl_lightning.data import federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import DamagedError, read_checkpoint, refusing
+from pfl_lightning.files import copy, is_intact, replace, save
 from pfl_lightning.methods import method_of
+
+LAST = "last.ckpt"
+PREVIOUS = "previous.ckpt"
+BEST = "best.ckpt"
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes checkpoints straight into their folder, not to a temporary folder first, and reads only intact ones."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Write a file that is on disk when this returns; see ``files.save``."""
+        save(checkpoint, Path(path))
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read a file of plain values and tensors, onto the CPU; see ``read_checkpoint``."""
+        return read_checkpoint(path)
+
+
+class CheckpointFiles:
+    """The checkpoints of a run: the last one, the one before it and the best one, all of them plain files.
+
+    A round is written to a temporary file, which then takes its name or names. So each file is complete at all times.
+    The best one comes first: a kill between the two leaves a ``best.ckpt`` that is ahead of ``last.ckpt``, and the
+    resumed run comes to the same round again.
+
+    Args:
+        folder: Where they are.
+
+    Attributes:
+        temporary: The temporary file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.temporary = folder / ".last.tmp"
+
+    def become_best(self, also_last: bool) -> None:
+        """Make the round that was written the best one.
+
+        Args:
+            also_last: Whether it will become the last one, too, so that it has to be copied.
+
+        Raises:
+            OSError: If the copy cannot be written.
+        """
+        source = self.temporary
+        if also_last:
+            source = self.folder / ".best.tmp"
+            copy(self.temporary, source)
+        replace(source, self.folder / BEST)
+
+    def become_last(self) -> None:
+        """Make the round that was written the last one, and the last one the previous one if it is intact."""
+        last = self.folder / LAST
+        if is_intact(last):
+            replace(last, self.folder / PREVIOUS)
+        replace(self.temporary, last)
+
+    def discard(self) -> None:
+        """Remove the temporary file, if there is one."""
+        self.temporary.unlink(missing_ok=True)
+
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the last, if a job asks for it
 
@@ -52,17 +118,20 @@ class RoundCheckpoint(Checkpoint):
     """
 
     def __init__(self, monitor: str | None = None, every: PositiveInt | None = None) -> None:
-        self.monitor, self.every = monitor, every
+        self.monitor = monitor
+        self.every = every
         self.monitored = monitor or ""  # the default has a name when the method is known
-        self.best_score, self.best_round = -torch.inf, 0
-        self._asked = self._signal = 0  # what this process was asked to end by, and what all have agreed on; or 0
-        self._waits = False  # a round is written, but Lightning has not logged its values yet
+        self.best_score = -torch.inf
+        self.best_round = 0
+        self._received_signal = 0  # by this process; 0 for none
+        self._signal = 0  # on which all processes have agreed
+        self._is_pending = False  # a round is written, but Lightning has not logged its values yet
         self._handlers: dict[int, Any] = {}
 
     @property
     def interrupted(self) -> bool:
         """Whether a signal has asked this run to end, be it in its last round."""
-        return bool(self._asked or self._signal)
+        return bool(self._received_signal or self._signal)
 
     def state_dict(self) -> dict[str, Any]:
         """The best round and its score."""
@@ -80,32 +149,34 @@ class RoundCheckpoint(Checkpoint):
         trainer.strategy.checkpoint_io = WholeFiles()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin with no best checkpoint, or, in a run that is resumed, with that of its folder."""
-        method, data = method_of(pl_module), federated(trainer)
+        """Start without a best checkpoint; a resumed run starts with the best one of its folder."""
+        method = method_of(pl_module)
+        data = federated(trainer)
         check_monitor("checkpoint.monitor", self.monitor or "", method, data)
         self.monitored = self.monitor or mean_score(method.eval_models[0], data)
-        self.best_score, self.best_round = -torch.inf, 0
+        self.best_score = -torch.inf
+        self.best_round = 0
         if trainer.ckpt_path is not None:
             self._continue_best()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Install signal handlers, after Lightning has installed its own."""
-        self._asked = self._signal = 0
-        self._waits = False
+        self._received_signal = self._signal = 0
+        self._is_pending = False
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {number: signal.signal(number, self._stop_later) for number in SIGNALS}
+            self._handlers = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Write a round that is due, unless its evaluation is still to come."""
-        self._signal = max(processes.gathered(self._asked))
+        self._signal = max(processes.gathered(self._received_signal))
         evaluation_follows = trainer.should_stop or trainer.global_step % (trainer.val_check_batch or 1) == 0
         if self._is_due(trainer, evaluated=False) and not evaluation_follows:
             self._write(trainer)
-            self._waits = True
+            self._is_pending = True
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save the round that was written; only now has Lightning logged its values. Stop after a signal."""
-        if self._waits:
+        if self._is_pending:
             self._become_last(trainer)
             self._stop_after_signal(trainer)
 
@@ -113,12 +184,13 @@ class RoundCheckpoint(Checkpoint):
         """Save the round that was evaluated, if it is due or the best."""
         if trainer.state.fn != TrainerFn.FITTING or _is_trial(trainer):
             return
-        self._signal = max(processes.gathered(self._asked))
-        is_due, is_best = self._is_due(trainer, evaluated=True), self._improves(trainer)
+        self._signal = max(processes.gathered(self._received_signal))
+        is_due = self._is_due(trainer, evaluated=True)
+        is_best = self._improves(trainer)
         if is_due or is_best:
             self._write(trainer)
         if is_best and trainer.is_global_zero:
-            with self._telling():
+            with self._saving_errors():
                 self.files.become_best(also_last=is_due)
         if is_due:
             self._become_last(trainer)
@@ -126,7 +198,7 @@ class RoundCheckpoint(Checkpoint):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save the last round, unless its evaluation did; restore the previous signal handlers."""
-        if self._waits:
+        if self._is_pending:
             self._become_last(trainer)
         self._restore_handlers()
 
@@ -148,14 +220,16 @@ class RoundCheckpoint(Checkpoint):
 
     def _improves(self, trainer: pl.Trainer) -> bool:
         """Whether this evaluation is the best so far; if so, it is remembered."""
-        logged, monitor = trainer.callback_metrics, self.monitored
-        if self.monitor is not None and monitor not in logged:
-            known = ", ".join(name for name in logged if name.startswith("val/"))
-            raise PflError(f"checkpoint.monitor: {monitor} is not logged; allowed: {known}")
-        sign = 1 if higher_is_better(monitor, method_of(trainer.lightning_module)) else -1
-        score = sign * float(logged.get(monitor, -sign * torch.inf))
-        if is_best := score > self.best_score:
-            self.best_score, self.best_round = score, trainer.global_step
+        logged = trainer.callback_metrics
+        if self.monitor is not None and self.monitor not in logged:
+            choices = ", ".join(name for name in logged if name.startswith("val/"))
+            raise PflError(f"checkpoint.monitor: {self.monitor} is not logged; allowed: {choices}")
+        sign = 1 if higher_is_better(self.monitored, method_of(trainer.lightning_module)) else -1
+        score = sign * float(logged.get(self.monitored, -sign * torch.inf))
+        is_best = score > self.best_score  # never, if the score is nan
+        if is_best:
+            self.best_score = score
+            self.best_round = trainer.global_step
         return is_best
 
     def _continue_best(self) -> None:
@@ -169,27 +243,28 @@ class RoundCheckpoint(Checkpoint):
             warnings.warn(f"{error}; it will be replaced by the best round from now on", stacklevel=2)
             return
         with refusing(best):
-            if (before := best["monitor"]) != self.monitored:
-                now = f"{self.monitored} now; keep the old value, or start a new run"
-                raise PflError(f"checkpoint.monitor: {before} in '{path}', {now}")
+            if (previous := best["monitor"]) != self.monitored:
+                change = f"{previous} in '{path}', {self.monitored} now"
+                raise PflError(f"checkpoint.monitor: {change}; keep the old value, or start a new run")
             state = best["callbacks"][self.state_key]
-            self.best_score, self.best_round = state["best_score"], state["best_round"]
+            self.best_score = state["best_score"]
+            self.best_round = state["best_round"]
 
     # Saving
 
     def _write(self, trainer: pl.Trainer) -> None:
-        with self._telling():
-            trainer.save_checkpoint(self.files.written, weights_only=False)
+        with self._saving_errors():
+            trainer.save_checkpoint(self.files.temporary, weights_only=False)
 
     def _become_last(self, trainer: pl.Trainer) -> None:
-        self._waits = False
+        self._is_pending = False
         if trainer.is_global_zero:
-            with self._telling():
+            with self._saving_errors():
                 self.files.become_last()
         trainer.strategy.barrier("checkpoint")
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _saving_errors(self) -> Iterator[None]:
         """Say in one line that there was no room, or no permission, to save."""
         try:
             yield
@@ -199,10 +274,10 @@ class RoundCheckpoint(Checkpoint):
 
     # Signals
 
-    def _stop_later(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._received_signal:
             raise Stopped(128 + number)
-        self._asked = number
+        self._received_signal = number
         if processes.rank() == 0:
             name = signal.Signals(number).name
             sys.stderr.write(f"\npfl: {name}: finishing and saving this round; send it again to stop at once\n")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pfl_lightning.callbacks import RoundCheckpoint
-from pfl_lightning.callbacks.checkpointing import Stopped
+from pfl_lightning.callbacks.round_checkpoint import Stopped
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP

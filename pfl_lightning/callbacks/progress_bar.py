@@ -13,10 +13,10 @@ from rich.table import Column
 
 from pfl_lightning.methods import Method, method_of
 
-BRIEF = 1.0  # seconds of work before it is shown
-DRAWN = 2  # times a second
-SAID_EVERY = 300.0  # seconds between two lines where there is no terminal
-NARROWEST = 10  # columns of a bar
+SHOWN_AFTER = 1.0  # seconds of work
+REFRESHES = 2  # per second
+LINE_INTERVAL = 300.0  # seconds between two lines where there is no terminal
+SMALLEST_BAR = 10  # columns
 VALUES = {"train/loss": "loss {:.4g}", "time/total": "simulated {:.4g} s", "system/cohort": "{:g} clients"}
 
 
@@ -31,49 +31,50 @@ class RoundProgressBar(ProgressBar):
         super().__init__()
         self._enabled = True
         self._status: Status | None = None
-        self._shown: Bars | Lines | None = None
+        self._display: Bars | Lines | None = None
 
     def disable(self) -> None:
         """Show nothing."""
         self._enabled = False
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin at the current round: the run may be resumed."""
+        """Start at the current round: the run may be resumed."""
         self._start(method_of(pl_module), trainer.max_steps)
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Estimate the time left from here: the first evaluation says nothing about rounds."""
+        """Estimate the time left from here on: the first evaluation says nothing about rounds."""
         if self._status:
-            self._status.trained = self._status.trained or monotonic()
+            self._status.training_start = self._status.training_start or monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Take over the values of the round."""
+        """Show the values of the round."""
         if self._status:
-            self._status.take(trainer)
+            self._status.update(trainer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin, if the evaluation is not one of a training run."""
+        """Start, if the evaluation is not part of a training run."""
         if trainer.state.fn != TrainerFn.FITTING:
             self._start(method_of(pl_module))
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin."""
+        """Start for an evaluation of a checkpoint."""
         self._start(method_of(pl_module))
 
     def teardown(self, *_: Any, **__: Any) -> None:
         """Leave the bars as they are: the summary comes next, or an error, which has a line of its own."""
-        if self._shown:
-            self._shown.stop()
-        self._status = self._shown = None
+        if self._display:
+            self._display.stop()
+        self._status = self._display = None
 
     on_train_end = on_exception = teardown
 
     def _start(self, method: Method, rounds: int = 0) -> None:
         self.teardown()
         if self._enabled:
-            self._status, console = Status(method, rounds), Console(stderr=True)
-            self._shown = Bars(self._status, console) if console.is_terminal else Lines(self._status)
-            self._shown.start()
+            console = Console(stderr=True)
+            self._status = Status(method, rounds)
+            self._display = Bars(self._status, console) if console.is_terminal else Lines(self._status)
+            self._display.start()
 
 
 class Status:
@@ -84,21 +85,25 @@ class Status:
         rounds: The last round; 0 if there is only an evaluation.
 
     Attributes:
-        trained: When the first round of this run began, in seconds of ``time.monotonic``; 0 before.
+        start: When this run or evaluation began, in seconds of ``time.monotonic``.
+        training_start: When the first round of this run began; 0 before.
     """
 
     def __init__(self, method: Method, rounds: int = 0) -> None:
-        self.method, self.rounds, self.first = method, rounds, method.accounting.clock.rounds
-        self.begun, self.trained = monotonic(), 0.0
+        self.method = method
+        self.rounds = rounds
+        self.first_round = method.accounting.clock.rounds
+        self.start = monotonic()
+        self.training_start = 0.0
         self.values: list[str] = []  # of the last round
-        self._taken = 0.0
+        self._last_update = 0.0
 
-    def take(self, trainer: pl.Trainer) -> None:
-        """Take over the values of a round, unless there was no time to see the last ones: an accelerator waits."""
-        if monotonic() - self._taken >= 1 / DRAWN or trainer.global_step == self.rounds:
-            found = trainer.progress_bar_metrics
-            self.values = [form.format(found[name]) for name, form in VALUES.items() if name in found]
-            self._taken = monotonic()
+    def update(self, trainer: pl.Trainer) -> None:
+        """Show the values of a round, unless the last ones are not drawn yet: an accelerator waits for them."""
+        if monotonic() - self._last_update >= 1 / REFRESHES or trainer.global_step == self.rounds:
+            metrics = trainer.progress_bar_metrics
+            self.values = [text.format(metrics[name]) for name, text in VALUES.items() if name in metrics]
+            self._last_update = monotonic()
 
     @property
     def done(self) -> float:
@@ -109,25 +114,26 @@ class Status:
     @property
     def words(self) -> list[str]:
         """The time left, or before it is known and at the end the time so far, and the values of the last round."""
-        done = self.done
         if not self.rounds:
             return []
-        if not self.first < done < self.rounds:
-            return [clock(monotonic() - self.begun), *self.values]
-        left = (monotonic() - self.trained) * (self.rounds - done) / (done - self.first)
-        return [f"{clock(left)} left", *self.values]
+        done = self.done
+        if not self.first_round < done < self.rounds:
+            return [clock(monotonic() - self.start), *self.values]
+        remaining = (monotonic() - self.training_start) * (self.rounds - done) / (done - self.first_round)
+        return [f"{clock(remaining)} left", *self.values]
 
     @property
     def work(self) -> list[str]:
         """How far the current work is; empty while it is brief."""
         progress = self.method.progress
-        if not progress.doing or monotonic() - progress.since < BRIEF:
+        if not progress.doing or monotonic() - progress.since < SHOWN_AFTER:
             return []
-        left, clients = progress.seconds_left, f"{progress.reached:,} of {progress.clients:,} clients"
-        return [clients] if left is None else [f"{clock(left)} left", clients]
+        clients = f"{progress.reached:,} of {progress.clients:,} clients"
+        remaining = progress.seconds_left
+        return [clients] if remaining is None else [f"{clock(remaining)} left", clients]
 
     def __str__(self) -> str:
-        """All of it in one line, for a log."""
+        """The rounds and the current work in one line, for a log."""
         rounds = f"round {self.method.accounting.clock.rounds} of {self.rounds}, {self.words[0]}" if self.words else ""
         work = f"{self.method.progress.doing}: {', '.join(self.work)}" if self.work else ""
         return "; ".join(filter(None, [rounds, work]))
@@ -149,23 +155,24 @@ class Bars(Progress):
             TextColumn("{task.fields[words]}"),
         )
         prints = sys.stdout.isatty()  # what is printed meanwhile appears above; a redirected stdout stays what it is
-        super().__init__(*columns, console=console, refresh_per_second=DRAWN, redirect_stdout=prints, expand=True)
+        super().__init__(*columns, console=console, refresh_per_second=REFRESHES, redirect_stdout=prints, expand=True)
         for total in (status.rounds, 1.0):
             self.add_task("", words="", total=total)
 
     def get_renderable(self) -> RenderableType:
         """The lines as they are now."""
-        status, progress = self.status, self.status.method.progress
+        status = self.status
+        progress = status.method.progress
         rounds = (f"Round {status.method.accounting.clock.rounds}/{status.rounds}", status.done, status.words)
         work = (progress.doing.capitalize(), progress.share, status.work)
         for line, (title, done, words) in zip(self.task_ids, (rounds, work), strict=False):  # at first without lines
-            fitting = words_within(self.console.width - len(title) - NARROWEST - 2, words)
-            self.update(line, description=title, completed=done, words=fitting, visible=bool(words and title))
+            text = words_within(self.console.width - len(title) - SMALLEST_BAR - 2, words)
+            self.update(line, description=title, completed=done, words=text, visible=bool(words and title))
         return super().get_renderable()
 
 
 class Lines(Thread):
-    """Says where a run is, in one line now and then.
+    """Prints where a run is, one line every five minutes.
 
     Args:
         status: Where the run is.
@@ -173,11 +180,12 @@ class Lines(Thread):
 
     def __init__(self, status: Status) -> None:
         super().__init__(daemon=True)
-        self.status, self.ended = status, Event()
+        self.status = status
+        self.ended = Event()
 
     def run(self) -> None:
         """Write a line to stderr, and wait, until ``stop``."""
-        while not self.ended.wait(SAID_EVERY):
+        while not self.ended.wait(LINE_INTERVAL):
             if line := str(self.status):  # empty when some work has just begun
                 sys.stderr.write(f"pfl: {line}\n")
 

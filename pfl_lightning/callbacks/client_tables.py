@@ -1,13 +1,16 @@
+import warnings
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 
+from pfl_lightning import files
 from pfl_lightning.bounds import OpenUnitInterval, Percentile
-from pfl_lightning.callbacks.round_csv import RoundCsv
+from pfl_lightning.callbacks.round_csv import RoundCsv, RunTable, text_of
 from pfl_lightning.callbacks.run_folder import folder_of
-from pfl_lightning.callbacks.run_table import RunTable
+from pfl_lightning.data import federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.metrics import ClientMetric, ClientScores, client_percentiles, superquantile
 from pfl_lightning.report.run_files import CLIENTS
@@ -38,13 +41,17 @@ class PercentileErrors(RunTable):
         errors: bool = False,
         table: bool = True,
     ) -> None:
-        self.percentiles, self.tails, self.errors, self.table = percentiles, tails, errors, table
+        self.percentiles = percentiles
+        self.tails = tails
+        self.errors = errors
+        self.table = table
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the table in the run's folder."""
-        table, is_trial = RoundCsv(folder_of(trainer) / self.file), trainer.fast_dev_run  # type: ignore[attr-defined]
+        folder = folder_of(trainer)
+        is_trial = trainer.fast_dev_run  # type: ignore[attr-defined]
         writes = self.table and trainer.is_global_zero and trainer.logger is not None and not is_trial
-        self.csv = table if writes else None
+        self.csv = RoundCsv(folder / self.file) if writes else None
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the percentiles and write the table, before the module resets its metrics."""
@@ -52,7 +59,8 @@ class PercentileErrors(RunTable):
         rows: list[dict[str, Any]] = []
         for name, metric in method.evaluator.scores.items():
             scores = gathered(metric)
-            values, score_kind = metric.values(scores), metric.score_kind
+            values = metric.values(scores)
+            score_kind = metric.score_kind
             summary = self._summary(values, scores.samples, score_kind.higher_is_better)
             _log(method, f"{name}/{score_kind.name}", summary)
             if self.errors and score_kind == ACCURACY:
@@ -60,10 +68,10 @@ class PercentileErrors(RunTable):
                 summary = {"mean": errors.mean(), **self._summary(errors, scores.samples, higher_is_better=False)}
                 _log(method, f"{name}/{score_kind.error_name}", summary)
             rows += client_rows(method, name, scores)
-        for tag, other in method.evaluator.others.items():
-            assert isinstance(other, ClientMetric)
-            _, samples, values = gathered(other)
-            _log(method, tag, self._summary(values, samples, other.score_kind.higher_is_better))
+        for tag, client_metric in method.evaluator.others.items():
+            assert isinstance(client_metric, ClientMetric)
+            _, samples, values = gathered(client_metric)
+            _log(method, tag, self._summary(values, samples, client_metric.score_kind.higher_is_better))
         if self.csv is not None and trainer.state.fn == TrainerFn.FITTING:
             self.csv.write(method.accounting.clock.rounds, rows)
 
@@ -99,3 +107,53 @@ def client_rows(method: Method, name: str, scores: ClientScores) -> list[dict[st
             for client, value in zip(ids.tolist(), values.tolist(), strict=True):
                 rows[client][tag.rpartition("/")[2]] = value
     return list(rows.values())
+
+
+class EvaluationTable(pl.Callback):
+    """Writes what each client got in ``pfl test`` or ``pfl validate`` into the run's folder.
+
+    The columns are those of ``clients.csv``. ``validate.csv`` has the validation samples and ``test.csv`` the others;
+    clients that are new to the run are in ``new_clients.csv``.
+
+    Args:
+        folder: The run's folder; None to write nothing.
+
+    Attributes:
+        rows: The rows; after the evaluation.
+        path: The file, if it was written.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self.path: Path | None = None
+        self.rows: list[dict[str, Any]] = []
+
+    def on_test_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Collect the clients' results before the module resets its metrics."""
+        validates = trainer.state.fn == "validate"
+        method = method_of(pl_module)
+        self.rows = []
+        for name, metric in method.evaluator.scores.items():
+            if name.startswith("val/") == validates:
+                rows = client_rows(method, name, gathered(metric))
+                self.rows += [{"round": method.accounting.clock.rounds, **row} for row in rows]
+
+    on_validation_epoch_end = on_test_epoch_end
+
+    def on_test_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the test results, or those of new clients."""
+        self._write(trainer, "new_clients.csv" if federated(trainer).new_clients else "test.csv")
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write the validation results."""
+        self._write(trainer, "validate.csv")
+
+    def _write(self, trainer: pl.Trainer, name: str) -> None:
+        if self.folder is None or not trainer.is_global_zero:
+            return
+        path = self.folder / name
+        try:
+            files.write_text(text_of(self.rows), path)
+            self.path = path
+        except OSError as error:  # such as in the folder of a colleague; the results are printed all the same
+            warnings.warn(f"'{path}' cannot be written ({error.strerror})", stacklevel=2)

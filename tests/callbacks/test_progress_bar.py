@@ -8,8 +8,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from pfl_lightning.callbacks import RoundProgressBar, progress
-from pfl_lightning.callbacks.progress import Bars, Lines, Status, clock
+from pfl_lightning.callbacks import RoundProgressBar, progress_bar
+from pfl_lightning.callbacks.progress_bar import Bars, Lines, Status, clock
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation import cohort
 from pfl_lightning.methods import FedAvg
@@ -23,7 +23,7 @@ small = partial(FedAvg, network=partial(MLP, hidden=(8, 5)))
 def terminal(monkeypatch):
     """What a terminal of 80 columns shows."""
     shown = io.StringIO()
-    monkeypatch.setattr(progress, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=80))
+    monkeypatch.setattr(progress_bar, "Console", lambda stderr: Console(file=shown, force_terminal=True, width=80))
     return shown
 
 
@@ -37,7 +37,7 @@ def drawn(status, width=80) -> list[str]:
 def still(monkeypatch):
     """No time passes but that of ``working``."""
     now = time.monotonic()
-    for module in (progress, cohort):
+    for module in (progress_bar, cohort):
         monkeypatch.setattr(module, "monotonic", lambda: now)
 
 
@@ -45,9 +45,9 @@ def working(doing="training", seconds=10.0, rounds=100, reached=1):
     """Where a method is that has been at work for so many seconds, and is done with some of three clients."""
     method = small()
     status = Status(method, rounds)
-    status.begun = status.trained = progress.monotonic() - seconds
+    status.start = status.training_start = progress_bar.monotonic() - seconds
     method.progress.begin(doing, COUNTS)
-    method.progress.since = progress.monotonic() - seconds
+    method.progress.since = progress_bar.monotonic() - seconds
     method.progress.reach(reached)
     return status
 
@@ -76,8 +76,8 @@ def test_an_evaluation_shows_its_progress_and_completes_no_round():
 def test_the_longest_lines_fit_and_keep_their_bars(width):
     status = working("evaluating", seconds=400_000.0, rounds=20_000)
     status.method.accounting.clock.rounds = 19_999
-    found = {"train/loss": 0.012345678, "system/cohort": 100_000, "time/total": 1.23456e12}
-    status.take(SimpleNamespace(global_step=20_000, progress_bar_metrics=found))
+    metrics = {"train/loss": 0.012345678, "system/cohort": 100_000, "time/total": 1.23456e12}
+    status.update(SimpleNamespace(global_step=20_000, progress_bar_metrics=metrics))
     lines = drawn(status, width)
     assert [len(line) for line in lines] == [width, width]
     assert re.match(r"Round 19999/20000 [━╸]{10,} \S", lines[0])
@@ -97,7 +97,7 @@ def test_without_a_terminal_a_short_run_says_nothing(ragged_data, fit, capsys):
 
 
 def test_without_a_terminal_a_long_run_says_a_line_now_and_then(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "SAID_EVERY", 0.01)
+    monkeypatch.setattr(progress_bar, "LINE_INTERVAL", 0.01)
     lines = Lines(working(seconds=30.0))
     lines.start()
     said, deadline = "", time.monotonic() + 60
