@@ -4,7 +4,6 @@ A method or a data set remembers its ``init_args``; any other object has each of
 as in scikit-learn.
 """
 
-import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -12,11 +11,9 @@ from functools import partial
 from inspect import Parameter, signature
 from itertools import accumulate
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
-from lightning.pytorch.utilities.parsing import collect_init_args
 from torch import Tensor
 
 from pfl_lightning.strict import options_of
@@ -95,16 +92,6 @@ def arguments(made: Any) -> dict[str, Any] | None:
 def _alike(value: Any, default: Any) -> bool:
     """Whether a value is its default; a plain one may be another object that settings write in the same way."""
     return value is default or (isinstance(value, bool | int | float | str) and repr(recipe(value)) == repr(default))
-
-
-def being_made(kind: type) -> dict[str, Any]:
-    """The arguments of the constructors that run now, of a class and its subclasses, as they are.
-
-    To be called in the constructor of the class.
-    """
-    frame = cast(FrameType, inspect.currentframe()).f_back
-    levels = collect_init_args(cast(FrameType, frame), [], classes=(kind,))
-    return {name: value for level in levels for name, value in level.items()}
 
 
 def anew(made: Made, **changes: Any) -> Made:

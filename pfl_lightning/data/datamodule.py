@@ -32,8 +32,8 @@ from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, 
 from pfl_lightning.data.partitions.shards import ClassShards
 from pfl_lightning.data.rounds import Arrivals, EvalBatch, EvalLoader, Round, RoundLoader
 from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.imports import constructor_arguments
 from pfl_lightning.models import InputKind
-from pfl_lightning.recipes import being_made
 from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times
@@ -129,7 +129,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         ):
             if not isinstance(part, kind | None):
                 raise PflError(f"data.{name}: {part} is not possible; allowed: an object of {kind.__name__}")
-        self.init_args = being_made(FederatedDataModule)
+        self.init_args = constructor_arguments(FederatedDataModule)
         self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared

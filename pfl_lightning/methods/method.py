@@ -60,9 +60,9 @@ from pfl_lightning.federation.evaluator import Evaluator
 from pfl_lightning.federation.pretrained import leave_base_out, put_base_back, read_weights, take_weights
 from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
-from pfl_lightning.imports import import_path
+from pfl_lightning.imports import constructor_arguments, import_path
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
-from pfl_lightning.recipes import being_made, recipe
+from pfl_lightning.recipes import recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
@@ -227,7 +227,7 @@ class Method(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.init_args = being_made(Method)
+        self.init_args = constructor_arguments(Method)
         self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
         self.make_optimizer, self.weighting, self.batch_norm = server_optimizer, weighting, batch_norm
         self.epochs, self.eval_epochs = epochs, eval_epochs
