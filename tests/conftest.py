@@ -23,7 +23,7 @@ from torch.utils.tensorboard import SummaryWriter
 from pfl_lightning.callbacks import EvaluateStartAndEnd, RoundCheckpoint
 from pfl_lightning.data import FederatedDataModule, Partition
 from pfl_lightning.data.labelled import LabelledData
-from pfl_lightning.experiment import TRAINER
+from pfl_lightning.runs.experiment import TRAINER
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 settings.load_profile("repeatable")

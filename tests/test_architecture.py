@@ -12,17 +12,15 @@ import pfl_lightning
 
 PACKAGE = Path(pfl_lightning.__file__).parent
 LEVELS = [
-    {"bounds", "errors", "files", "imports", "memory", "score_kind", "seeding", "settings", "tree"},
-    {"processes", "strict"},
-    {"recipes", "config_files", "registry"},
+    {"bounds", "errors", "files", "imports", "memory", "score_kind", "seeding", "tree"},
+    {"processes"},
+    {"settings"},
     {"models", "system", "server", "client", "metrics", "report", "theory"},  # strangers to each other
     {"data"},
     {"federation"},
     {"methods"},
     {"callbacks"},
-    {"runs", "loggers", "checks"},
-    {"session", "explain"},
-    {"experiment"},
+    {"runs"},
     {"cli"},
     {"__main__"},
 ]

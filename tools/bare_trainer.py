@@ -4,7 +4,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-from pfl_lightning.experiment import TRAINER
+from pfl_lightning.runs.experiment import TRAINER
 
 
 def bare_trainer(rounds: int, *callbacks: pl.Callback, **options: Any) -> pl.Trainer:

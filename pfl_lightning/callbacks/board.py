@@ -17,7 +17,7 @@ from pfl_lightning import methods
 from pfl_lightning.callbacks.labels import method_name
 from pfl_lightning.methods import Method
 from pfl_lightning.report.compare_runs import settings_of
-from pfl_lightning.settings import Settings, class_name, shown_class
+from pfl_lightning.settings.values import Settings, class_name, shown_class
 
 KEPT_PREFIXES = ("test/", "val/", "choice/", "train/", "time/")  # beginnings of tags that stay as they are
 PERCENTILE = re.compile(r"(test|val|choice|train)/(.+/(?:(?:weighted_)?p[\d.]+|superquantile_[\d.]+))")

@@ -9,7 +9,7 @@ from pfl_lightning.callbacks.doubling import Doubling
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import method_of
 from pfl_lightning.report.run_files import Label
-from pfl_lightning.settings import class_name, named_callbacks
+from pfl_lightning.settings.values import class_name, named_callbacks
 
 
 def label_of(trainer: pl.Trainer) -> Label:

@@ -15,7 +15,7 @@ from pfl_lightning.cli.commands import COMMANDS
 from pfl_lightning.cli.help_texts import help_text
 from pfl_lightning.cli.listing import LISTED
 from pfl_lightning.errors import PflError
-from pfl_lightning.registry import KINDS, ours
+from pfl_lightning.settings.registry import KINDS, ours
 
 SHELLS = ("bash", "zsh")
 USAGE = """usage: pfl completion bash

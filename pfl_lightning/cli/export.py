@@ -5,9 +5,9 @@ from pathlib import Path
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.experiment import Run
 from pfl_lightning.models.checks import two_inputs
 from pfl_lightning.models.export import check_file, export
+from pfl_lightning.runs.experiment import Run
 
 
 def export_command(args: list[str]) -> None:

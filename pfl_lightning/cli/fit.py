@@ -9,17 +9,17 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 
 import pfl_lightning
 from pfl_lightning import processes
-from pfl_lightning.checks import check_settings
 from pfl_lightning.cli.aliases import true_options
 from pfl_lightning.cli.help_texts import usage
 from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.config_files import check_seed
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import Experiment, add_settings
 from pfl_lightning.methods import Method
-from pfl_lightning.runs import Resume, find_resume, plain, runs_folder, settings_along
-from pfl_lightning.session import Command
+from pfl_lightning.runs.experiment import Experiment, add_settings
+from pfl_lightning.runs.resume import Resume, find_resume, plain, runs_folder, settings_along
+from pfl_lightning.runs.session import Command
+from pfl_lightning.runs.trainer_options import check_settings
+from pfl_lightning.settings.shipped_files import check_seed
 
 
 class RunParser(PflParser, LightningArgumentParser):

@@ -4,9 +4,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from pfl_lightning.config_files import configs
 from pfl_lightning.errors import PflError, printable
-from pfl_lightning.registry import KINDS, Found, ours, theirs
+from pfl_lightning.settings.registry import KINDS, Found, ours, theirs
+from pfl_lightning.settings.shipped_files import configs
 
 USAGE = """usage: pfl list KIND
 

@@ -10,10 +10,10 @@ from jsonargparse import Namespace
 
 from pfl_lightning.cli.console import debugging, say_once
 from pfl_lightning.cli.own_files import MORE, blame
-from pfl_lightning.config_files import with_config_files
 from pfl_lightning.errors import PflError
-from pfl_lightning.explain import explain
-from pfl_lightning.strict import StrictParser
+from pfl_lightning.settings.messages import explain
+from pfl_lightning.settings.parser import StrictParser
+from pfl_lightning.settings.shipped_files import with_config_files
 
 
 class PflParser(StrictParser):

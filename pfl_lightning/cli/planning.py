@@ -12,10 +12,10 @@ from jsonargparse import get_loader
 from yaml import YAMLError
 
 from pfl_lightning.cli.fit import settings_of
-from pfl_lightning.config_files import FLAGS
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import Resume, find_resume, refuse_changes
-from pfl_lightning.settings import SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
+from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
+from pfl_lightning.settings.shipped_files import FLAGS
+from pfl_lightning.settings.values import SAME_NUMBERS, Settings, changes, flat, named_callbacks, outermost
 
 # set by the sweep itself; the seed of the data set follows the other
 OWN = ("--seed_everything", "--data.seed", "--data.init_args.seed", "--trainer.default_root_dir", "--ckpt_path")

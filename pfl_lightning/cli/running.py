@@ -8,8 +8,8 @@ from typing import Any
 from pfl_lightning.cli.console import debugging, say, silence_lightning
 from pfl_lightning.cli.own_files import MORE, blame
 from pfl_lightning.errors import PflError, cause_of, one_line
-from pfl_lightning.explain import explain
 from pfl_lightning.memory import is_exhausted, keep_freed_memory
+from pfl_lightning.settings.messages import explain
 
 EXPECTED = PflError, ValueError, OSError, ModuleNotFoundError, MemoryError, RuntimeError
 

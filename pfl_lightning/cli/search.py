@@ -35,7 +35,7 @@ from pfl_lightning.cli.console import show
 from pfl_lightning.cli.planning import PlannedRun, check, has_begun, load_yaml, planned_runs, values_by_key
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import numpy_generator, seed_of
-from pfl_lightning.settings import flat
+from pfl_lightning.settings.values import flat
 
 Space = Mapping[str, Any]  # Optuna's distribution of each setting
 RANGE = re.compile(r"(log:)?([^,:]+?)\.\.([^,:]+)")

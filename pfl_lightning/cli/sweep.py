@@ -24,10 +24,10 @@ from pfl_lightning.cli.console import show
 from pfl_lightning.cli.forked import Forked
 from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.cli.planning import PlannedRun, load_yaml, plan
-from pfl_lightning.config_files import config_file
 from pfl_lightning.errors import PflError
-from pfl_lightning.explain import nearest
-from pfl_lightning.runs import Resume, expand_path, has_stopped
+from pfl_lightning.runs.resume import Resume, expand_path, has_stopped
+from pfl_lightning.settings.messages import nearest
+from pfl_lightning.settings.shipped_files import config_file
 
 
 class Process(Protocol):

@@ -62,9 +62,9 @@ from pfl_lightning.federation.schedule import LRSchedule, Schedule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.imports import constructor_arguments, import_path
 from pfl_lightning.models import MLP, Head, InputKind, LoRA, Network, NetworkFactory, Part, Parts, start_network
-from pfl_lightning.recipes import recipe
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.server import Aggregator, Weighting, client_weights, restored, stored
+from pfl_lightning.settings.objects import recipe
 from pfl_lightning.tree import Params, Tree, assign, constants, movable, prefixed, repeated, select
 
 FINETUNING_MOMENTUM = 0.5  # as in the code of SRPFL's authors

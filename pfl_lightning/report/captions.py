@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.compare_runs import WITHOUT_ROUNDS
 from pfl_lightning.report.tails import count_sums, evaluate_training, reference_of
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
 LATEX = str.maketrans({**SIGNS, **{sign: f"\\{sign}" for sign in "%_&#${}"}})

@@ -14,7 +14,7 @@ from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
 from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.run_files import Clients, Floats
 from pfl_lightning.score_kind import ScoreKind
-from pfl_lightning.settings import outermost, shown_class
+from pfl_lightning.settings.values import outermost, shown_class
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
 from pfl_lightning.report.run_files import Evaluations, Floats, Label
 from pfl_lightning.score_kind import SCORE_KINDS, ScoreKind
-from pfl_lightning.settings import SAME_NUMBERS, class_name, flat, named_callbacks
+from pfl_lightning.settings.values import SAME_NUMBERS, class_name, flat, named_callbacks
 
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
 from pfl_lightning.report.compare_runs import settings_of
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 if TYPE_CHECKING:
     import pandas as pd

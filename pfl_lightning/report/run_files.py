@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.score_kind import LOSS, ScoreKind
-from pfl_lightning.settings import named_callbacks
+from pfl_lightning.settings.values import named_callbacks
 
 if TYPE_CHECKING:
     import pandas as pd

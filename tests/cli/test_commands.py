@@ -10,7 +10,7 @@ from pfl_lightning.cli.aliases import ALIASES
 from pfl_lightning.cli.commands import COMMANDS
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.help_texts import help_text
-from pfl_lightning.settings import class_name, flat
+from pfl_lightning.settings.values import class_name, flat
 
 QUICK = [
     [],

@@ -10,8 +10,8 @@ import yaml
 
 from pfl_lightning import methods, models
 from pfl_lightning.cli import main
-from pfl_lightning.config_files import configs
-from pfl_lightning.strict import options_of
+from pfl_lightning.settings.parser import options_of
+from pfl_lightning.settings.shipped_files import configs
 
 SMALL = "--model.network=MLP --model.network.hidden=[8,8] --data.num_clients=8 --data.max_samples=20"
 FEW_CLIENTS = "--data.num_clients=8 --data.max_samples=20"

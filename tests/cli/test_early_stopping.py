@@ -13,7 +13,7 @@ from pfl_lightning.callbacks.monitors import CheckMonitors, early_stop
 from pfl_lightning.cli import main
 from pfl_lightning.cli.sweep import is_finished
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import find_resume, has_stopped
+from pfl_lightning.runs.resume import find_resume, has_stopped
 
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]

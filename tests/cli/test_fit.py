@@ -20,8 +20,8 @@ from pfl_lightning import data
 from pfl_lightning.cli import main
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import Experiment
 from pfl_lightning.methods import FedAvg
+from pfl_lightning.runs.experiment import Experiment
 from pfl_lightning.server import restored
 
 SMALL = ["--model.network", "MLP", "--model.network.hidden", "[8,8]", "--trainer.enable_progress_bar", "false"]

@@ -4,8 +4,8 @@ import pytest
 
 from pfl_lightning.cli import main
 from pfl_lightning.cli.listing import LISTED, table
-from pfl_lightning.config_files import configs
-from pfl_lightning.registry import Found, choices
+from pfl_lightning.settings.registry import Found, choices
+from pfl_lightning.settings.shipped_files import configs
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 

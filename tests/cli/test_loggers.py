@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pfl_lightning import loggers
 from pfl_lightning.cli import main
+from pfl_lightning.runs import loggers
 
 RUN = Path("runs/FedAvg-Digits/version_0")
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]

@@ -14,8 +14,8 @@ from pfl_lightning.cli import main, search, sweep
 from pfl_lightning.cli.fit import settings_of
 from pfl_lightning.cli.planning import PlannedRun, with_method
 from pfl_lightning.imports import import_object
-from pfl_lightning.runs import Resume
-from pfl_lightning.settings import flat
+from pfl_lightning.runs.resume import Resume
+from pfl_lightning.settings.values import flat
 
 # imported here: within capsys, its import would close the stderr that absl has, which is pytest's
 needs_submitit = pytest.mark.skipif(import_object("submitit") is None, reason="needs the extra cluster")

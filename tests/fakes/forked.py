@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pfl_lightning.cli.forked import SERVER, run
 
-PRELOADED = ["pfl_lightning.experiment", "torch.utils.tensorboard", "sklearn", "networkx", "hypothesis", "pytest"]
+PRELOADED = ["pfl_lightning.runs.experiment", "torch.utils.tensorboard", "sklearn", "networkx", "hypothesis", "pytest"]
 SERVER.set_forkserver_preload(PRELOADED)
 PATHS = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 

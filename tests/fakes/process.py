@@ -13,9 +13,9 @@ from methods.test_contract import METHODS, NETWORKS
 
 from fakes.forked import SERVER
 from pfl_lightning.callbacks import EvaluateStartAndEnd, MetricsTable, PercentileErrors, RoundCheckpoint
-from pfl_lightning.experiment import TRAINER
 from pfl_lightning.federation import client_states
-from pfl_lightning.recipes import anew
+from pfl_lightning.runs.experiment import TRAINER
+from pfl_lightning.settings.objects import anew
 from pfl_lightning.system import Participation
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.experiment import Experiment
+from pfl_lightning.runs.experiment import Experiment
 
 WRITES = os.O_WRONLY | os.O_RDWR
 CHANGES = ("os.", "shutil.")  # os.rename, os.remove, os.mkdir, os.truncate, os.link, ...

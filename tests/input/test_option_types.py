@@ -24,7 +24,7 @@ from pfl_lightning.cli.parser import PflParser
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.federation.sparsity import Sparsity
 from pfl_lightning.methods import Method
-from pfl_lightning.registry import KINDS, choices
+from pfl_lightning.settings.registry import KINDS, choices
 from pfl_lightning.system import Participation
 
 TEXTS = {str, Path}  # types that take any word

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from lightning.pytorch import callbacks as theirs
 
-from pfl_lightning.checks import IN_EVERY_RUN, NOT_WITH_ROUNDS, check_callbacks
 from pfl_lightning.cli import main
 from pfl_lightning.errors import PflError
+from pfl_lightning.runs.trainer_options import IN_EVERY_RUN, NOT_WITH_ROUNDS, check_callbacks
 
 TINY = ["--model.network=MLP", "--model.network.hidden=[4]", "--model.eval_epochs=0", "--data.num_clients=4"]
 NO_BAR = "--trainer.enable_progress_bar=false"

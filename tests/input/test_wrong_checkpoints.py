@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 from pfl_lightning import load_method
 from pfl_lightning.cli import main
 from pfl_lightning.errors import PflError
-from pfl_lightning.runs import find_resume, refuse_changes
+from pfl_lightning.runs.resume import find_resume, refuse_changes
 
 OPTIONS = [
     *("--model=FedRep", "--model.network=MLP", "--model.network.hidden=[4]", "--data.num_clients=4"),

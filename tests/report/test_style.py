@@ -1,8 +1,8 @@
 import pytest
 
 from pfl_lightning import methods
-from pfl_lightning.registry import choices
 from pfl_lightning.report.style import LOOKS, looks_of
+from pfl_lightning.settings.registry import choices
 
 
 def drawn(*labels):

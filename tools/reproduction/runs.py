@@ -16,8 +16,8 @@ from pfl_lightning.cli import main
 from pfl_lightning.cli.planning import folder_name, has_begun, shown_keys, values_by_key
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import Experiment
 from pfl_lightning.report import RunRecord, curves_of, read_run
+from pfl_lightning.runs.experiment import Experiment
 from reproduction.claims import Claim
 from reproduction.curves import keep
 

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from pfl_lightning.cli.planning import has_begun
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import Experiment
 from pfl_lightning.report import Curve, curves_of, save_figure
 from pfl_lightning.report.drawing import grid
 from pfl_lightning.report.tables import markdown
+from pfl_lightning.runs.experiment import Experiment
 from reproduction.claims import Claim, spread
 from reproduction.runs import Item, Paper, Place, data_options, finished_runs, publish, seed_folders
 

@@ -8,7 +8,7 @@ from reproduction.runs import Place, start
 
 from pfl_lightning.cli.fit import SettingsCLI
 from pfl_lightning.cli.sweep import sweep_command
-from pfl_lightning.runs import plain
+from pfl_lightning.runs.resume import plain
 
 
 @pytest.fixture

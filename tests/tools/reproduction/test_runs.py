@@ -6,7 +6,7 @@ from reproduction import runs
 from reproduction.runs import CONFIGS, SCALES, Item, Sweep
 
 from pfl_lightning.data import Digits, Dirichlet
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 
 def digits(*options):

@@ -6,7 +6,7 @@ from reproduction import stragglers
 from reproduction.runs import Place
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import Experiment
+from pfl_lightning.runs.experiment import Experiment
 
 
 def stages(rounds: int, doubling: dict) -> list[int]:

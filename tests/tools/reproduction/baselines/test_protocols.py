@@ -5,7 +5,7 @@ import pytest
 from reproduction.baselines import niid_bench, pfllib
 from reproduction.runs import Sweep
 
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 
 def planned(paper, rows, pair, scale, plan, place):

@@ -3,7 +3,7 @@ import pytest
 from reproduction.delta_fl import items, search
 from reproduction.delta_fl.runs import PAIRS, fit_options, with_own_options
 
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 
 @pytest.mark.parametrize("pair", PAIRS)

@@ -2,7 +2,7 @@ import pytest
 from reproduction.deprl import speedup
 from reproduction.deprl.runs import ALPHAS, DATA, GOSSIP, GRAPHS, SERVER, SMALL, fit_options, folder, sweep
 
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 SIZES = {("fashion_mnist", "small"): (32, 40), ("cifar10", "small"): (16, 20)}  # clients and rounds
 

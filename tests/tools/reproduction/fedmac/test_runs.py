@@ -4,7 +4,7 @@ from reproduction.fedmac.items import PAPER
 from reproduction.fedmac.runs import METHODS, RATES, fit_options, sweep
 from reproduction.fedmac.sparse import WEIGHT
 
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 
 class AllPlannedError(Exception):

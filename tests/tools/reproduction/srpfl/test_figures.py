@@ -5,7 +5,7 @@ from fakes.panels import FAST, SLOW, failed, panel
 from reproduction.claims import HOLDS, fact
 from reproduction.srpfl import figures
 
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 
 @pytest.fixture

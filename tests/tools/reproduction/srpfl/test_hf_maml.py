@@ -4,7 +4,7 @@ import numpy as np
 from reproduction.runs import Sweep
 from reproduction.srpfl import hf_maml
 
-from pfl_lightning.settings import class_name
+from pfl_lightning.settings.values import class_name
 
 
 def test_each_point_of_the_grid_differs_from_the_first_in_one_setting():

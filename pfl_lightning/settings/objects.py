@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from pfl_lightning.strict import options_of
+from pfl_lightning.settings.parser import options_of
 
 Made = TypeVar("Made")
 FROM_PYTHON = "from Python: "  # before the class of an object that settings cannot say, such as an array

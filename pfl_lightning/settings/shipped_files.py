@@ -10,7 +10,7 @@ from pfl_lightning.errors import PflError
 
 FLAGS = "-c", "--config"
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 _FOLDERS = _PACKAGE / "configs", _PACKAGE.parent / "configs"  # of an installed package, and of a checkout
 
 

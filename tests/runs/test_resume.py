@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.callbacks.run_folder import new_folder
+from pfl_lightning.runs.folders import new_folder
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FORMAT
-from pfl_lightning.runs import Resume, find_resume, refuse_changes
+from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
 
 SETTINGS = {
     "seed_everything": 1,

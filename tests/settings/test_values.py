@@ -1,6 +1,6 @@
 import pytest
 
-from pfl_lightning.settings import class_name, flat, named_callbacks, shown_class
+from pfl_lightning.settings.values import class_name, flat, named_callbacks, shown_class
 
 STAGES = "pfl_lightning.callbacks.StageDoubling"
 FEDREP = {"class_path": "pfl_lightning.methods.FedRep", "init_args": {"lr": 0.1, "network": {"class_path": "my.Net"}}}

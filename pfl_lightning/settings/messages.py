@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator
 
 from pfl_lightning import bounds
-from pfl_lightning.config_files import configs
 from pfl_lightning.imports import import_object
-from pfl_lightning.registry import KINDS, choices, meant
-from pfl_lightning.settings import class_name, shown_class
-from pfl_lightning.strict import options_of
+from pfl_lightning.settings.parser import options_of
+from pfl_lightning.settings.registry import KINDS, choices, meant
+from pfl_lightning.settings.shipped_files import configs
+from pfl_lightning.settings.values import class_name, shown_class
 
 _KEY = re.compile(r'^(?:Type .+ expects a function or a callable class: )?Parser key "(.+?)"(?: element \d+)?:\s*(.*)$')
 _OWNER = re.compile(r"class_path[ =]'([\w.]+)'")

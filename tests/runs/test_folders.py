@@ -9,7 +9,7 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pfl_lightning.callbacks import PercentileErrors
-from pfl_lightning.callbacks.run_folder import RunFolder, new_folder
+from pfl_lightning.runs.folders import RunFolder, new_folder
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg

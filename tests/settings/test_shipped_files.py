@@ -3,13 +3,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pfl_lightning import config_files
 from pfl_lightning.cli import main, sweep
-from pfl_lightning.config_files import config_file, configs, near, with_config_files
 from pfl_lightning.errors import PflError
-from pfl_lightning.experiment import Experiment
+from pfl_lightning.runs.experiment import Experiment
+from pfl_lightning.settings import shipped_files as config_files
+from pfl_lightning.settings.shipped_files import config_file, configs, near, with_config_files
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
