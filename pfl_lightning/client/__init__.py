@@ -1,4 +1,3 @@
-from pfl_lightning.client.after_steps import Follow, Masked
 from pfl_lightning.client.engine import BackendName, Engine
 from pfl_lightning.client.examples import Examples, Samples, largest_first
 from pfl_lightning.client.losses import (
@@ -14,7 +13,7 @@ from pfl_lightning.client.losses import (
 )
 from pfl_lightning.client.optimizers import squared_norms
 from pfl_lightning.client.penalties import Correlation, Penalty, Proximity, Ridge, SmoothL1, total
-from pfl_lightning.client.phase import FeatureLoss, Gradient, LocalOptimizer, Phase
+from pfl_lightning.client.phase import FeatureLoss, Follow, Gradient, LocalOptimizer, Masked, Phase
 from pfl_lightning.client.predictions import Collected, joined
 
 __all__ = [

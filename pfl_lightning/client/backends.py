@@ -110,8 +110,8 @@ class Batched(Backend):
     def each(self, function: ClientFunction, params: Params, *arguments: Tensor) -> Tree:
         """One vectorised call for all clients."""
 
-        def client(own: Tree, *rows: Tensor) -> Tree:
-            return function({**params.shared, **own}, *rows)
+        def client(tensors: Tree, *rows: Tensor) -> Tree:
+            return function({**params.shared, **tensors}, *rows)
 
         on_cpu = all(stack.device.type == "cpu" for stack in params.own.values())
         # on a CPU, vmap would run fused attention for one client after another
@@ -143,7 +143,7 @@ class LinearStack(Batched):
             del layers[0]
         letters = {nn.Linear: "L", nn.ReLU: "R", nn.Dropout: "D", StreamDropout: "D"}
         fits = re.fullmatch("(LR?D?)+", "".join(letters.get(type(layer), "-") for layer in layers)) is not None
-        hooked = any(each for layer in layers for name, each in vars(layer).items() if name.endswith("_hooks"))
+        hooked = any(hooks for layer in layers for name, hooks in vars(layer).items() if name.endswith("_hooks"))
         return fits and not hooked and movable(network).keys() == network.state_dict().keys()
 
     def steps(
@@ -152,11 +152,11 @@ class LinearStack(Batched):
         """The steps of a phase; by autograd in mixed precision, or if a loss of features meets rules for gradients."""
         device = next(iter(rows.values())).device.type
         mixed_precision = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
-        whole = phase.gradient_transform is not None or phase.clip_norm is not None
+        needs_gradient = phase.gradient_transform is not None or phase.clip_norm is not None
         before_features = sum(isinstance(layer, nn.Linear) for layer in part(network, 0, body))
         no_gradient = phase.feature_loss is not None and not before_features
-        if mixed_precision or no_gradient or (whole and phase.feature_loss is not None):
+        if mixed_precision or no_gradient or (needs_gradient and phase.feature_loss is not None):
             return super().steps(network, start, rows, phase, loss, samples, body)
-        if whole:
+        if needs_gradient:
             return LinearGradients(self.forward, network, start, rows, phase, loss)
         return LinearSteps(network, start, rows, phase, loss, samples, before_features)

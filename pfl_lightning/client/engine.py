@@ -14,11 +14,11 @@ from pfl_lightning.client.epochs import Epochs
 from pfl_lightning.client.examples import Examples
 from pfl_lightning.client.layers import (
     SLOW_WHEN_BATCHED_ON_CPU,
-    alone,
     frozen_layers,
     has_layers,
     holds,
     is_random,
+    layers_without_vmap,
     layout,
     mixed,
     needs_torchs_stream,
@@ -76,14 +76,16 @@ class Engine:
         report: Callable[..., None] = no_report,
         loss: Loss = STANDARD,
     ) -> None:
-        self.network, self.requested, self.chunk_size, self.report = network, backend, chunk_size, report
+        self.network = network
+        self.requested = backend
+        self.chunk_size = chunk_size
+        self.report = report
         self.loss = loss
-        self.trainable = frozenset(name for name, each in network.named_parameters() if each.requires_grad)
+        self.trainable = frozenset(name for name, parameter in network.named_parameters() if parameter.requires_grad)
         self.head: frozenset[str] = frozenset()
         self.choices: dict[str, str] = {}
-        if backend == "batched" and (
-            unfit := ["BatchNorm"] * has_layers(network, BATCH_NORM, movable(network)) + alone(network)
-        ):
+        unfit = ["BatchNorm"] * has_layers(network, BATCH_NORM, movable(network)) + layers_without_vmap(network)
+        if backend == "batched" and unfit:
             raise PflError(f"model.backend: batched is not possible with {', '.join(unfit)}; allowed: auto, sequential")
 
     def on(self, network: nn.Sequential) -> "Engine":
@@ -92,24 +94,24 @@ class Engine:
         engine.network = network
         return engine
 
-    def backend(self, network: nn.Sequential, own: Tree, training: bool = True) -> Backend:
-        """The backend for a part of the network; ``own`` holds the stacked tensors that differ between clients."""
-        if self.reason_for_sequential(network, own, training):
+    def backend(self, network: nn.Sequential, stacks: Tree, training: bool = True) -> Backend:
+        """The backend for a part of the network; ``stacks`` holds the tensors that differ between clients."""
+        if self.reason_for_sequential(network, stacks, training):
             return Sequential()
         return LinearStack(self.chunk_size) if LinearStack.suits(network) else Batched(self.chunk_size)
 
-    def reason_for_sequential(self, network: nn.Sequential, own: Tree, training: bool = True) -> str:
+    def reason_for_sequential(self, network: nn.Sequential, stacks: Tree, training: bool = True) -> str:
         """Why a part of the network runs one client at a time; empty if it runs batched."""
         if self.requested != "auto":
             return REQUESTED if self.requested == "sequential" else ""
-        on_cpu = all(stack.device.type == "cpu" for stack in own.values())
-        if training and has_layers(network, BATCH_NORM, own):
+        on_cpu = all(stack.device.type == "cpu" for stack in stacks.values())
+        if training and has_layers(network, BATCH_NORM, stacks):
             return "BatchNorm would count the padding of ragged clients"
         if training and needs_torchs_stream(network):
             return "random layers other than nn.Dropout would depend on the chunk"
-        if alone(network):
-            return f"torch's vmap cannot run {', '.join(alone(network))}"
-        if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, own):
+        if without_vmap := layers_without_vmap(network):
+            return f"torch's vmap cannot run {', '.join(without_vmap)}"
+        if on_cpu and has_layers(network, SLOW_WHEN_BATCHED_ON_CPU, stacks):
             return "convolutions and fused recurrent layers are faster one client at a time on a CPU"
         return ""
 
@@ -146,38 +148,42 @@ class Engine:
         frozen = frozen_layers(self.network, phase.trainable)
         if phase.feature_loss is not None:
             frozen = min(frozen, self.body_layers())
-        own = params.room(phase.trainable, len(examples))
-        backend = self.backend(part(self.network, frozen), own)
-        size, on_cpu = backend.tile_size(list(own.values())), examples.ids.device.type == "cpu"
+        stacks = params.room(phase.trainable, len(examples))
+        network = part(self.network, frozen)
+        backend = self.backend(network, stacks)
+        size = backend.tile_size(list(stacks.values()))
+        on_cpu = examples.ids.device.type == "cpu"
         tiles = [*examples.split(size, even=on_cpu)]
-        one = self._with_streams() if is_random(self.network) else self
 
         def trained(engine: Engine, place: tuple[int, Examples]) -> tuple[Tree, Tensor]:
             start, tile = place
-            rows = {name: stack[start : start + len(tile)] for name, stack in own.items()}
+            rows = {name: stack[start : start + len(tile)] for name, stack in stacks.items()}
             if size == 1:  # what threads change must not be one tensor
                 rows = {name: torch.empty_like(row) for name, row in rows.items()}
             received = params.rows(start, start + len(tile))
             return rows, engine._train_tile(backend, frozen, tile, received, rows, phase, key)
 
-        threads = self._threads(backend, part(self.network, frozen), own, phase) if on_cpu else 1
+        threads = self._threads(backend, network, stacks, phase) if on_cpu else 1
+        if threads > 1:
+            results = spread(trained, tiles, self._of_thread, threads)
+        else:
+            results = map(partial(trained, self._with_streams() if is_random(self.network) else self), tiles)
         losses = []
-        results = spread(trained, tiles, self._of_thread, threads) if threads > 1 else map(partial(trained, one), tiles)
-        for (start, _), (rows, found) in zip(tiles, results, strict=True):
+        for (start, _), (rows, tile_losses) in zip(tiles, results, strict=True):
             if size == 1:
                 for name, row in rows.items():
-                    own[name][start] = row[0]
-            losses.append(found)
-        return params.with_own(own), torch.cat(losses)
+                    stacks[name][start] = row[0]
+            losses.append(tile_losses)
+        return params.with_own(stacks), torch.cat(losses)
 
-    def _threads(self, backend: Backend, network: nn.Sequential, own: Tree, phase: Phase) -> int:
+    def _threads(self, backend: Backend, network: nn.Sequential, stacks: Tree, phase: Phase) -> int:
         """In how many threads clients train on a CPU: as many as torch may use, where they train one at a time.
 
         With one thread for each client torch is faster than with several for one, unless what they train leaves the
         cache. But all threads share torch's stream of random numbers, a loss of features may use modules that are not
         the engine's, and mixed precision is of one thread.
         """
-        fits = sum(stack[0].nbytes for stack in own.values()) <= TILE_BYTES
+        fits = sum(stack[0].nbytes for stack in stacks.values()) <= TILE_BYTES
         shares = needs_torchs_stream(network) or phase.feature_loss is not None or torch.is_autocast_enabled("cpu")
         in_turn = self.requested == "auto" and isinstance(backend, Sequential)
         return torch.get_num_threads() if in_turn and fits and not shares else 1
@@ -189,7 +195,7 @@ class Engine:
         return engine
 
     def _with_streams(self) -> "Engine":
-        """The same engine with modules of its own, whose dropout draws from streams; the tensors are the same."""
+        """The same engine with copies of the modules, whose dropout draws from streams; the tensors are the same."""
         tensors = {id(tensor): tensor for tensor in (*self.network.parameters(), *self.network.buffers())}
         return self.on(with_streams(deepcopy(self.network, tensors)))
 
@@ -197,7 +203,8 @@ class Engine:
         self, backend: Backend, frozen: int, examples: Examples, received: Params, rows: Tree, phase: Phase, key: Key
     ) -> Tensor:
         """Train some clients and write the results into ``rows``; the first ``frozen`` layers do not change."""
-        leading, network = part(self.network, 0, frozen), part(self.network, frozen)
+        leading = part(self.network, 0, frozen)
+        network = part(self.network, frozen)
 
         def computed(inputs: Tensor) -> tuple[Tensor, Tree]:
             features = {name: self._features(received.under(name), inputs) for name in phase.frozen_models}
@@ -212,25 +219,25 @@ class Engine:
         start = start.with_own(streams(network, (*key, "dropout"), examples.ids))
         steps = backend.steps(network, start, rows, phase, self.loss, epochs.fixed, body)
         self._note(network, backend, rows, steps)
-        batches, draws = epochs.batches, needs_torchs_stream(network)
+        draws = needs_torchs_stream(network)
         for number, epoch in enumerate(epochs):
             if draws:
                 torch.manual_seed(seed_of(*key, "dropout", number, int(examples.host_ids[0])))
             steps.enter(epoch)
             losses = torch.zeros_like(epoch.counts, dtype=sum_type(epoch.present.dtype))
-            for clients, batch, samples in batches:
+            for clients, batch, samples in epochs.batches:
                 losses[:clients] += steps.step(clients, batch)
-                self.report(samples, samples * steps.taken)
+                self.report(samples, samples * steps.gradients)
         steps.finish()
         return losses / epoch.counts
 
-    def _note(self, network: nn.Sequential, backend: Backend, own: Tree, steps: Steps) -> None:
+    def _note(self, network: nn.Sequential, backend: Backend, stacks: Tree, steps: Steps) -> None:
         """Record how a phase runs and why."""
-        layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, own))
-        layers += "".join(f" (the rest of {name} is computed anew in every step)" for name in mixed(network, own))
+        layers = ", ".join(name for name, layer in network.named_children() if holds(name, layer, stacks))
+        layers += "".join(f" (the rest of {name} is computed again in every step)" for name in mixed(network, stacks))
         layers += " with a penalty" if steps.phase.penalty is not None else ""
         usual = REQUESTED if self.requested == "batched" else "no layer needs or prefers one client at a time"
-        reason = self.reason_for_sequential(network, own) or usual
+        reason = self.reason_for_sequential(network, stacks) or usual
         self.choices[layers] = f"{backend.name} {steps.kind} ({reason})"
 
     def gradient(self, examples: Examples, params: Params, names: Collection[str]) -> Tree:
@@ -248,25 +255,26 @@ class Engine:
         """
         self.network.eval()
         frozen = frozen_layers(self.network, names)
-        leading, network = part(self.network, 0, frozen), part(self.network, frozen)
-        own = params.room(names, len(examples))
-        backend = self.backend(network, own, training=False)
-        for first, tile in examples.split(backend.tile_size(list(own.values()))):
-            received = params.rows(first, first + len(tile))
-            here = received.select(network.state_dict()).owned(names, len(tile))
-            rows = {name: stack[first : first + len(tile)].zero_() for name, stack in own.items()}
-            for there, some in tile.windows(SAMPLES_AT_ONCE):
-                moving, every = here.take(there), some.positions
-                inputs = self._outputs(leading, received.take(there), some.gather(every))
-
-                forward = partial(self._losses, backend, network, moving, inputs, some.targets(every))
-                weights = some.present / tile.device_counts[there][:, None]
-                _, grads = loss_gradient(forward, select(moving.own, names), weights)
+        leading = part(self.network, 0, frozen)
+        network = part(self.network, frozen)
+        gradients = params.room(names, len(examples))
+        backend = self.backend(network, gradients, training=False)
+        for start, tile in examples.split(backend.tile_size(list(gradients.values()))):
+            received = params.rows(start, start + len(tile))
+            owned = received.select(network.state_dict()).owned(names, len(tile))
+            sums = {name: stack[start : start + len(tile)].zero_() for name, stack in gradients.items()}
+            for rows, window in tile.windows(SAMPLES_AT_ONCE):
+                moving = owned.take(rows)
+                inputs = self._outputs(leading, received.take(rows), window.gather(window.positions))
+                targets = window.targets(window.positions)
+                losses_of = partial(self._losses, backend, network, moving, inputs, targets)
+                weights = window.present / tile.device_counts[rows][:, None]
+                _, grads = loss_gradient(losses_of, select(moving.own, names), weights)
                 for name, grad in grads.items():
-                    rows[name][there] += grad
-                samples = int(some.counts.sum())
+                    sums[name][rows] += grad
+                samples = int(window.counts.sum())
                 self.report(samples, samples)
-        return own
+        return gradients
 
     def _losses(
         self, backend: Backend, network: nn.Module, params: Params, inputs: Tensor, targets: Tensor, leaves: Tree
@@ -288,17 +296,19 @@ class Engine:
             return inputs
         if not params.own:
             batches = layout(inputs.flatten(0, 1)).split(SAMPLES_AT_ONCE)
-            found = [functional_call(network, params.shared, batch) for batch in batches]
-            return torch.unflatten(torch.cat(found), 0, inputs.shape[:2])
+            outputs = torch.cat([functional_call(network, params.shared, batch) for batch in batches])
+            return torch.unflatten(outputs, 0, inputs.shape[:2])
         if shared := shared_layers(network, params.own):
             hidden = self._outputs(part(network, 0, shared), params, inputs)
             return self._outputs(part(network, shared), params, hidden)
         backend = self.backend(network, params.own, self.network.training)
-        found, size = [], max(1, SAMPLES_AT_ONCE // max(inputs.shape[1], 1))
+        results = []
+        size = max(1, SAMPLES_AT_ONCE // max(inputs.shape[1], 1))
         for start in range(0, len(inputs), size):  # all samples of few clients, whose weights are then read once
-            some, batches = params.rows(start, start + size), inputs[start : start + size].split(SAMPLES_AT_ONCE, dim=1)
-            found.append(torch.cat([backend.forward(network, some, batch) for batch in batches], dim=1))
-        return torch.cat(found)
+            tensors = params.rows(start, start + size)
+            batches = inputs[start : start + size].split(SAMPLES_AT_ONCE, dim=1)
+            results.append(torch.cat([backend.forward(network, tensors, batch) for batch in batches], dim=1))
+        return torch.cat(results)
 
     def _features(self, params: Params, inputs: Tensor) -> Tensor:
         """Inputs of the head, in evaluation mode; arguments as for ``_outputs``."""
@@ -334,19 +344,18 @@ class Engine:
         """
         self.network.eval()
         network = part(self.network, 0, layers)
-        for there, some in examples.windows(SAMPLES_AT_ONCE):
-            every = some.positions
-            outputs = self._outputs(network, params.take(there), some.gather(every))
-            self.report(int(some.counts.sum()))
-            yield Predictions(there, outputs, some.targets(every), some.present)
+        for rows, window in examples.windows(SAMPLES_AT_ONCE):
+            outputs = self._outputs(network, params.take(rows), window.gather(window.positions))
+            self.report(int(window.counts.sum()))
+            yield Predictions(rows, outputs, window.targets(window.positions), window.present)
 
-    def score(self, examples: Examples, params: Params, *others: Watch) -> tuple[Tensor, Tensor]:
+    def score(self, examples: Examples, params: Params, *watchers: Watch) -> tuple[Tensor, Tensor]:
         """Evaluate each client's model on its examples.
 
         Args:
             examples: Held-out examples of the cohort; a client may have none.
             params: All tensors of the network.
-            others: Further functions to call with the predictions.
+            watchers: Further functions to call with the predictions.
 
         Returns:
             Number of correct predictions, and sum of the losses, per client, ``[cohort]`` each.
@@ -355,10 +364,10 @@ class Engine:
         correct = torch.zeros_like(counts)
         dtype = sum_type(next(self.network.parameters()).dtype)
         losses = torch.zeros(len(counts), dtype=dtype, device=counts.device)
-        for found in self.predictions(examples, params):
-            there, outputs, targets, present = found
-            correct[there] += (hits(outputs, targets) & present).sum(1)
-            losses[there] += (self.loss(outputs, targets) * present).sum(1, dtype=dtype)
-            for other in others:
-                other(found)
+        for predictions in self.predictions(examples, params):
+            rows, outputs, targets, present = predictions
+            correct[rows] += (hits(outputs, targets) & present).sum(1)
+            losses[rows] += (self.loss(outputs, targets) * present).sum(1, dtype=dtype)
+            for watch in watchers:
+                watch(predictions)
         return correct, losses

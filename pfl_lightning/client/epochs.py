@@ -1,7 +1,6 @@
 """The samples that clients visit in each epoch of a phase, and their order."""
 
 from collections.abc import Callable, Iterator
-from itertools import repeat
 from typing import NamedTuple
 
 import torch
@@ -29,7 +28,7 @@ class Epoch(NamedTuple):
         weights: Weight of each sample in the mean loss of its mini-batch, 0 for padding, ``[clients, visited]``.
         features: Features of frozen models for each input, ``[clients, samples, ...]`` by prefix, and the phase's
             ``sample_rows``.
-        other: For ``independent_batch``, the same epoch in an independent order.
+        independent: For ``independent_batch``, the same epoch in an independent order.
     """
 
     inputs: Tensor
@@ -39,7 +38,7 @@ class Epoch(NamedTuple):
     present: Tensor
     weights: Tensor
     features: Tree
-    other: "Epoch | None" = None
+    independent: "Epoch | None" = None
 
     @property
     def in_order(self) -> "Epoch":
@@ -48,7 +47,7 @@ class Epoch(NamedTuple):
         return self._replace(inputs=in_order(self.inputs, self.order), features=features, order=None)
 
     @property
-    def beside(self) -> Tree:
+    def extras(self) -> Tree:
         """What a ``feature_loss`` sees of each sample, in visiting order, ``[clients, visited, ...]`` by name."""
         features = {name: in_order(rows, self.order) for name, rows in self.features.items()}
         return {**features, "weights": self.weights}
@@ -74,16 +73,20 @@ class Epochs:
     def __init__(
         self, examples: Examples, phase: Phase, key: Key, frozen: Callable[[Tensor], Frozen], like: Tensor, extra: Tree
     ) -> None:
-        self.examples, self.phase, self.key, self.frozen, self.dtype = examples, phase, key, frozen, like.dtype
+        self.examples = examples
+        self.phase = phase
+        self.key = key
+        self.frozen = frozen
+        self.dtype = like.dtype
         self.extra = extra
         self.visited = phase.visited(examples.longest)
         augmented = examples.samples.transform.random
-        self.kept = phase.epochs * self.visited > examples.longest and not augmented
+        self.keeps_inputs = phase.epochs * self.visited > examples.longest and not augmented
 
     @property
     def fixed(self) -> int:
         """Number of the largest client's inputs if they stay the same during the whole phase; 0 if they change."""
-        if self.kept:
+        if self.keeps_inputs:
             return self.examples.longest
         return self.visited if self.phase.epochs == 1 else 0
 
@@ -97,34 +100,48 @@ class Epochs:
         size = self.phase.batch_size
         starts = torch.arange(0, self.visited, size)
         present = (self.examples.counts - starts[:, None]).clamp(0, size)  # [batches, clients]
-        found = zip(starts.tolist(), (present > 0).sum(1).tolist(), present.sum(1).tolist(), strict=True)
-        return [(clients, slice(start, start + size), samples) for start, clients, samples in found]
+        counts = zip((present > 0).sum(1).tolist(), present.sum(1).tolist(), starts.tolist(), strict=True)
+        return [(clients, slice(start, start + size), samples) for clients, samples, start in counts]
 
     @property
     def computed(self) -> int:
         """Number of samples whose inputs are computed at a time: all, or those of an epoch."""
         counts = self.examples.counts
-        return int(counts.sum() if self.kept else self.phase.visited(counts).sum())
+        return int(counts.sum() if self.keeps_inputs else self.phase.visited(counts).sum())
 
     def __iter__(self) -> Iterator[Epoch]:
-        examples, other_key = self.examples, (*self.key, "other")
-        kept = self.frozen(examples.gather(examples.positions)) if self.kept else None
-        others = self._orders(other_key) if self.phase.independent_batch else repeat(None)
-        for number, (order, other) in enumerate(zip(self._orders(self.key), others, strict=False)):
-            partner = None if other is None else self._epoch(other, (*other_key, "augment", number), kept)
-            yield self._epoch(order, (*self.key, "augment", number), kept)._replace(other=partner)
+        inputs = self.frozen(self.examples.gather(self.examples.positions)) if self.keeps_inputs else None
+        epochs = self._epochs(self.key, inputs)
+        if not self.phase.independent_batch:
+            yield from epochs
+            return
+        for epoch, independent in zip(epochs, self._epochs((*self.key, "other"), inputs), strict=True):
+            yield epoch._replace(independent=independent)
+
+    def _epochs(self, key: Key, kept: Frozen | None) -> Iterator[Epoch]:
+        """The epochs in the orders of a key; see ``_epoch``."""
+        for number, order in enumerate(self._orders(key)):
+            yield self._epoch(order, (*key, "augment", number), kept)
 
     def _orders(self, key: Key) -> Iterator[Tensor]:
         """For each epoch, the positions of the samples in visiting order, ``[clients, visited]``."""
-        ids, counts, longest = self.examples.ids, self.examples.device_counts, self.examples.longest
+        ids = self.examples.ids
+        counts = self.examples.device_counts
         keys = [(*key, "order", epoch) for epoch in range(self.phase.epochs)]
         if self.phase.visited(FEW + 1) <= FEW:
             return iter(samples(keys, ids, counts, self.visited))
-        return (permutations(each, ids, counts, longest, self.visited) for each in keys)
+        return (permutations(epoch_key, ids, counts, self.examples.longest, self.visited) for epoch_key in keys)
 
     def _epoch(self, order: Tensor, key: Key, kept: Frozen | None) -> Epoch:
-        """The samples of an epoch in this order; ``key`` is for augmentation, unless the inputs are kept."""
-        examples, counts = self.examples, self.examples.device_counts
+        """The samples of an epoch in this order.
+
+        Args:
+            order: The order.
+            key: For augmentation.
+            kept: The inputs and features of all samples, if they stay the same during the whole phase.
+        """
+        examples = self.examples
+        counts = examples.device_counts
         if kept is None:
             augmented = examples.samples.transform.random
             bits = random_bits(key, examples.ids, examples.longest).gather(1, order) if augmented else None
@@ -133,12 +150,12 @@ class Epochs:
         weights = batch_weights(present, self.phase.batch_size)
         if self.phase.sample_weights is not None:
             factors = in_order(self.extra[self.phase.sample_weights], order)
-            present, weights = present * factors, weights * factors
+            present = present * factors
+            weights = weights * factors
         visited = counts.clamp(max=self.visited)
-        order_left, order_taken = (order, None) if kept else (None, order)
-        rows = {name: in_order(self.extra[name], order_taken) for name in self.phase.sample_rows}
-        beside = {**features, **rows}
-        return Epoch(inputs, order_left, examples.targets(order), visited, present, weights, beside)
+        rows = {name: in_order(self.extra[name], None if kept else order) for name in self.phase.sample_rows}
+        targets = examples.targets(order)
+        return Epoch(inputs, order if kept else None, targets, visited, present, weights, {**features, **rows})
 
 
 def in_order(rows: Tensor, order: Tensor | None) -> Tensor:

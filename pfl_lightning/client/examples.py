@@ -111,7 +111,7 @@ class Examples:
 
     def rows(self, start: int, stop: int) -> "Examples":
         """The examples of a slice of the clients, padded to the largest client of the slice."""
-        return self._some(slice(start, stop), slice(start, stop))
+        return self._subset(slice(start, stop), slice(start, stop))
 
     def take(self, chosen: Tensor) -> "Examples":
         """The examples of the chosen clients, in the same order.
@@ -125,13 +125,13 @@ class Examples:
         """The examples of the clients at these positions, which rise and are on the CPU, ``[clients]``."""
         if len(places) == len(self):
             return self
-        return self._some(places, places.to(self.ids.device, non_blocking=True))
+        return self._subset(places, places.to(self.ids.device, non_blocking=True))
 
-    def _some(self, places: Tensor | slice, there: Tensor | slice) -> "Examples":
+    def _subset(self, places: Tensor | slice, rows: Tensor | slice) -> "Examples":
         """The examples of some clients, given their positions on the CPU and on the device of the samples."""
         counts = self.counts[places]
-        index = self.index[there, : int(counts.max()) if len(counts) else 0]
-        return replace(self, ids=self.ids[there], index=index, counts=counts, host_ids=self.host_ids[places])
+        index = self.index[rows, : int(counts.max()) if len(counts) else 0]
+        return replace(self, ids=self.ids[rows], index=index, counts=counts, host_ids=self.host_ids[places])
 
     def sample(self, key: Key, size: int) -> "Examples":
         """``size`` random examples of each client; all examples of a client that has no more."""
@@ -166,10 +166,10 @@ class Examples:
         start = 0
         while start < self.longest:
             places = (self.counts > start).nonzero()[:, 0]
-            there = slice(None) if len(places) == len(self) else places.to(self.ids.device, non_blocking=True)
+            rows = slice(None) if len(places) == len(self) else places.to(self.ids.device, non_blocking=True)
             stop = start + max(1, size // len(places))
             window = replace(self, index=self.index[:, start:stop], counts=self.counts.clamp(max=stop) - start)
-            yield there, window._some(places, there)
+            yield rows, window._subset(places, rows)
             start = stop
 
     def gather(self, positions: Tensor, bits: Tensor | None = None) -> Tensor:

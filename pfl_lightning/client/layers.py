@@ -103,8 +103,8 @@ def dropout_noise(streams: Tensor, like: Tensor, probability: float) -> Tensor:
     count = like[0].numel() if streams.ndim else like.numel()
     words = next_words(streams, -(-count // 2))
     bits = torch.stack([words >> 32, words << 32 >> 32], -1).flatten(-2)  # both halves of each word, in [-2^31, 2^31)
-    kept = bits[..., :count].reshape(like.shape) > round(probability * 2**32) - 2**31 - 1
-    return kept.to(like.dtype) / (1 - probability or 1)
+    survives = bits[..., :count].reshape(like.shape) > round(probability * 2**32) - 2**31 - 1
+    return survives.to(like.dtype) / (1 - probability or 1)
 
 
 def _stream_names(network: nn.Module) -> list[str]:
@@ -115,7 +115,7 @@ def _draws(module: nn.Module) -> bool:
     return (isinstance(module, DROPOUT) and module.p > 0) or getattr(module, "draws_at_random", False)
 
 
-def alone(network: nn.Sequential) -> list[str]:
+def layers_without_vmap(network: nn.Sequential) -> list[str]:
     """The layers that can only run for one client at a time."""
     return [name for name, layer in network.named_children() if getattr(layer, "runs_alone", False)]
 
@@ -141,9 +141,9 @@ def frozen_layers(network: nn.Sequential, trainable: Collection[str]) -> int:
     return _leading(network, lambda name, layer: holds(name, layer, trainable) or is_random(layer))
 
 
-def shared_layers(network: nn.Sequential, own: Collection[str]) -> int:
-    """Number of leading layers that all clients share; 0 if those have no parameters."""
-    return _leading(network, lambda name, layer: holds(name, layer, own))
+def shared_layers(network: nn.Sequential, stacks: Collection[str]) -> int:
+    """Number of leading layers without any of the tensors that differ between clients; 0 if they have no parameters."""
+    return _leading(network, lambda name, layer: holds(name, layer, stacks))
 
 
 def _leading(network: nn.Sequential, ends: Callable[[str, nn.Module], bool]) -> int:

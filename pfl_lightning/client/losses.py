@@ -121,27 +121,30 @@ class PerSample(nn.Module):
     def forward(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Losses, ``[samples]``."""
         if outputs.shape[-1] == 1:
-            outputs, targets = outputs.squeeze(-1), targets.to(outputs.dtype)
+            outputs = outputs.squeeze(-1)
+            targets = targets.to(outputs.dtype)
         losses: Tensor = self.loss(outputs, targets)
         return losses
 
 
-def loss_of_samples(given: Any) -> LossFunction | None:
-    """A given loss, or a class of losses or ``functools.partial`` of one, as a loss of samples.
+def loss_of_samples(loss: Any) -> LossFunction | None:
+    """A loss, or a class of losses or ``functools.partial`` of one, as a loss of samples.
 
     Raises:
         PflError: If it cannot be called, has parameters, which nothing would train, or its reduction is a sum.
     """
-    if not (given is None or callable(given)):
-        raise PflError(f"model.loss: {given!r} is not possible; allowed: a module or a function")
-    if isinstance(kind := unwrap_partial(given), type) and issubclass(kind, nn.Module):
-        given = given()
-    if isinstance(given, nn.Module) and (names := [name for name, _ in given.named_parameters()]):
-        what = f"{type(given).__name__} with parameters ({', '.join(names)})"
+    if not (loss is None or callable(loss)):
+        raise PflError(f"model.loss: {loss!r} is not possible; allowed: a module or a function")
+    if isinstance(kind := unwrap_partial(loss), type) and issubclass(kind, nn.Module):
+        loss = loss()
+    if not isinstance(loss, nn.Module):
+        return loss
+    if names := [name for name, _ in loss.named_parameters()]:
+        what = f"{type(loss).__name__} with parameters ({', '.join(names)})"
         raise PflError(
             f"model.loss: {what} is not possible, nothing would train them; allowed: a loss without parameters"
         )
-    return PerSample(given) if isinstance(given, nn.Module) and hasattr(given, "reduction") else given
+    return PerSample(loss) if hasattr(loss, "reduction") else loss
 
 
 def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor) -> None:
@@ -163,12 +166,12 @@ def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor
         try:
             problem = _problem(function(zeros.requires_grad_(), targets), targets)
             if not problem:
-                alone = [function(*sample) for sample in zip(varied.split(1), targets.split(1), strict=True)]
-                if not torch.allclose(function(varied, targets), torch.cat(alone), rtol=1e-4, atol=1e-5):
+                one_by_one = [function(*sample) for sample in zip(varied.split(1), targets.split(1), strict=True)]
+                if not torch.allclose(function(varied, targets), torch.cat(one_by_one), rtol=1e-4, atol=1e-5):
                     problem = "losses that depend on other samples, or on chance"
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError) as error:
-            took = " and ".join(f"{tuple(tensor.shape)} ({tensor.dtype})" for tensor in (outputs, targets))
-            raise PflError(f"model.loss: {name} of outputs and targets {took} fails: {one_line(error)}") from error
+            shapes = " and ".join(f"{tuple(tensor.shape)} ({tensor.dtype})" for tensor in (outputs, targets))
+            raise PflError(f"model.loss: {name} of outputs and targets {shapes} fails: {one_line(error)}") from error
     if problem:
         raise PflError(f"model.loss: {name} returns {problem}; allowed: one finite loss for each sample")
 

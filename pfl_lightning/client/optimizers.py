@@ -11,7 +11,9 @@ from torch.optim.adamw import adamw
 from pfl_lightning.client.phase import Phase
 from pfl_lightning.tree import Tree, wide, zeros_like
 
-FIRST, SECOND, EPSILON = 0.9, 0.999, 1e-8  # Adam's rates and the least root of a square, torch's own
+BETA_1 = 0.9  # torch's own defaults
+BETA_2 = 0.999
+EPSILON = 1e-8
 
 
 class Moving(NamedTuple):
@@ -21,13 +23,13 @@ class Moving(NamedTuple):
         tensors: The parameters; updated in place.
         velocities: Momentum buffers of SGD, empty without momentum; Adam's means of the gradients.
         squares: Adam's means of the squared gradients; empty for SGD.
-        taken: Adam's number of steps of each client, ``[clients]``; empty for SGD.
+        steps: Adam's number of steps of each client, ``[clients]``; empty for SGD.
     """
 
     tensors: Tree
     velocities: Tree
     squares: Tree
-    taken: Tree
+    steps: Tree
 
     @classmethod
     def start(cls, tensors: Tree, phase: Phase) -> "Moving":
@@ -35,8 +37,8 @@ class Moving(NamedTuple):
         if phase.optimizer == "SGD":
             return cls(tensors, zeros_like(tensors) if phase.momentum else {}, {}, {})
         # float32 as in torch's own: bfloat16 cannot count beyond 256
-        taken = {name: stack.new_zeros(len(stack), dtype=torch.float32) for name, stack in tensors.items()}
-        return cls(tensors, zeros_like(tensors), zeros_like(tensors), taken)
+        steps = {name: stack.new_zeros(len(stack), dtype=torch.float32) for name, stack in tensors.items()}
+        return cls(tensors, zeros_like(tensors), zeros_like(tensors), steps)
 
     def rows(self, clients: int) -> "Moving":
         """Views of the first clients."""
@@ -70,12 +72,12 @@ def adam_step(moving: Moving, name: str, grad: Tensor, phase: Phase) -> None:
         means,
         squares,
         max_exp_avg_sqs=[],
-        state_steps=list(moving.taken[name].unbind()),
+        state_steps=list(moving.steps[name].unbind()),
         foreach=False,
         fused=True,
         amsgrad=False,
-        beta1=FIRST,
-        beta2=SECOND,
+        beta1=BETA_1,
+        beta2=BETA_2,
         lr=phase.lr,
         weight_decay=phase.decay_of(grad.ndim - 1),
         eps=EPSILON,

@@ -18,17 +18,17 @@ class Slope(NamedTuple):
 
     Attributes:
         of_parameter: Factor of the parameter itself.
-        others: The scales and the other tensors.
+        terms: The scales and the other tensors.
     """
 
     of_parameter: float = 0.0
-    others: tuple[tuple[float, Tensor], ...] = ()
+    terms: tuple[tuple[float, Tensor], ...] = ()
 
     def added_to(self, grad: Tensor, parameter: Tensor) -> Tensor:
         """The sum of ``grad`` and this gradient, in a new tensor unless this one is zero."""
         if self.of_parameter:
             grad = torch.add(grad, parameter, alpha=self.of_parameter)
-        for scale, tensor in self.others:
+        for scale, tensor in self.terms:
             grad = torch.add(grad, tensor, alpha=scale)
         return grad
 
@@ -37,19 +37,19 @@ class Penalty(ABC):
     """A term added to the local loss. Its gradient stays a list of terms, which takes no memory of its own."""
 
     @abstractmethod
-    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
         """The gradient, by parameter name.
 
         Args:
             tensors: The parameters, ``[clients, ...]`` each.
-            beside: Extra tensors such as anchors, ``[clients, ...]`` or shared ``[...]``.
+            extras: Extra tensors such as anchors, ``[clients, ...]`` or shared ``[...]``.
         """
 
-    def __call__(self, tensors: Tree, beside: Tree) -> Tree:
+    def __call__(self, tensors: Tree, extras: Tree) -> Tree:
         """The gradient."""
         return {
             name: slope.added_to(torch.zeros_like(tensors[name]), tensors[name])
-            for name, slope in self.slopes(tensors, beside).items()
+            for name, slope in self.slopes(tensors, extras).items()
         }
 
 
@@ -69,9 +69,9 @@ class Proximity(Penalty):
     strength: float
     anchor: str = "anchor"
 
-    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
         """``strength * (w - anchor)``."""
-        anchors = anchors_of(tensors, beside, self.anchor)
+        anchors = anchors_of(tensors, extras, self.anchor)
         return {name: Slope(self.strength, ((-self.strength, anchor),)) for name, anchor in anchors.items()}
 
 
@@ -89,10 +89,10 @@ class Correlation(Penalty):
     strength: float
     anchor: str = "anchor"
 
-    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
         """``-strength * anchor``."""
-        anchors = anchors_of(tensors, beside, self.anchor)
-        return {name: Slope(others=((-self.strength, anchor),)) for name, anchor in anchors.items()}
+        anchors = anchors_of(tensors, extras, self.anchor)
+        return {name: Slope(terms=((-self.strength, anchor),)) for name, anchor in anchors.items()}
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ class SmoothL1(Penalty):
     strength: float
     smoothing: float
 
-    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
         """``strength * tanh(w / smoothing)``."""
         signs = {name: torch.div(tensor, self.smoothing).tanh_() for name, tensor in tensors.items()}
-        return {name: Slope(others=((self.strength, sign),)) for name, sign in signs.items()}
+        return {name: Slope(terms=((self.strength, sign),)) for name, sign in signs.items()}
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Ridge(Penalty):
     strength: float
     names: frozenset[str]
 
-    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
         """``strength * w``."""
         return {name: Slope(self.strength) for name in tensors if name in self.names}
 
@@ -143,13 +143,13 @@ class Total(Penalty):
 
     penalties: tuple[Rule, ...]
 
-    def slopes(self, tensors: Tree, beside: Tree) -> dict[str, Slope]:
+    def slopes(self, tensors: Tree, extras: Tree) -> dict[str, Slope]:
         """The sum of their gradients."""
         result: dict[str, Slope] = {}
         for penalty in self.penalties:
-            for name, (of_parameter, others) in slopes_of(penalty, tensors, beside).items():
+            for name, (of_parameter, terms) in slopes_of(penalty, tensors, extras).items():
                 before = result.get(name, Slope())
-                result[name] = Slope(before.of_parameter + of_parameter, before.others + others)
+                result[name] = Slope(before.of_parameter + of_parameter, before.terms + terms)
         return result
 
 
@@ -159,21 +159,21 @@ def total(*penalties: Penalty | None) -> Penalty | None:
     return Total(present) if len(present) > 1 else next(iter(present), None)
 
 
-def slopes_of(rule: Rule | None, tensors: Tree, beside: Tree) -> Mapping[str, Slope]:
+def slopes_of(rule: Rule | None, tensors: Tree, extras: Tree) -> Mapping[str, Slope]:
     """The gradient of any penalty rule, by parameter name; empty for None."""
     if rule is None:
         return {}
     if isinstance(rule, Penalty):
-        return rule.slopes(tensors, beside)
-    return {name: Slope(others=((1.0, grad),)) for name, grad in rule(tensors, beside).items()}
+        return rule.slopes(tensors, extras)
+    return {name: Slope(terms=((1.0, grad),)) for name, grad in rule(tensors, extras).items()}
 
 
-def anchors_of(tensors: Tree, beside: Tree, prefix: str) -> Tree:
+def anchors_of(tensors: Tree, extras: Tree, prefix: str) -> Tree:
     """The anchor of each tensor.
 
     Raises:
         PflError: If one is missing.
     """
-    if missing := [name for name in tensors if f"{prefix}.{name}" not in beside]:
+    if missing := [name for name in tensors if f"{prefix}.{name}" not in extras]:
         raise PflError(f"phase.penalty: there is no {prefix}.{missing[0]}; add the anchors with Params.beside")
-    return {name: beside[f"{prefix}.{name}"] for name in tensors}
+    return {name: extras[f"{prefix}.{name}"] for name in tensors}

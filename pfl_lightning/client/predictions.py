@@ -9,13 +9,13 @@ class Predictions(NamedTuple):
     """Outputs of some clients' models for some of their examples.
 
     Attributes:
-        there: Positions of these clients in the cohort.
+        rows: Positions of these clients in the cohort.
         outputs: ``[clients, samples, outputs]``.
         targets: ``[clients, samples]``.
         present: False where a client has fewer samples than others, ``[clients, samples]``.
     """
 
-    there: Tensor | slice
+    rows: Tensor | slice
     outputs: Tensor
     targets: Tensor
     present: Tensor
@@ -24,12 +24,12 @@ class Predictions(NamedTuple):
 Watch = Callable[[Predictions], None]
 
 
-def joined(found: Iterable[Predictions], clients: int) -> Tensor:
+def joined(predictions: Iterable[Predictions], clients: int) -> Tensor:
     """Join the outputs for all samples of some clients, ``[clients, longest, ...]``; where there is none are zeros."""
     parts = []
-    for there, outputs, *_ in found:
+    for rows, outputs, *_ in predictions:
         parts.append(outputs.new_zeros(clients, *outputs.shape[1:]))
-        parts[-1][there] = outputs
+        parts[-1][rows] = outputs
     return torch.cat(parts, dim=1)
 
 
@@ -43,10 +43,10 @@ class Collected:
     def __init__(self, clients: int) -> None:
         self.parts: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(clients)]
 
-    def __call__(self, found: Predictions) -> None:
+    def __call__(self, predictions: Predictions) -> None:
         """Add some predictions."""
-        there, outputs, targets, present = found
-        chosen = self.parts[there] if isinstance(there, slice) else [self.parts[place] for place in there.tolist()]
+        rows, outputs, targets, present = predictions
+        chosen = self.parts[rows] if isinstance(rows, slice) else [self.parts[row] for row in rows.tolist()]
         for row, parts in enumerate(chosen):
             parts.append((outputs[row][present[row]], targets[row][present[row]]))
 

@@ -37,7 +37,8 @@ def erk_densities(shapes: Mapping[str, Sequence[int]], density: float) -> dict[s
         {'fc1': 0.3, 'fc2': 0.166667}
     """
     sizes, sums = ({name: of(shape) for name, shape in shapes.items()} for of in (prod, sum))
-    densities, open_names = dict.fromkeys(shapes, 1.0), set(shapes)
+    densities = dict.fromkeys(shapes, 1.0)
+    open_names = set(shapes)
     entries = density * sum(sizes.values())
     while open_names:
         scale = entries / sum(sums[name] for name in open_names)
@@ -68,10 +69,12 @@ def first_masks(key: Key, clients: int, model: Tree, density: float, layers: Lay
 
 
 def _drawn(key: Key, clients: int, tensor: Tensor, density: float) -> Tensor:
-    entries, everyone = tensor.numel(), torch.arange(clients, device=tensor.device)
+    entries = tensor.numel()
     ones = floor(density * entries + ROUNDING) if entries > 1 else 1  # a single number is held
     masks = torch.empty(clients, entries, dtype=torch.bool, device=tensor.device)
-    for client in everyone.split(1):  # one by one: draws take far more room than masks
+    for client in torch.arange(clients, device=tensor.device).split(
+        1
+    ):  # one by one: draws take far more room than masks
         masks[client] = _largest(random_bits(key, client, entries), ones)
     return masks.view(clients, *tensor.shape)
 
@@ -131,8 +134,8 @@ def _moved(weights: Tensor, masks: Tensor, scores: Tensor, ratio: float) -> Tens
     sizes, scores, held = (rows.reshape(len(rows), -1) for rows in (weights.abs(), scores.abs(), masks))
     ones = int(held[0].sum())
     count = ceil(ratio * ones - ROUNDING)
-    kept = _largest(sizes.where(held, -1), ones - count)
-    return (kept | _largest(scores.where(~kept, -1), count)).view_as(masks)
+    survivors = _largest(sizes.where(held, -1), ones - count)
+    return (survivors | _largest(scores.where(~survivors, -1), count)).view_as(masks)
 
 
 def _largest(values: Tensor, count: int) -> Tensor:
@@ -140,5 +143,6 @@ def _largest(values: Tensor, count: int) -> Tensor:
     if not count:
         return torch.zeros_like(values, dtype=torch.bool)
     least = values.topk(count, dim=1, sorted=False).values.amin(1, keepdim=True)
-    above, equal = values > least, values == least
+    above = values > least
+    equal = values == least
     return above | (equal & (equal.cumsum(1) <= count - above.sum(1, keepdim=True)))

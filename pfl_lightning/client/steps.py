@@ -34,18 +34,23 @@ class Steps(ABC):
     Attributes:
         params: The tensors of this network, for the clients of the current step.
         moving: The trained parameters among them.
-        beside: The extra tensors that do not belong to the network.
-        taken: Gradients of each sample that ``step`` has taken.
+        extras: The extra tensors that do not belong to the network.
+        gradients: Gradients of each sample that ``step`` has taken.
         kind: How the steps are computed, for the log.
     """
 
     kind: str
 
     def __init__(self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss) -> None:
-        self.network, self.phase, self.rows, self.loss = network, phase, rows, loss
-        names, parameters = tensor_names(network), {name for name, _ in network.named_parameters()}
-        before = start.moved_to(rows)
-        self._params, self._beside = before.select(names), before.without(names)
+        self.network = network
+        self.phase = phase
+        self.rows = rows
+        self.loss = loss
+        names = tensor_names(network)
+        parameters = {name for name, _ in network.named_parameters()}
+        tensors = start.moved_to(rows)
+        self._params = tensors.select(names)
+        self._extras = tensors.without(names)
         self._moving = Moving.start({name: rows[name] for name in sorted(rows) if name in parameters}, phase)
         self.clients = 0
 
@@ -68,7 +73,7 @@ class Steps(ABC):
             Sum of the losses of each client's samples before the first step, ``[clients]``.
         """
         self.attach(clients)
-        self.taken = self.phase.inner_steps
+        self.gradients = self.phase.inner_steps
         losses = self.step_once(clients, batch)
         for _ in range(self.phase.inner_steps - 1):
             self.step_once(clients, batch)
@@ -83,12 +88,13 @@ class Steps(ABC):
         """Restrict the following steps to the first clients."""
         if clients != self.clients:
             self.clients = clients
-            self.params, self.moving = self._params.rows(0, clients), self._moving.rows(clients)
-            self.beside = self._beside.rows(0, clients).tree
+            self.params = self._params.rows(0, clients)
+            self.moving = self._moving.rows(clients)
+            self.extras = self._extras.rows(0, clients).tree
 
     def penalty(self, tensors: Tree) -> Mapping[str, Slope]:
         """The gradient of the penalty; empty without one."""
-        return slopes_of(self.phase.penalty, tensors, self.beside)
+        return slopes_of(self.phase.penalty, tensors, self.extras)
 
     def after_step(self) -> None:
         """Apply the phase's ``after_step``.
@@ -98,10 +104,10 @@ class Steps(ABC):
         """
         if self.phase.after_step is None:
             return
-        for name, tensor in self.phase.after_step(self.moving.tensors, self.beside).items():
+        for name, tensor in self.phase.after_step(self.moving.tensors, self.extras).items():
             if name not in self.rows:
                 raise PflError(f"phase.after_step: {name} is not possible; allowed: names in phase.trainable")
-            if tensor is not self.beside.get(name):
+            if tensor is not self.extras.get(name):
                 self.rows[name][: self.clients] = tensor
 
 
@@ -121,31 +127,34 @@ class AutogradSteps(Steps):
 
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""
-        self.epochs = [each.in_order for each in (epoch, epoch.other) if each is not None]
+        self.epoch = epoch.in_order
+        self.independent = epoch.independent and epoch.independent.in_order
 
     @torch.no_grad()
     def step_once(self, clients: int, batch: slice) -> Tensor:
         """One step of the optimizer."""
-        phase, moving, transform = self.phase, self.moving, self.phase.gradient_transform
+        phase = self.phase
+        moving = self.moving
+        transform = phase.gradient_transform
         if transform is not None:
             again = self._gradient_again(clients, batch)  # before the first gradient, whose dropout it repeats
-        losses, grads = self._gradient(self.epochs[0], clients, batch, moving.tensors)
+        losses, grads = self._gradient(self.epoch, clients, batch, moving.tensors)
         if transform is not None:
-            grads = transform(moving.tensors, grads, again, self.beside)
+            grads = transform(moving.tensors, grads, again, self.extras)
         if phase.clip_norm is not None and grads:
             grads = clipped(grads, phase.clip_norm)
         take_step(moving, grads, phase)
-        return (losses * self.epochs[0].present[:clients, batch]).sum(1)
+        return (losses * self.epoch.present[:clients, batch]).sum(1)
 
     def _gradient_again(self, clients: int, batch: slice) -> Callable[[Tree], Tree]:
         """The gradient at other tensors: on the same mini-batch, with the same dropout, or on an independent one."""
         rewind = None if self.phase.independent_batch else rewinding(self.network, self.params.own)
 
         def gradient(tensors: Tree) -> Tree:
-            self.taken += 1
+            self.gradients += 1
             if rewind is not None:
                 rewind()
-            return self._gradient(self.epochs[-1], clients, batch, tensors)[1]
+            return self._gradient(self.independent or self.epoch, clients, batch, tensors)[1]
 
         return gradient
 
@@ -153,7 +162,7 @@ class AutogradSteps(Steps):
         """Losses of a mini-batch, and the gradient of their mean plus the penalty."""
         seen = (slice(clients), batch)
         data = epoch.inputs[seen], epoch.targets[seen]
-        features = {name: rows[seen] for name, rows in epoch.beside.items()}
+        features = {name: rows[seen] for name, rows in epoch.extras.items()}
         losses, grads = self._loss_gradient(tensors, *data, features, epoch.weights[seen])
         for name, slope in self.penalty(tensors).items():
             grads[name] = slope.added_to(grads[name], tensors[name])
@@ -177,29 +186,31 @@ class FeatureSteps(AutogradSteps):
     """Steps by autograd along a ``feature_loss``.
 
     Args:
-        each: Maps a function over clients; see ``Backend.each``.
+        map_clients: Maps a function over clients; see ``Backend.each``.
         body: Number of layers before the features.
         arguments: See ``Steps``.
     """
 
     kind = "by autograd, with a loss of features"
 
-    def __init__(self, each: Callable[..., Tree], body: int, *arguments: Any) -> None:
+    def __init__(self, map_clients: Callable[..., Tree], body: int, *arguments: Any) -> None:
         Steps.__init__(self, *arguments)
-        self.each = each
-        self.body, self.head = part(self.network, 0, body), part(self.network, body)
-        self.body_names, self.head_names = tensor_names(self.body), tensor_names(self.head)
+        self.map_clients = map_clients
+        self.body = part(self.network, 0, body)
+        self.head = part(self.network, body)
+        self.body_names = tensor_names(self.body)
+        self.head_names = tensor_names(self.head)
 
     def _losses(self, leaves: Tree, inputs: Tensor, targets: Tensor, features: Tree) -> Tensor:
         def client(tensors: Tree, batch: Tensor, labels: Tensor, *frozen: Tensor) -> Tree:
-            found = functional_call(self.body, select(tensors, self.body_names), batch) if len(self.body) else batch
-            outputs = functional_call(self.head, select(tensors, self.head_names), found)
-            seen = {**tensors, **dict(zip(features, frozen, strict=True))}
-            return {"": self.phase.feature_losses(outputs, found, labels, seen)}
+            hidden = functional_call(self.body, select(tensors, self.body_names), batch) if len(self.body) else batch
+            outputs = functional_call(self.head, select(tensors, self.head_names), hidden)
+            visible = {**tensors, **dict(zip(features, frozen, strict=True))}
+            return {"": self.phase.feature_losses(outputs, hidden, labels, visible)}
 
-        beside = self._beside.rows(0, self.clients)
-        params = Params({**self.params.shared, **beside.shared}, {**self.params.own, **beside.own, **leaves})
-        return self.each(client, params, layout_of_each(inputs), targets, *features.values())[""]
+        extras = self._extras.rows(0, self.clients)
+        params = Params({**self.params.shared, **extras.shared}, {**self.params.own, **extras.own, **leaves})
+        return self.map_clients(client, params, layout_of_each(inputs), targets, *features.values())[""]
 
 
 def loss_gradient(

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import torch
 
-Own = TypeVar("Own")
+Local = TypeVar("Local")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 CALLING = threading.Lock()
 
 
 def spread(
-    work: Callable[[Own, Item], Result], items: Iterable[Item], own: Callable[[], Own], threads: int
+    work: Callable[[Local, Item], Result], items: Iterable[Item], make_local: Callable[[], Local], threads: int
 ) -> Iterator[Result]:
     """Call a function on each item, several at the same time; torch computes each with one thread.
 
@@ -25,18 +25,18 @@ def spread(
         work: Takes what its thread has for itself, and an item. What the threads share must not change, not even in
             place: slices of one tensor count as that tensor.
         items: The items.
-        own: Makes what a thread has for itself.
+        make_local: Makes what a thread has for itself.
         threads: Number of threads.
 
     Returns:
         The results, in the order of the items.
     """
-    here = threading.local()
+    thread = threading.local()
 
     def call(item: Item) -> Result:
-        if not hasattr(here, "own"):
-            here.own = own()
-        return work(here.own, item)
+        if not hasattr(thread, "local"):
+            thread.local = make_local()
+        return work(thread.local, item)
 
     return pool(threads).map(call, items)
 
@@ -54,10 +54,10 @@ def one_at_a_time(function: Callable[..., None]) -> Callable[..., None]:
 @cache
 def pool(threads: int) -> ThreadPoolExecutor:
     """The threads, which stay: a new one would have to fetch its memory from the system again."""
-    return ThreadPoolExecutor(threads, initializer=alone)
+    return ThreadPoolExecutor(threads, initializer=use_one_torch_thread)
 
 
-def alone() -> None:
+def use_one_torch_thread() -> None:
     """Let torch compute with this thread alone."""
     torch.get_num_threads()  # before the setting is of this thread, torch would take over that of the process once more
     torch.set_num_threads(1)

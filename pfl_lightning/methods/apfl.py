@@ -57,28 +57,28 @@ class APFL(Method):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the global model, and beside it the client's own and its weight."""
         phase = self.phase("all", self.epochs)
-        beside = {f"personal.{name}" for name in self.engine.trainable} | {WEIGHT}
-        phase = replace(phase, trainable=phase.trainable | beside, gradient_transform=self.step_beside)
+        names = {f"personal.{name}" for name in self.engine.trainable} | {WEIGHT}
+        phase = replace(phase, trainable=phase.trainable | names, gradient_transform=self.step_beside)
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
-    def step_beside(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def step_beside(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """Move the clients' own models and their weights; the gradient of the global one stays as it is.
 
         Args:
             tensors: w, ``[clients, ...]`` each.
             grads: g(w).
             gradient: g.
-            beside: The own models and their weights.
+            extras: The own models and their weights.
         """
-        lr, weights = self.rate(self.local_sgd.lr), beside[WEIGHT].clone()
-        mixes = mixed(tensors, beside)
+        lr, weights = self.rate(self.local_sgd.lr), extras[WEIGHT].clone()
+        mixes = mixed(tensors, extras)
         for name, slope in gradient(mixes).items():
-            own = beside[f"personal.{name}"]
+            own = extras[f"personal.{name}"]
             slope = slope.add(mixes[name], alpha=self.local_sgd.decay_of(own.dim() - 1))
             if self.adaptive:
-                beside[WEIGHT].sub_(lr * (own - tensors[name]).mul_(slope).reshape(len(own), -1).sum(1))
+                extras[WEIGHT].sub_(lr * (own - tensors[name]).mul_(slope).reshape(len(own), -1).sum(1))
             own.addcmul_(wide(-lr * weights, own), slope)
-        beside[WEIGHT].clamp_(0, 1)
+        extras[WEIGHT].clamp_(0, 1)
         return grads
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
@@ -88,9 +88,9 @@ class APFL(Method):
         return received.with_own(mixed(received.select(self.engine.trainable).tree, received.own))
 
 
-def mixed(tensors: Tree, beside: Tree) -> Tree:
+def mixed(tensors: Tree, extras: Tree) -> Tree:
     """The clients' mixes of some models, ``[...]`` or ``[clients, ...]`` each, with their own ones."""
-    owns = {name: beside[f"personal.{name}"] for name in tensors}
+    owns = {name: extras[f"personal.{name}"] for name in tensors}
     return {
-        name: torch.lerp(tensors[name].expand_as(own), own, wide(beside[WEIGHT], own)) for name, own in owns.items()
+        name: torch.lerp(tensors[name].expand_as(own), own, wide(extras[WEIGHT], own)) for name, own in owns.items()
     }

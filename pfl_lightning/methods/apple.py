@@ -92,29 +92,29 @@ class APPLE(WholeModels):
             phase,
             trainable=phase.trainable | {RELATIONS} | {f"{CHANGE}.{name}" for name in changes},
             gradient_transform=self.move,
-            after_step=lambda tensors, beside: mixed(beside, tensors),
+            after_step=lambda tensors, extras: mixed(extras, tensors),
         )
         trained, losses = self.engine.train(cohort, start.with_own(mixed(start.tree, changes)), phase, (*key, "all"))
         cores = {name: received.own[name] + change for name, change in trained.under(CHANGE).own.items()}
         return trained.with_own(cores), losses
 
-    def move(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def move(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """Move the core model and the weights; the mixes themselves take no step, and are made anew after it.
 
         Args:
             tensors: theta, ``[clients, ...]`` each.
             grads: g.
             gradient: Computes g elsewhere.
-            beside: The core models at the start of the round, the changes of the clients' own, and the weights.
+            extras: The core models at the start of the round, the changes of the clients' own, and the weights.
         """
-        relations, itself, rounds = beside[RELATIONS], beside[ITSELF], self.accounting.clock.rounds
+        relations, itself, rounds = extras[RELATIONS], extras[ITSELF], self.accounting.clock.rounds
         lr, relation_lr = self.rate(self.local_sgd.lr), self.rate(self.relation_lr)
         strength = self.mu * (1 + cos(pi * rounds / self.mu_rounds)) / 2 if rounds < self.mu_rounds else 0.0
         slopes, share = strength * (relations - 1 / self.num_clients), (relations * itself).sum(1)
         with torch.autocast(relations.device.type, enabled=False):  # mixed precision is for g alone
             for name, slope in grads.items():
-                flat, change = slope.reshape(len(slope), -1).to(relations), beside[f"{CHANGE}.{name}"]
-                slopes += flat @ beside[f"server.{name}"].reshape(self.num_clients, -1).T
+                flat, change = slope.reshape(len(slope), -1).to(relations), extras[f"{CHANGE}.{name}"]
+                slopes += flat @ extras[f"server.{name}"].reshape(self.num_clients, -1).T
                 slopes += itself * (flat * change.reshape(flat.shape)).sum(1, keepdim=True)
                 change.sub_(wide(share, slope) * slope, alpha=lr)
         relations.sub_(slopes, alpha=relation_lr)
@@ -138,10 +138,10 @@ class APPLE(WholeModels):
         return received.with_own(mix(received.own[RELATIONS], cores)).select(self.parts["all"])
 
 
-def mixed(beside: Tree, names: Iterable[str]) -> Tree:
+def mixed(extras: Tree, names: Iterable[str]) -> Tree:
     """The mixes of the parameters with these names, ``[clients, ...]``."""
-    relations, share = beside[RELATIONS], (beside[RELATIONS] * beside[ITSELF]).sum(1)
+    relations, share = extras[RELATIONS], (extras[RELATIONS] * extras[ITSELF]).sum(1)
     found = {}
-    for name, rows in mix(relations, {name: beside[f"server.{name}"] for name in names}).items():
-        found[name] = rows + wide(share, rows) * beside[f"{CHANGE}.{name}"]
+    for name, rows in mix(relations, {name: extras[f"server.{name}"] for name in names}).items():
+        found[name] = rows + wide(share, rows) * extras[f"{CHANGE}.{name}"]
     return found

@@ -86,22 +86,22 @@ class FedALA(Method):
             momentum=0.0,
             penalty=None,
             gradient_transform=self.move_weights,
-            after_step=lambda tensors, beside: mixed(beside, tensors),
+            after_step=lambda tensors, extras: mixed(extras, tensors),
         )
         return self.engine.train(drawn(cohort, self.share, (*key, "share")), begin, phase, (*key, WEIGHT))[0]
 
-    def move_weights(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def move_weights(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """Move the weights; the heads themselves take no step, and are mixed anew after it.
 
         Args:
             tensors: s, ``[clients, ...]`` each.
             grads: g(s).
             gradient: g.
-            beside: v, w and the weights.
+            extras: v, w and the weights.
         """
         for name, slope in grads.items():
-            towards = beside[f"{GLOBAL}.{name}"] - beside[f"{LOCAL}.{name}"]
-            beside[f"{WEIGHT}.{name}"].sub_(self.weight_lr * slope * towards).clamp_(0, 1)
+            towards = extras[f"{GLOBAL}.{name}"] - extras[f"{LOCAL}.{name}"]
+            extras[f"{WEIGHT}.{name}"].sub_(self.weight_lr * slope * towards).clamp_(0, 1)
         return {}
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
@@ -109,11 +109,11 @@ class FedALA(Method):
         return self.learned_start(train, received, key) if model == "personal" else received
 
 
-def mixed(beside: Tree, names: Iterable[str]) -> Tree:
+def mixed(extras: Tree, names: Iterable[str]) -> Tree:
     """The mix v + (w - v) * W of the parameters with these names, ``[clients, ...]``."""
     found = {}
     for name in names:
-        local, shared, weight = (beside[f"{prefix}.{name}"] for prefix in (LOCAL, GLOBAL, WEIGHT))
+        local, shared, weight = (extras[f"{prefix}.{name}"] for prefix in (LOCAL, GLOBAL, WEIGHT))
         found[name] = local + (shared - local) * weight
     return found
 

@@ -93,12 +93,12 @@ class FedAS(Method):
         return received.with_own(own).select(self.parts["all"])
 
 
-def distances_to_last(outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+def distances_to_last(outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
     """The mean squared distance of each sample's features to those by the last body, ``[batch]``."""
-    return (features - beside[PREVIOUS]).flatten(1).square().mean(1)
+    return (features - extras[PREVIOUS]).flatten(1).square().mean(1)
 
 
-def add_squares(tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+def add_squares(tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
     """Add the squared norm of a gradient to the trace, and take no step; see ``Phase.gradient_transform``."""
-    beside[TRACE].add_(squared_norms(grads))
+    extras[TRACE].add_(squared_norms(grads))
     return {}

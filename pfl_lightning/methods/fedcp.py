@@ -72,9 +72,9 @@ class FedCP(Method):
         own = {shared_name(name): tensor for name, tensor in select(trained.own, self.parts[self.keeps]).items()}
         return trained.with_own({name: (received.tree[name] + tensor) / 2 for name, tensor in own.items()}), losses
 
-    def losses_near_received(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+    def losses_near_received(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        apart = discrepancy(features.flatten(1), beside[GLOBAL].flatten(1), beside["weights"])
+        apart = discrepancy(features.flatten(1), extras[GLOBAL].flatten(1), extras["weights"])
         losses: Tensor = self.sample_losses(outputs, targets) + self.strength * apart
         return losses
 

@@ -67,9 +67,9 @@ class FedDBE(Method):
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
         return trained if known else trained.with_own({CONSENSUS: self.mean_features(cohort, trained)}), losses
 
-    def losses_near_consensus(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+    def losses_near_consensus(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        away = beside["weights"] @ features.flatten(1) - beside[f"server.{CONSENSUS}"]
+        away = extras["weights"] @ features.flatten(1) - extras[f"server.{CONSENSUS}"]
         losses: Tensor = self.sample_losses(outputs, targets) + self.strength / 2 * away.square().mean()
         return losses
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.client import Examples, joined
 from pfl_lightning.client.backends import Batched, Sequential
-from pfl_lightning.client.layers import alone, part
+from pfl_lightning.client.layers import layers_without_vmap, part
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import LoRA, Network
 from pfl_lightning.seeding import Key
@@ -124,7 +124,7 @@ class Blend(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.own, self.layers, self.share = shared, own, layers, share
-        self.runs_alone = bool(alone(shared))
+        self.runs_alone = bool(layers_without_vmap(shared))
         self.backend = Sequential() if self.runs_alone else Batched()
         self.register_buffer("likeness", likeness)
 

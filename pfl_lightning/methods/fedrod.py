@@ -66,7 +66,7 @@ class FedRoD(Method):
         """Train body and generic head with the shifted bias, then the personal head as a part of the sum of both."""
         bias, phase = self.bias, self.phase("all", self.epochs)
         if (penalty := phase.penalty) is not None:  # it is for the bias without its shift
-            phase = replace(phase, penalty=lambda w, beside: penalty({**w, bias: w[bias] - beside["shift"]}, beside))
+            phase = replace(phase, penalty=lambda w, extras: penalty({**w, bias: w[bias] - extras["shift"]}, extras))
         shift = log_counts(cohort, received.tree[bias])
         shifted = received.with_own({bias: received.tree[bias] + shift, "shift": shift})
         trained, losses = self.engine.train(cohort, shifted, phase, (*key, "all"))

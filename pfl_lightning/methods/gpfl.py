@@ -69,12 +69,12 @@ class GPFL(Method):
         phase = replace(self.phase("all", self.epochs, penalty=decay), feature_loss=self.guided_losses)
         return self.engine.train(cohort, start, phase, (*key, "all"))
 
-    def guided_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+    def guided_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
         path = self.network.linear_head(self.parts["head"])
-        embeddings, received = beside[f"{path}.embeddings"], beside[f"{RECEIVED}.{path}.embeddings"]
+        embeddings, received = extras[f"{path}.embeddings"], extras[f"{RECEIVED}.{path}.embeddings"]
         valve = self.network.get_submodule(f"{path}.valve")
-        tensors = Params(beside, {}).under(f"{path}.valve").shared
+        tensors = Params(extras, {}).under(f"{path}.valve").shared
         generic = functional_call(valve, tensors, (features.flatten(1), embeddings.detach().mean(0)))
         cosines = F.normalize(generic, dim=1) @ F.normalize(embeddings, dim=1).T
         guides = F.cross_entropy(cosines, targets, reduction="none") + self.strength * (

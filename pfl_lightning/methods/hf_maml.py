@@ -40,14 +40,14 @@ class HFMAML(PerFedAvg):
         super().__init__(inner_lr=inner_lr, **kwargs)
         self.difference = difference
 
-    def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """The direction ``v - inner_lr * h`` for all clients at once.
 
         Args:
             tensors: w, ``[clients, ...]`` each.
             grads: g(w).
             gradient: g.
-            beside: Extra tensors, of which there are none.
+            extras: Extra tensors, of which there are none.
         """
 
         def shifted(by: float, along: Tree) -> Tree:

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.client import Examples, as_outputs, joined, log_probabilities
-from pfl_lightning.client.layers import alone, part
+from pfl_lightning.client.layers import layers_without_vmap, part
 from pfl_lightning.methods.method import Method
 from pfl_lightning.models import Network
 from pfl_lightning.seeding import Key
@@ -84,7 +84,9 @@ class Vote(nn.Module):
 
     def __init__(self, head: nn.Sequential, features: Tensor, classes: Tensor, neighbours: int, weight: float) -> None:
         super().__init__()
-        self.head, self.neighbours, self.runs_alone = head, min(neighbours, len(features)), bool(alone(head))
+        self.head = head
+        self.neighbours = min(neighbours, len(features))
+        self.runs_alone = bool(layers_without_vmap(head))
         self.logs = torch.tensor([weight, 1 - weight]).double().log().tolist()
         self.register_buffer("features", features)
         self.register_buffer("classes", classes)

@@ -59,10 +59,10 @@ class MOON(Method):
         )
         return trained.beside(PREVIOUS, trained.select(body)), losses
 
-    def contrastive_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+    def contrastive_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
         near, far = (
-            torch.cosine_similarity(features.flatten(1), beside[prefix].flatten(1), dim=1) / self.temperature
+            torch.cosine_similarity(features.flatten(1), extras[prefix].flatten(1), dim=1) / self.temperature
             for prefix in (GLOBAL, PREVIOUS)
         )
         losses: Tensor = self.sample_losses(outputs, targets) + self.mu * F.softplus(far - near)

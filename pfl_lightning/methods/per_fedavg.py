@@ -49,14 +49,14 @@ class PerFedAvg(Method):
         phase = replace(plain, gradient_transform=self.meta_gradient, independent_batch=other)
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
-    def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """The gradient behind an adaptation step, for all clients at once.
 
         Args:
             tensors: w, ``[clients, ...]`` each.
             grads: g(w).
             gradient: h.
-            beside: Extra tensors, of which there are none.
+            extras: Extra tensors, of which there are none.
         """
         return gradient({name: tensor - self.inner_lr * grads[name] for name, tensor in tensors.items()})
 

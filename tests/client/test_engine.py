@@ -120,8 +120,8 @@ def test_rows_and_weights_go_with_their_samples(backend, rule, transform, epochs
             assert (trained.own[name][client] - tensor).abs().max() < 1e-12
 
 
-def losses_times_own(outputs, features, targets, beside):
-    return F.cross_entropy(outputs, targets, reduction="none") * beside["own"]
+def losses_times_own(outputs, features, targets, extras):
+    return F.cross_entropy(outputs, targets, reduction="none") * extras["own"]
 
 
 @pytest.mark.parametrize("part", ["head", "all"])

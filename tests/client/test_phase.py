@@ -113,8 +113,8 @@ def test_a_term_of_a_mini_batch_is_of_the_samples_that_are_there(backend, make):
     engine.head = network.parts(1)["head"]
     body = nn.Sequential(OrderedDict([*network.named_children()][:-1]))
 
-    def near_zero(outputs, features, targets, beside):
-        return F.cross_entropy(outputs, targets, reduction="none") + (beside["weights"] @ features).square().sum()
+    def near_zero(outputs, features, targets, extras):
+        return F.cross_entropy(outputs, targets, reduction="none") + (extras["weights"] @ features).square().sum()
 
     phase = Phase(frozenset(network.state_dict()), 2, 4, 0.1, feature_loss=near_zero)
     trained, _ = engine.train(examples, params, phase, KEY)
@@ -151,13 +151,13 @@ class Number(Network):
         super().__init__({"fc": nn.Linear(1, 1, bias=False)})
 
 
-def numbers(backend, labels, start, beside, phase):
+def numbers(backend, labels, start, extras, phase):
     """Phases of clients with one sample x = 1 and the loss (w - label)^2 / 2."""
     network, clients = Number((1,), 1), len(labels)
     samples = Samples(torch.ones(clients, 1), torch.tensor(labels), Identity())
     cohort = ClientTable(samples, list(np.arange(clients)[:, None])).examples(torch.arange(clients))
     own = {"fc.weight": torch.full((clients, 1, 1), start)}
-    own |= {f"{prefix}.fc.weight": torch.full((clients, 1, 1), value) for prefix, value in beside.items()}
+    own |= {f"{prefix}.fc.weight": torch.full((clients, 1, 1), value) for prefix, value in extras.items()}
     trained, _ = Engine(network, backend).train(cohort, Params({}, own), phase, KEY)
     return {name.removesuffix("fc.weight").strip("."): stack.flatten().tolist() for name, stack in trained.own.items()}
 
@@ -190,8 +190,8 @@ def test_a_feature_loss_that_is_a_mean_is_refused(backend, make):
 
 def follow(rate):
     """The anchor moves towards the model behind each step, by a rule that is none of ours."""
-    return lambda tensors, beside: {
-        f"anchor.{name}": torch.lerp(beside[f"anchor.{name}"], tensor, rate) for name, tensor in tensors.items()
+    return lambda tensors, extras: {
+        f"anchor.{name}": torch.lerp(extras[f"anchor.{name}"], tensor, rate) for name, tensor in tensors.items()
     }
 
 
@@ -232,7 +232,7 @@ def test_a_rule_may_only_change_what_moves():
 def test_a_penalty_may_leave_some_tensors_alone(backend):
     network, examples = NETWORKS["mlp"]((1, 16, 16), 3), examples_of()
 
-    def on_weights(tensors, beside):
+    def on_weights(tensors, extras):
         return {name: 0.3 * tensor for name, tensor in tensors.items() if name.endswith("weight")}
 
     names = frozenset(network.state_dict())
@@ -284,8 +284,7 @@ def smooth_l1(entries, smoothing):
 
 def test_adam_counts_its_steps_in_bfloat16_too():
     torch.set_default_dtype(torch.bfloat16)  # as Lightning does
-    taken = Moving.start(
-        {"w": torch.zeros(2, 3, dtype=torch.bfloat16)}, Phase({"w"}, 1, 1, 0.1, optimizer="Adam")
-    ).taken
-    assert taken["w"].tolist() == [0, 0]
-    assert (taken["w"] + 256 + 1).tolist() == [257, 257]
+    parameters = {"w": torch.zeros(2, 3, dtype=torch.bfloat16)}
+    steps = Moving.start(parameters, Phase({"w"}, 1, 1, 0.1, optimizer="Adam")).steps["w"]
+    assert steps.tolist() == [0, 0]
+    assert (steps + 256 + 1).tolist() == [257, 257]

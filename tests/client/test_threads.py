@@ -53,14 +53,14 @@ def with_layers(**layers: nn.Module) -> Network:
 
 
 PHASE = Phase(frozenset({"all"}), epochs=3, batch_size=4, lr=0.1, momentum=0.5)
-DRAWN = {"feature_loss": lambda outputs, features, targets, beside: outputs.square().mean(1)}
+DRAWN = {"feature_loss": lambda outputs, features, targets, extras: outputs.square().mean(1)}
 
 
 @pytest.mark.parametrize(
     ("make", "rules", "is_spread"),
     [
         (lenet, {"penalty": Proximity(0.1, "anchor")}, True),
-        (lenet, {"clip_norm": 0.5, "gradient_transform": lambda w, g, gradient, beside: gradient(w)}, True),
+        (lenet, {"clip_norm": 0.5, "gradient_transform": lambda w, g, gradient, extras: gradient(w)}, True),
         (lambda: with_layers(norm=nn.BatchNorm1d(5)), {}, True),
         (partial(lenet, dropout=0.3), {}, True),
         (

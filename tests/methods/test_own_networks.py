@@ -176,8 +176,8 @@ def test_layers_before_the_first_that_trains_run_once_a_phase(train):
 
 def test_an_opaque_module_says_what_it_costs(train):
     plain, opaque = (", ".join(train(FedRep, 1, network=network).engine.choices) for network in (Plain, Opaque))
-    assert "computed anew" not in plain
-    assert "Opaque (the rest of Opaque is computed anew in every step)" in opaque
+    assert "computed again" not in plain
+    assert "Opaque (the rest of Opaque is computed again in every step)" in opaque
 
 
 @pytest.mark.filterwarnings("ignore:Found 1 module.* in eval mode")

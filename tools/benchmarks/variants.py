@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from benchmarks.training import MAKERS, Ours
 from benchmarks.workloads import RandomClients, Workload
 from pfl_lightning.client.backends import Batched
-from pfl_lightning.client.layers import alone, has_layers
+from pfl_lightning.client.layers import has_layers, layers_without_vmap
 from pfl_lightning.errors import PflError
 from pfl_lightning.tree import BATCH_NORM, Params, Tree
 
@@ -91,8 +91,8 @@ def run_by(backend: Batched, workload: Workload, data: RandomClients) -> Ours:
     """
     ours = Ours(workload, data, "auto")
     network = ours.method.network
-    if alone(network):
-        raise PflError(f"variants: vmap is not possible with {', '.join(alone(network))}; allowed: other layers")
+    if layers := layers_without_vmap(network):
+        raise PflError(f"variants: vmap is not possible with {', '.join(layers)}; allowed: other layers")
     if has_layers(network, BATCH_NORM, network.state_dict()) and len(set(workload.counts())) > 1:
         raise PflError("variants: BatchNorm is not possible with clients of several sizes; allowed: of one size")
     ours.method.engine.backend = lambda *_: backend  # type: ignore[method-assign]

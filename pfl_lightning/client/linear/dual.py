@@ -63,7 +63,11 @@ class DualLayer(LinearLayer):
         copies: Tensor | None,
     ) -> None:
         super().__init__(name, phase, after)
-        self.start, self.rows, self.tie, self.still, self.copies = start, rows, tie, still, copies
+        self.start = start
+        self.rows = rows
+        self.tie = tie
+        self.still = still
+        self.copies = copies
         self.epoch: Epoch | None = None
         self.states: list[Combination] = []
 
@@ -92,7 +96,8 @@ class DualLayer(LinearLayer):
         else:
             self.states[: self._moving] = self._after(self.epoch)
             outputs = [self._outputs(state) for state in self.states]
-        self.epoch, self.steps = epoch, 0
+        self.epoch = epoch
+        self.steps = 0
         self.before = [in_order(output, epoch.order) for output in outputs]
         self.gram_now = in_order(in_order(self.gram, epoch.order).mT, epoch.order)
         self.grads = self.rows.new_zeros(*epoch.targets.shape, self.rows.shape[1])
@@ -101,16 +106,17 @@ class DualLayer(LinearLayer):
         """Start the phase: the weight is W0, the velocity zero, the anchor W0, and what stays K."""
         self.inputs = epoch.inputs.flatten(2)
         self.gram = self.inputs @ self.inputs.mT
-        self.first_outputs = [self.inputs @ each.mT for each in (self.start, self.still) if each is not None]
+        self.first_outputs = [self.inputs @ weight.mT for weight in (self.start, self.still) if weight is not None]
         self.recursion = Recursion(self.phase, epoch.targets.shape[1], self.tie, self.rows)
-        one = self.rows.new_ones(len(self.rows), 1, 1)
-        self.states = [Combination(part * one, 0 * one, None) for part in self.recursion.start]
+        ones = self.rows.new_ones(len(self.rows), 1, 1)
+        self.states = [Combination(part * ones, 0 * ones, None) for part in self.recursion.start]
         if self.still is not None:
-            self.states[-1] = Combination(0 * one, one, None)
+            self.states[-1] = Combination(0 * ones, ones, None)
 
     def read(self, clients: int, batch: slice) -> Tensor:
         """Outputs for a batch of the epoch."""
-        self.seen, done = (slice(clients), batch), batch.start
+        self.seen = (slice(clients), batch)
+        done = batch.start
         scales, of_gradients = self.recursion.weight_at(self.steps, done)
         if len(self.before) < len(scales):  # the first epoch
             still = scales[-1:] if self.still is not None else []
@@ -151,15 +157,16 @@ class DualLayer(LinearLayer):
 
     def _after(self, epoch: Epoch) -> list[Combination]:
         """The quantities that change, after an epoch."""
-        taken = (-(-epoch.counts // self.phase.batch_size)).clamp(max=self.steps)
-        factors, of_gradients = self.recursion.after(taken)
+        steps = (-(-epoch.counts // self.phase.batch_size)).clamp(max=self.steps)
+        factors, of_gradients = self.recursion.after(steps)
         result = []
         for number in range(self._moving):
             of_epoch = self.grads * of_gradients[..., number, None]
             of_inputs = out_of_order(of_epoch, epoch.order, self.inputs.shape[1])
             of_start = of_still = torch.zeros_like(self.states[0].of_start)
             for factor, state in zip(factors[:, number, :, None, None].unbind(1), self.states, strict=True):
-                of_start, of_still = of_start + factor * state.of_start, of_still + factor * state.of_still
+                of_start = of_start + factor * state.of_start
+                of_still = of_still + factor * state.of_still
                 if state.of_inputs is not None:
                     of_inputs.addcmul_(factor, state.of_inputs)
             result.append(Combination(of_start, of_still, of_inputs))

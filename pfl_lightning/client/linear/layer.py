@@ -55,13 +55,17 @@ class LinearLayer:
     noise: Tensor
 
     def __init__(self, name: str, phase: Phase, after: After) -> None:
-        self.weight_name, self.bias_name = f"{name}.weight", f"{name}.bias"
-        self.phase, self.after = phase, after
+        self.weight_name = f"{name}.weight"
+        self.bias_name = f"{name}.bias"
+        self.phase = phase
+        self.after = after
 
     def attach(self, params: Params, moving: Moving) -> None:
         """Use these tensors in the following steps."""
-        tensors, self.moving = params.tree, moving
-        self.weight, self.bias = tensors[self.weight_name], tensors.get(self.bias_name)
+        tensors = params.tree
+        self.moving = moving
+        self.weight = tensors[self.weight_name]
+        self.bias = tensors.get(self.bias_name)
         self.streams = tensors.get(self.after.stream)
 
     def enter(self, epoch: Epoch) -> None:
@@ -110,12 +114,12 @@ class LinearLayer:
 
     def gradients(self, grad: Tensor) -> Tree:
         """Gradients of weight and bias, if trained, by name, given that of the outputs before what follows."""
-        found = {}
+        gradients = {}
         if self.weight_name in self.phase.trainable:
-            found[self.weight_name] = grad.mT @ self.inputs
+            gradients[self.weight_name] = grad.mT @ self.inputs
         if self.bias_name in self.phase.trainable:
-            found[self.bias_name] = grad.sum(1)
-        return found
+            gradients[self.bias_name] = grad.sum(1)
+        return gradients
 
     def move(self, grad: Tensor, penalty: Mapping[str, Slope]) -> None:
         """Update weight and bias, if trained, with the gradient ``[clients, batch, outputs]`` before what follows."""
@@ -127,21 +131,22 @@ class LinearLayer:
 
     def move_weight(self, grad: Tensor, penalty: Slope) -> None:
         """Update the weight with the gradient ``grad^T inputs + penalty``; SGD does not store the product."""
-        phase, weight, velocity = self.phase, self.weight, self.moving.velocities.get(self.weight_name)
+        phase = self.phase
+        weight = self.weight
+        velocity = self.moving.velocities.get(self.weight_name)
         if phase.optimizer != "SGD":
-            whole = penalty.added_to(grad.mT @ self.inputs, weight)
-            adam_step(self.moving, self.weight_name, whole, phase)
+            adam_step(self.moving, self.weight_name, penalty.added_to(grad.mT @ self.inputs, weight), phase)
             return
         decay = phase.weight_decay + penalty.of_parameter
         if velocity is None:
             weight.baddbmm_(grad.mT, self.inputs, beta=1 - phase.lr * decay, alpha=-phase.lr)
-            for scale, tensor in penalty.others:
+            for scale, tensor in penalty.terms:
                 weight.sub_(tensor, alpha=phase.lr * scale)
             return
         velocity.baddbmm_(grad.mT, self.inputs, beta=phase.momentum)
         if decay:
             velocity.add_(weight, alpha=decay)
-        for scale, tensor in penalty.others:
+        for scale, tensor in penalty.terms:
             velocity.add_(tensor, alpha=scale)
         weight.sub_(velocity, alpha=phase.lr)
 

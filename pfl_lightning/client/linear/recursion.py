@@ -58,7 +58,8 @@ class Recursion:
     """
 
     def __init__(self, phase: Phase, samples: int, tie: Tie, like: Tensor) -> None:
-        lr, batch_size = phase.lr, min(phase.batch_size, samples)
+        lr = phase.lr
+        batch_size = min(phase.batch_size, samples)
         self.step_of = torch.arange(samples, device=like.device) // batch_size
         chosen = [0, *[1] * bool(phase.momentum), *[2] * tie.has_anchor, *[3] * bool(tie.of_still)]
         same = torch.eye(4, dtype=torch.float64)

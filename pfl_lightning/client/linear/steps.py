@@ -6,14 +6,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from pfl_lightning.client.after_steps import Follow
 from pfl_lightning.client.epochs import Epoch
 from pfl_lightning.client.linear.dual import DualLayer
 from pfl_lightning.client.linear.layer import After, LinearLayer
 from pfl_lightning.client.linear.recursion import Tie
 from pfl_lightning.client.losses import Loss
 from pfl_lightning.client.penalties import Correlation, Proximity, Total
-from pfl_lightning.client.phase import Phase
+from pfl_lightning.client.phase import Follow, Phase
 from pfl_lightning.client.steps import AutogradSteps, Steps
 from pfl_lightning.tree import Params, Tree
 
@@ -37,7 +36,8 @@ class LinearSteps(Steps):
     def __init__(
         self, network: nn.Sequential, start: Params, rows: Tree, phase: Phase, loss: Loss, samples: int, body: int = 0
     ) -> None:
-        self.body, layers = body, _linear_layers(network)
+        self.body = body
+        layers = _linear_layers(network)
         self.layers = [LinearLayer(name, phase, after) for name, after in layers.items()]
         first = next(iter(layers))
         weight = f"{first}.weight"
@@ -53,15 +53,15 @@ class LinearSteps(Steps):
     def enter(self, epoch: Epoch) -> None:
         """Begin an epoch."""
         self.epoch = epoch
-        self.beside_samples = epoch.beside
+        self.sample_extras = epoch.extras
         self.layers[0].enter(epoch)
 
     @torch.no_grad()
     def step_once(self, clients: int, batch: slice) -> Tensor:
         """One step of the optimizer."""
-        first, *others = self.layers
+        first, *later = self.layers
         hidden = [first.read(clients, batch)]
-        for layer in others:
+        for layer in later:
             hidden.append(layer.forward(hidden[-1]))
         seen = slice(clients), batch
         at_features: Tensor | float = 0.0
@@ -71,7 +71,7 @@ class LinearSteps(Steps):
         else:
             losses, grad, at_features = self._with_gradients(hidden[-1], hidden[self.body - 1], seen)
         penalty = self.penalty(self.moving.tensors)
-        for number, layer in reversed([*enumerate(others, start=1)]):
+        for number, layer in reversed([*enumerate(later, start=1)]):
             grad = layer.backward(grad, penalty)
             if number == self.body:
                 grad += at_features
@@ -84,17 +84,18 @@ class LinearSteps(Steps):
         """Losses of samples, and the gradients of their mean by outputs and features."""
         with torch.enable_grad():
             leaves = [tensor.detach().requires_grad_() for tensor in (outputs, features)]
-            beside, rows = self._beside.rows(0, self.clients), [each[seen] for each in self.beside_samples.values()]
-            losses = vmap(self._losses_of_client, randomness="different")(
-                beside.own, *leaves, self.epoch.targets[seen], *rows
-            )
+            extras = self._extras.rows(0, self.clients).own
+            batch = [rows[seen] for rows in (self.epoch.targets, *self.sample_extras.values())]
+            losses = vmap(self._losses_of_client, randomness="different")(extras, *leaves, *batch)
             mean = (losses * self.epoch.weights[seen]).sum()
             by_outputs, by_features = torch.autograd.grad(mean, leaves, materialize_grads=True)
         return losses.detach(), by_outputs, by_features
 
-    def _losses_of_client(self, own: Tree, outputs: Tensor, features: Tensor, targets: Tensor, *rows: Tensor) -> Tensor:
-        of_samples = dict(zip(self.beside_samples, rows, strict=True))
-        return self.phase.feature_losses(outputs, features, targets, {**self._beside.shared, **own, **of_samples})
+    def _losses_of_client(
+        self, extras: Tree, outputs: Tensor, features: Tensor, targets: Tensor, *rows: Tensor
+    ) -> Tensor:
+        of_samples = dict(zip(self.sample_extras, rows, strict=True))
+        return self.phase.feature_losses(outputs, features, targets, {**self._extras.shared, **extras, **of_samples})
 
     def finish(self) -> None:
         """End the phase."""
@@ -126,7 +127,8 @@ class LinearGradients(AutogradSteps):
     def _loss_gradient(
         self, tensors: Tree, inputs: Tensor, targets: Tensor, features: Tree, weights: Tensor
     ) -> tuple[Tensor, Tree]:
-        params, outputs = self.params.with_own(tensors), inputs.flatten(2)
+        params = self.params.with_own(tensors)
+        outputs = inputs.flatten(2)
         grads: Tree = {}
         for layer in self.layers:
             layer.attach(params, self.moving)
@@ -146,7 +148,9 @@ def tie_of(weight: str, start: Params, phase: Phase) -> tuple[Tie, Tensor | None
 
     None if the phase has other rules for the weight.
     """
-    follow, tensors, still = phase.after_step, start.tree, None
+    follow = phase.after_step
+    tensors = start.tree
+    still = None
     penalties = phase.penalty.penalties if isinstance(phase.penalty, Total) else (phase.penalty,) * bool(phase.penalty)
     if phase.inner_steps > 1 or phase.optimizer != "SGD" or not isinstance(follow, Follow | None):
         return None
@@ -164,7 +168,8 @@ def tie_of(weight: str, start: Params, phase: Phase) -> tuple[Tie, Tensor | None
             if follow and follow.prefix != penalty.anchor:
                 return None
         elif anchor is not None and still is None and f"{penalty.anchor}.{weight}" not in phase.trainable:
-            tie, still = tie._replace(of_still=-penalty.strength), anchor
+            tie = tie._replace(of_still=-penalty.strength)
+            still = anchor
         else:
             return None
     if (follow and not tie.of_anchor) or (still is not None and not tie.of_still):
@@ -179,12 +184,13 @@ def layout_of(tensor: Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
 
 def _linear_layers(network: nn.Sequential) -> dict[str, After]:
     """Names of the linear layers, and what follows each."""
-    found: dict[str, After] = {}
+    layers: dict[str, After] = {}
     for name, layer in network.named_children():
         if isinstance(layer, nn.Linear):
-            found[name], last = After(), name
+            last = name
+            layers[last] = After()
         elif isinstance(layer, nn.ReLU):
-            found[last] = found[last]._replace(relu=True)
+            layers[last] = layers[last]._replace(relu=True)
         elif isinstance(layer, nn.Dropout) and layer.p:
-            found[last] = found[last]._replace(dropout=layer.p, stream=f"{name}.stream")
-    return found
+            layers[last] = layers[last]._replace(dropout=layer.p, stream=f"{name}.stream")
+    return layers

@@ -54,9 +54,9 @@ class Prototypes(Method):
         prototypes = weight.new_zeros(self.num_classes, weight.shape[1])
         return {PROTOTYPES: prototypes, SHARES: prototypes[:, 0]}
 
-    def losses_near_prototypes(self, outputs: Tensor, features: Tensor, targets: Tensor, beside: Tree) -> Tensor:
+    def losses_near_prototypes(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        prototypes, known = beside[f"server.{PROTOTYPES}"][targets], beside[f"server.{SHARES}"][targets] > 0
+        prototypes, known = extras[f"server.{PROTOTYPES}"][targets], extras[f"server.{SHARES}"][targets] > 0
         distances = (features.flatten(1) - prototypes).square().mean(1)
         losses: Tensor = self.sample_losses(outputs, targets) + self.strength * distances * known
         return losses

@@ -32,14 +32,14 @@ class AliasedHFMAML(HFMAML):
         last = replace(steps, epochs=1, steps=1, gradient_transform=self.last_direction)
         return self.engine.train(cohort, params, last, (*key, "last"))
 
-    def last_direction(self, tensors: Tree, grads: Tree, gradient: Gradient, beside: Tree) -> Tree:
+    def last_direction(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """The last batch's step of ``inner_lr`` and the meta-step from there, as one step of ``inner_lr``.
 
         Args:
             tensors: w, ``[clients, ...]`` each.
             grads: g(w).
             gradient: g.
-            beside: Extra tensors, of which there are none.
+            extras: Extra tensors, of which there are none.
         """
         moved = {name: tensor - self.inner_lr * grads[name] for name, tensor in tensors.items()}
         v = gradient(moved)
