@@ -137,14 +137,12 @@ def loss_of_samples(loss: Any) -> LossFunction | None:
         raise PflError(f"model.loss: {loss!r} is not possible; allowed: a module or a function")
     if isinstance(kind := unwrap_partial(loss), type) and issubclass(kind, nn.Module):
         loss = loss()
-    if not isinstance(loss, nn.Module):
-        return loss
-    if names := [name for name, _ in loss.named_parameters()]:
+    if isinstance(loss, nn.Module) and (names := [name for name, _ in loss.named_parameters()]):
         what = f"{type(loss).__name__} with parameters ({', '.join(names)})"
         raise PflError(
             f"model.loss: {what} is not possible, nothing would train them; allowed: a loss without parameters"
         )
-    return PerSample(loss) if hasattr(loss, "reduction") else loss
+    return PerSample(loss) if isinstance(loss, nn.Module) and hasattr(loss, "reduction") else loss
 
 
 def try_loss(function: LossFunction, name: str, outputs: Tensor, targets: Tensor) -> None:
