@@ -17,18 +17,18 @@ from pfl_lightning.bounds import Seed
 from pfl_lightning.callbacks import PercentileErrors, RoundCheckpoint
 from pfl_lightning.callbacks.round_checkpoint import BEST, Stopped
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
-from pfl_lightning.settings.shipped_files import check_seed, with_config_files
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
-from pfl_lightning.settings.messages import explain
 from pfl_lightning.federation.checkpoints import read_checkpoint
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method, NeedsSamplesError
-from pfl_lightning.settings.objects import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.runs.resume import Resume, find_resume, load_method, plain, runs_folder, settings_along
 from pfl_lightning.runs.session import Command, Session, check_data, without_chatter
-from pfl_lightning.settings.values import flat
+from pfl_lightning.settings.messages import explain
+from pfl_lightning.settings.objects import anew, arguments, default_arguments, recipe, unsaid
 from pfl_lightning.settings.parser import StrictParser
+from pfl_lightning.settings.shipped_files import check_seed, with_config_files
+from pfl_lightning.settings.values import flat
 
 if TYPE_CHECKING:
     import pandas as pd

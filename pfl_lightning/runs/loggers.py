@@ -13,8 +13,8 @@ from pfl_lightning import files, processes
 from pfl_lightning.callbacks import MetricsTable
 from pfl_lightning.callbacks.board import Board
 from pfl_lightning.errors import PflError, one_line
-from pfl_lightning.settings.values import Settings, flat
 from pfl_lightning.settings.parser import StrictParser
+from pfl_lightning.settings.values import Settings, flat
 
 CONTINUED: dict[type[Logger], str] = {WandbLogger: "id", MLFlowLogger: "run_id"}  # the argument that continues a run
 EXTRAS = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow"}  # packages, which are extras of this one

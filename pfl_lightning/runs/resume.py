@@ -17,14 +17,14 @@ from pfl_lightning.callbacks.evaluation import rounds_kept_on_resume
 from pfl_lightning.callbacks.labels import is_doubling, run_name
 from pfl_lightning.callbacks.round_checkpoint import LAST, PREVIOUS
 from pfl_lightning.callbacks.run_folder import CHECKPOINTS
-from pfl_lightning.runs.folders import versions
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FILE, DamagedError, read_checkpoint, refusal, refusing
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import Method
+from pfl_lightning.runs.folders import versions
 from pfl_lightning.settings.objects import unsaid, usual_recipe
-from pfl_lightning.settings.values import Settings, changes, flat, named_callbacks, outermost
 from pfl_lightning.settings.parser import CheckpointParser
+from pfl_lightning.settings.values import Settings, changes, flat, named_callbacks, outermost
 
 # settings whose keys end so may change when a run resumes
 HONOURED = ("lr", "root", "data.file", "chunk_size", "new_clients", "new_samples", "new_head_epochs")

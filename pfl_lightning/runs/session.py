@@ -23,16 +23,16 @@ from pfl_lightning.callbacks.monitors import CheckMonitors, check_monitor, monit
 from pfl_lightning.callbacks.progress_bar import RoundProgressBar
 from pfl_lightning.callbacks.round_csv import RoundCsv
 from pfl_lightning.callbacks.run_folder import continues
-from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
-from pfl_lightning.runs.trainer_options import check_accelerator, check_callbacks, check_settings
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.reading import loading_status
 from pfl_lightning.errors import NOISE, PflError, one_line, printable
 from pfl_lightning.federation.checkpoints import refusing
-from pfl_lightning.runs.loggers import begin, end, loggers_of
 from pfl_lightning.methods import Method
 from pfl_lightning.report.run_files import CLIENTS, CONFIG, LABEL, METRICS
+from pfl_lightning.runs.folders import LOCK, RunFolder, new_folder
+from pfl_lightning.runs.loggers import begin, end, loggers_of
 from pfl_lightning.runs.resume import Resume, refuse_changes, refuse_stopped, runs_folder, stated
+from pfl_lightning.runs.trainer_options import check_accelerator, check_callbacks, check_settings
 from pfl_lightning.score_kind import HEADLINED, headline
 
 Command = Literal["fit", "validate", "test"]

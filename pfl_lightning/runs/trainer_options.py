@@ -9,9 +9,9 @@ from lightning.pytorch import callbacks as theirs
 from lightning.pytorch.accelerators import AcceleratorRegistry
 
 from pfl_lightning import callbacks as ours
-from pfl_lightning.settings import registry
 from pfl_lightning.data.rounds import check_rounds
 from pfl_lightning.errors import PflError
+from pfl_lightning.settings import registry
 from pfl_lightning.settings.values import class_name
 
 # trainer options whose other values make no sense with communication rounds

@@ -9,11 +9,11 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pfl_lightning.callbacks import PercentileErrors
-from pfl_lightning.runs.folders import RunFolder, new_folder
 from pfl_lightning.data import Digits
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
+from pfl_lightning.runs.folders import RunFolder, new_folder
 
 
 def test_a_process_that_is_killed_no_longer_holds_its_folder(tmp_path):

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from pfl_lightning.runs.folders import new_folder
 from pfl_lightning.errors import PflError
 from pfl_lightning.federation.checkpoints import FORMAT
+from pfl_lightning.runs.folders import new_folder
 from pfl_lightning.runs.resume import Resume, find_resume, refuse_changes
 
 SETTINGS = {
