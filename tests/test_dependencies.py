@@ -16,7 +16,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 # imported where they are used
-OPTIONAL = ["cluster", "datasets", "huggingface", "mlflow", "onnx", "privacy", "search", "wandb"]
+OPTIONAL = ["cluster", "datasets", "huggingface", "mlflow", "privacy", "search", "wandb"]
 PEERS = ROOT / "tools" / "peers"  # their libraries live in environments of their own
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

@@ -1,7 +1,6 @@
 """What cannot be evaluated, exported or read gets one line, and nothing is written."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,7 @@ def test_what_cannot_be_evaluated(words, line, refused):
         ([RUN, "m.pt", "--client=4"], "client: 4 is not possible; allowed: 0 to 3"),
         ([RUN, "m.pt"], "--client: a value is missing"),
         ([RUN, "m.pt", "--client=0", "--model=best"], "model: best is not possible; allowed: global, finetuned"),
-        ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2, .onnx"),
+        ([RUN, "m.pth", "--client=0"], "file: 'm.pth' is not possible; allowed endings: .pt, .pt2"),
         ([RUN, "file.pt", "--client=0"], "file: 'file.pt' exists; allowed: a new file"),
         ([RUN, "file.pt/m.pt", "--client=0"], "[Errno "),
     ],
@@ -79,12 +78,6 @@ def test_what_cannot_be_evaluated(words, line, refused):
 def test_what_cannot_be_exported(words, line, refused):
     Path("file.pt").write_text("mine")
     assert refused("export", *words)[1].startswith(line)
-
-
-def test_a_missing_library_is_named(monkeypatch, refused):
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
-    _, line = refused("export", RUN, "m.onnx", "--client=0")
-    assert line == 'file: .onnx needs other libraries; pip install "pfl_lightning[onnx]"'
 
 
 @pytest.mark.parametrize(
