@@ -5,8 +5,8 @@ from pathlib import Path
 from pfl_lightning.bounds import NonNegativeInt
 from pfl_lightning.cli.console import show
 from pfl_lightning.cli.parser import PflParser
-from pfl_lightning.models.checks import two_inputs
 from pfl_lightning.models.export import check_file, export
+from pfl_lightning.models.network import two_inputs
 from pfl_lightning.runs.experiment import Run
 
 

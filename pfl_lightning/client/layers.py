@@ -1,6 +1,6 @@
 """Which kinds of layers a network has, and which of them a phase does not change.
 
-A network can mark its layers with two attributes: ``runs_alone`` if ``vmap`` cannot run the layer, and
+A network can mark its layers with two attributes: ``without_vmap`` if ``vmap`` cannot run the layer, and
 ``draws_at_random`` if the layer is random in training mode, beyond torch's own dropout layers.
 """
 
@@ -117,7 +117,7 @@ def _draws(module: nn.Module) -> bool:
 
 def layers_without_vmap(network: nn.Sequential) -> list[str]:
     """The layers that can only run for one client at a time."""
-    return [name for name, layer in network.named_children() if getattr(layer, "runs_alone", False)]
+    return [name for name, layer in network.named_children() if getattr(layer, "without_vmap", False)]
 
 
 def mixed(network: nn.Sequential, trainable: Collection[str]) -> list[str]:

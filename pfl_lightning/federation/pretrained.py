@@ -82,16 +82,16 @@ def take_weights(network: Network, weights: Tree, head: frozenset[str], file: st
     fitting = {name: tensor for name, tensor in named.items() if _fits(tensor, tensors[name])}
     for name in sorted(named.keys() - fitting.keys() - head):
         actual, expected = (f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (named[name], tensors[name]))
-        alias = network.own_name(name)
+        alias = network.original_name(name)
         raise PflError(f"{KEY}: '{file}' has {alias} of {actual}; allowed: {expected}, as {network.kind} has")
     if not fitting:
-        names = _listed(map(network.own_name, tensors))
+        names = _listed(map(network.original_name, tensors))
         raise PflError(f"{KEY}: '{file}' has nothing for {network.kind}; allowed: a file with some of {names}")
     for name, tensor in fitting.items():
         tensors[name].copy_(tensor)
-    network.given |= fitting.keys()
+    network.pretrained |= fitting.keys()
     report = f"{KEY}: {len(fitting)} of the {len(tensors)} tensors of {network.kind} are from '{file}'"
-    fresh = [network.own_name(name) for name in tensors if name not in fitting]
+    fresh = [network.original_name(name) for name in tensors if name not in fitting]
     return f"{report}; new: {_listed(fresh)}" if fresh else report
 
 
@@ -128,7 +128,7 @@ def put_base_back(checkpoint: Content, network: Network, file: str | None, head:
 
 def _frozen_base(network: Network) -> Tree:
     moving = {tensor.data_ptr() for tensor in movable(network).values()}
-    tensors = select(network.state_dict(), network.given)
+    tensors = select(network.state_dict(), network.pretrained)
     return {name: tensor for name, tensor in tensors.items() if tensor.data_ptr() not in moving}
 
 
@@ -143,7 +143,7 @@ def _digest(tensors: Tree) -> str:
 def _namings(network: Network, weights: Tree) -> Iterator[Tree]:
     """The tensors of a file that the network has, by its names, for each way to name them."""
     for prefix in PREFIXES:
-        for naming in (network.own_name, str):
+        for naming in (network.original_name, str):
             aliases = {name: f"{prefix}{naming(name)}" for name in network.state_dict()}
             yield {name: weights[alias] for name, alias in aliases.items() if alias in weights}
 

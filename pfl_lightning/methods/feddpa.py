@@ -124,8 +124,8 @@ class Blend(nn.Module):
     ) -> None:
         super().__init__()
         self.shared, self.own, self.layers, self.share = shared, own, layers, share
-        self.runs_alone = bool(layers_without_vmap(shared))
-        self.backend = Sequential() if self.runs_alone else Batched()
+        self.without_vmap = bool(layers_without_vmap(shared))
+        self.backend = Sequential() if self.without_vmap else Batched()
         self.register_buffer("likeness", likeness)
 
     def forward(self, inputs: Tensor) -> Tensor:

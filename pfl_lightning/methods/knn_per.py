@@ -86,7 +86,7 @@ class Vote(nn.Module):
         super().__init__()
         self.head = head
         self.neighbours = min(neighbours, len(features))
-        self.runs_alone = bool(layers_without_vmap(head))
+        self.without_vmap = bool(layers_without_vmap(head))
         self.logs = torch.tensor([weight, 1 - weight]).double().log().tolist()
         self.register_buffer("features", features)
         self.register_buffer("classes", classes)

@@ -1,18 +1,14 @@
 from pfl_lightning.models.adapters import LoRA
-from pfl_lightning.models.alexnet import AlexNet
 from pfl_lightning.models.factory import NetworkFactory
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.lenet import ConvNet, LeNet5
-from pfl_lightning.models.linear import LinearNetwork
-from pfl_lightning.models.logistic import LogisticRegression
-from pfl_lightning.models.mlp import MLP
+from pfl_lightning.models.linear import MLP, LinearNetwork, LogisticRegression
 from pfl_lightning.models.network import ExtendedLinear, Head, InputKind, Network, Part, Parts
-from pfl_lightning.models.resnet import ResNet18
+from pfl_lightning.models.resnet import ResNet18, WideResNet
 from pfl_lightning.models.start import start_network
 from pfl_lightning.models.text import CharGRU, LSTMClassifier, TweetLSTM
-from pfl_lightning.models.vgg import VGG
+from pfl_lightning.models.vgg import VGG, AlexNet
 from pfl_lightning.models.vit import ViT
-from pfl_lightning.models.wide_resnet import WideResNet
 
 __all__ = [
     "MLP",

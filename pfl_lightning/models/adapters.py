@@ -1,4 +1,4 @@
-"""Adapters: small tensors that train beside the frozen layers of a network."""
+"""Adapters: small tensors that train next to the frozen layers of a network."""
 
 from fnmatch import fnmatchcase
 from functools import partial, reduce
@@ -45,7 +45,11 @@ class LoRA:
         dropout: ClosedUnitInterval = 0.0,
         freeze_a: bool = False,
     ) -> None:
-        self.rank, self.alpha, self.targets, self.dropout, self.freeze_a = rank, alpha, targets, dropout, freeze_a
+        self.rank = rank
+        self.alpha = alpha
+        self.targets = targets
+        self.dropout = dropout
+        self.freeze_a = freeze_a
 
     def add_to(self, network: Network, head: Head) -> None:
         """Add adapters to a network in place, and freeze all but them and the head.
@@ -53,27 +57,27 @@ class LoRA:
         Raises:
             PflError: If no layer is a target, or one of them is in the head.
         """
-        trained = network.cut(head)[1]
+        head_names = network.cut(head)[1]
         for path, module in [*network.named_modules()]:
-            if type(module) is nn.MultiheadAttention and Attention.suits(module):
+            if type(module) is nn.MultiheadAttention and Attention.can_replace(module):
                 network.set_submodule(path, Attention(module))
             if isinstance(module, nn.TransformerEncoder):
                 module.use_nested_tensor = False  # which only torch's fused layers take
-        layers = self._layers(network, trained)
+        layers = self._target_layers(network, head_names)
         for name, parameter in network.named_parameters():
-            parameter.requires_grad_(parameter.requires_grad and name in trained)
+            parameter.requires_grad_(parameter.requires_grad and name in head_names)
         for path, module in network.named_modules():
-            if not any(name.startswith(f"{path}.") for name in trained):
+            if not any(name.startswith(f"{path}.") for name in head_names):
                 vars(module)[CONSTANTS] = [name for name, _ in module.named_buffers(recurse=False)]
         for layer in layers:
             layer.lora_A = nn.Parameter(layer.weight.new_empty(self.rank, layer.in_features), not self.freeze_a)
             layer.lora_B = nn.Parameter(layer.weight.new_zeros(layer.out_features, self.rank))
             layer.lora_dropout = nn.Dropout(self.dropout)
             nn.init.kaiming_uniform_(layer.lora_A, a=5**0.5)  # as torch does for the weight of a linear layer
-            layer.register_forward_hook(partial(_adapted, self.alpha / self.rank), with_kwargs=True)
+            layer.register_forward_hook(partial(_add_adapter, self.alpha / self.rank), with_kwargs=True)
 
-    def _layers(self, network: Network, trained: frozenset[str]) -> list[nn.Linear]:
-        """The layers to adapt, none of which has a tensor in ``trained``."""
+    def _target_layers(self, network: Network, head_names: frozenset[str]) -> list[nn.Linear]:
+        """The layers to adapt, none of which is in the head."""
         patterns = [self.targets] if isinstance(self.targets, str) else self.targets or ATTENTION
         layers = {
             f"{path}.{name}".removeprefix("."): layer
@@ -81,16 +85,16 @@ class LoRA:
             for name, layer in parent.named_children()
             if isinstance(layer, nn.Linear) and type(parent) is not nn.MultiheadAttention  # which does not call its own
         }
-        names = {path: network.own_name(f"{path}.weight").removesuffix(".weight") for path in layers}
-        found = [path for path, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
-        own = {id(parameter) for name, parameter in network.named_parameters() if name in trained}
-        whole = [path for path, layer in layers.items() if id(layer.weight) in own]
-        wrong = [f"{names[path]}, which is of the head and trains whole" for path in found if path in whole]
-        if wrong or not found:
-            others = ", ".join(names[path] for path in names if path not in whole) or "none"
-            what = wrong[0] if wrong else f"no linear layer of {network.kind}"
-            raise PflError(f"{KEY}: {', '.join(patterns)} matches {what}; allowed: patterns of some of {others}")
-        return [layers[path] for path in found]
+        names = {path: network.original_name(f"{path}.weight").removesuffix(".weight") for path in layers}
+        matches = [path for path, name in names.items() if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        head_tensors = {id(parameter) for name, parameter in network.named_parameters() if name in head_names}
+        in_head = [path for path, layer in layers.items() if id(layer.weight) in head_tensors]
+        wrong = [f"{names[path]} of the head, which trains without adapters" for path in matches if path in in_head]
+        if wrong or not matches:
+            allowed = ", ".join(names[path] for path in names if path not in in_head) or "none"
+            match = wrong[0] if wrong else f"no linear layer of {network.kind}"
+            raise PflError(f"{KEY}: {', '.join(patterns)} matches {match}; allowed: patterns of some of {allowed}")
+        return [layers[path] for path in matches]
 
 
 class Attention(nn.MultiheadAttention):
@@ -104,11 +108,12 @@ class Attention(nn.MultiheadAttention):
         nn.Module.__init__(self)
         vars(self).update(vars(layer))
         self.in_proj = nn.Linear(self.embed_dim, 3 * self.embed_dim, device="meta")
-        self.in_proj.weight, self.in_proj.bias = self.in_proj_weight, self.in_proj_bias
+        self.in_proj.weight = self.in_proj_weight
+        self.in_proj.bias = self.in_proj_bias
 
     @staticmethod
-    def suits(layer: nn.MultiheadAttention) -> bool:
-        """Whether the attention has these two layers, and nothing else."""
+    def can_replace(layer: nn.MultiheadAttention) -> bool:
+        """Whether torch's attention has these two layers, and nothing else."""
         return layer.in_proj_weight is not None and layer.bias_k is None and not layer.add_zero_attn
 
     def forward(
@@ -123,9 +128,9 @@ class Attention(nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, None]:
         """The outputs, as torch's attention has them, without its weights."""
-        inputs = query, key, value
-        projected = {id(each): self.in_proj(each) for each in inputs}  # once for self-attention
-        parts = [projected[id(each)].chunk(3, -1)[number] for number, each in enumerate(inputs)]
+        inputs = (query, key, value)
+        projected = {id(tokens): self.in_proj(tokens) for tokens in inputs}  # once for self-attention
+        parts = [projected[id(tokens)].chunk(3, -1)[number] for number, tokens in enumerate(inputs)]
         if not self.batch_first:
             parts = [part.transpose(0, 1) for part in parts]
         queries, keys, values = (part.unflatten(2, (self.num_heads, -1)).transpose(1, 2) for part in parts)
@@ -134,19 +139,21 @@ class Attention(nn.MultiheadAttention):
             masks.append(attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (-1, self.num_heads)))
         if key_padding_mask is not None:  # [batch, keys]
             masks.append(key_padding_mask[:, None, None])
-        mask = reduce(torch.add, (_additive(each, query.dtype) for each in masks)) if masks else None
-        found = F.scaled_dot_product_attention(queries, keys, values, mask, self.dropout * self.training)
-        found = self.out_proj(found.transpose(1, 2).flatten(2))
-        return found if self.batch_first else found.transpose(0, 1), None
+        mask = reduce(torch.add, (_additive_mask(part, query.dtype) for part in masks)) if masks else None
+        attended = F.scaled_dot_product_attention(queries, keys, values, mask, self.dropout * self.training)
+        outputs = self.out_proj(attended.transpose(1, 2).flatten(2))
+        return outputs if self.batch_first else outputs.transpose(0, 1), None
 
 
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask that is added to scores; of a boolean one, True is left out."""
+def _additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A mask that is added to scores; a boolean one is True where there is no attention."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
 
 
-def _adapted(scale: float, layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor], output: Tensor) -> Tensor:
-    """What a layer returns, with what its adapter adds: a hook, which torch's fused layers heed, unlike a subclass."""
-    # the scale is a factor of few numbers here, also in the backward pass
-    (x,) = (*inputs, *named.values())
+def _add_adapter(
+    scale: float, layer: Any, inputs: tuple[Tensor, ...], options: dict[str, Tensor], output: Tensor
+) -> Tensor:
+    """Add what the adapter of a layer computes: a hook, which torch's fused layers heed, unlike a subclass."""
+    # the scale multiplies the fewest numbers here, also in the backward pass
+    (x,) = (*inputs, *options.values())
     return output + F.linear(scale * F.linear(layer.lora_dropout(x), layer.lora_A), layer.lora_B)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
+from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.imports import AnyModule, unwrap_partial
+from pfl_lightning.memory import is_exhausted
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.network import Network
 
@@ -25,27 +27,52 @@ else:
         """Makes a network; the parser skips these two arguments, which come from the data set."""
 
         def __call__(self, input_shape: tuple[int, ...], num_classes: int) -> _Module:
-            """Make it."""
+            """Make the network."""
 
 
-def made(make: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+def make_module(factory: NetworkFactory, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Call a factory with the arguments that it accepts.
 
     These are ``input_shape`` and ``num_classes`` if it has parameters with these names, and ``num_classes`` if it takes
     ``**kwargs``. A function with neither, but with two arguments, gets both in this order.
 
     Args:
-        make: A class, a function, or a partial of one.
+        factory: A class, a function, or a partial of one.
         input_shape: Shape of one input.
         num_classes: Number of classes.
+
+    Raises:
+        PflError: If it is something else, raises an error or makes something else.
     """
-    target = unwrap_partial(make)
+    if isinstance(factory, nn.Module) or not callable(factory):
+        kind = type(factory).__name__
+        raise PflError(f"model.network must be a class or a function that makes a module, got {kind}")
+    target = unwrap_partial(factory)
+    try:
+        module = _call(factory, target, input_shape, num_classes)
+    except PflError:
+        raise
+    except Exception as error:  # whatever a user's constructor raises
+        raise network_error(f"{target.__name__} cannot be made", error) from error
+    if not isinstance(module, nn.Module):
+        raise PflError(f"model.network: {target.__name__} must make a torch module, got {type(module).__name__}")
+    return module
+
+
+def _call(factory: NetworkFactory, target: Any, input_shape: tuple[int, ...], num_classes: int) -> Any:
     parameters = signature(target).parameters
     kinds = [parameter.kind for parameter in parameters.values()]
-    given: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
-    named = {name: value for name, value in given.items() if name in parameters}
+    values: dict[str, Any] = {"input_shape": input_shape, "num_classes": num_classes}
+    arguments = {name: value for name, value in values.items() if name in parameters}
     if Parameter.VAR_KEYWORD in kinds:
-        named["num_classes"] = num_classes
-    if not named and not isinstance(target, type) and kinds == [Parameter.POSITIONAL_OR_KEYWORD] * 2:
-        return make(input_shape, num_classes)
-    return make(**named)
+        arguments["num_classes"] = num_classes
+    if not arguments and not isinstance(target, type) and kinds == [Parameter.POSITIONAL_OR_KEYWORD] * 2:
+        return factory(input_shape, num_classes)
+    return factory(**arguments)
+
+
+def network_error(problem: str, error: Exception) -> PflError:
+    """The message for an error that a network raised."""
+    if is_exhausted(error):
+        return PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one")
+    return PflError(f"model.network: {problem}: {one_line(error)}")

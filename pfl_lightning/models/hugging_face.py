@@ -36,7 +36,7 @@ class HuggingFaceModel(nn.Module):
             has been done, such as by ``data.standardize``.
 
     Attributes:
-        given: Names of the tensors that the folder has.
+        pretrained: Names of the tensors that the folder has.
 
     Raises:
         PflError: If the library is not installed, the folder cannot be loaded, or the inputs do not fit.
@@ -75,7 +75,7 @@ class HuggingFaceModel(nn.Module):
                 from transformers import AutoImageProcessor
 
                 processor = AutoImageProcessor.from_pretrained(name, trust_remote_code=False)
-        model.given = frozenset(model.state_dict()) - _new(name, model, info)
+        model.pretrained = frozenset(model.state_dict()) - _random_tensors(name, model, info)
         model.prepare(input_shape, processor)
         return model
 
@@ -123,13 +123,13 @@ class _Tokens(nn.Module):
         tokens[1, length // 2 + 1 :] = self.config.pad_token_id
         self.eval()
         masked = self(tokens)
-        whole = super().forward(input_ids=tokens, return_dict=True).logits
+        unmasked = super().forward(input_ids=tokens, return_dict=True).logits
         self.takes_bias = True
         try:
             error = (self(tokens) - masked).abs().max()
         except (RuntimeError, ValueError):
             error = torch.inf
-        self.takes_bias = bool(error < 0.01 * (whole - masked).abs().max())
+        self.takes_bias = bool(error < 0.01 * (unmasked - masked).abs().max())
 
     def forward(self, tokens: Tensor) -> Any:
         """Tokens ``[batch, length]`` to logits ``[batch, classes]``."""
@@ -140,13 +140,13 @@ class _Tokens(nn.Module):
         return super().forward(input_ids=tokens, attention_mask=mask, return_dict=True).logits
 
 
-def _new(name: str, model: Any, info: dict[str, Any]) -> frozenset[str]:
-    """Names of the tensors that begin at random; a warning names those that are not of the head."""
-    wrong = {each if isinstance(each, str) else each[0] for each in info["mismatched_keys"]}
-    new = frozenset({*info["missing_keys"], *wrong})
-    if body := sorted(each for each in new if each.startswith(f"{model.base_model_prefix}.")):
+def _random_tensors(name: str, model: Any, info: dict[str, Any]) -> frozenset[str]:
+    """Names of the tensors that begin at random; a warning names those outside of the head."""
+    mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
+    names = frozenset({*info["missing_keys"], *mismatched})
+    if body := sorted(tensor for tensor in names if tensor.startswith(f"{model.base_model_prefix}.")):
         warnings.warn(f"{KEY}.name: '{name}' does not have {', '.join(body)}, which begin at random", stacklevel=3)
-    return new
+    return names
 
 
 def _check_tokens(name: str, config: Any, length: int, vocabulary: int) -> None:

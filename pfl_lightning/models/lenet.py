@@ -3,8 +3,8 @@ from collections.abc import Sequence
 from torch import nn
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
-from pfl_lightning.models.mlp import linear_layers
-from pfl_lightning.models.network import Network, check_images
+from pfl_lightning.models.linear import linear_layers
+from pfl_lightning.models.network import Network
 
 
 class LeNet5(Network):
@@ -35,10 +35,10 @@ class LeNet5(Network):
         hidden: tuple[PositiveInt, PositiveInt] = (120, 64),
         dropout: ClosedUnitInterval = 0.0,
     ) -> None:
-        places = conv_places(type(self).__name__, input_shape)
-        layers = {**conv_layers(input_shape[0], channels), "flatten": nn.Flatten()}
-        linear = linear_layers([channels[1] * places, *hidden, num_classes], {3: dropout}, relus=2)
-        super().__init__({**layers, **linear})
+        self.check_images(input_shape, 16)
+        convolutions = conv_layers(input_shape[0], channels)
+        linear = linear_layers([channels[1] * conv_pixels(input_shape), *hidden, num_classes], {3: dropout}, relus=2)
+        super().__init__({**convolutions, **linear})
 
 
 class ConvNet(Network):
@@ -66,13 +66,14 @@ class ConvNet(Network):
         channels: tuple[PositiveInt, PositiveInt] = (32, 64),
         hidden: Sequence[PositiveInt] = (),
     ) -> None:
-        places = conv_places(type(self).__name__, input_shape)  # linear layers are drawn first here
-        linear = linear_layers([channels[1] * places, *hidden, num_classes], {}, relus=2)
-        super().__init__({**conv_layers(input_shape[0], channels), "flatten": nn.Flatten(), **linear})
+        self.check_images(input_shape, 16)
+        # the initial weights of linear layers are drawn first here
+        linear = linear_layers([channels[1] * conv_pixels(input_shape), *hidden, num_classes], {}, relus=2)
+        super().__init__({**conv_layers(input_shape[0], channels), **linear})
 
 
 def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
-    """Two unpadded 5x5 convolutions, each with ReLU and 2x2 max-pooling; ReLU comes last, where it is cheaper."""
+    """Two unpadded 5x5 convolutions, each with 2x2 max-pooling and ReLU, flattened; ReLU is cheaper after pooling."""
     return {
         "conv1": nn.Conv2d(inputs, channels[0], 5),
         "pool1": nn.MaxPool2d(2),
@@ -80,11 +81,11 @@ def conv_layers(inputs: int, channels: tuple[int, int]) -> dict[str, nn.Module]:
         "conv2": nn.Conv2d(channels[0], channels[1], 5),
         "pool2": nn.MaxPool2d(2),
         "relu2": nn.ReLU(),
+        "flatten": nn.Flatten(),
     }
 
 
-def conv_places(network: str, input_shape: tuple[int, ...]) -> int:
+def conv_pixels(input_shape: tuple[int, ...]) -> int:
     """Height times width after ``conv_layers``: each convolution takes 4 away, each pooling halves."""
-    check_images(network, input_shape, 16)
     height, width = (((length - 4) // 2 - 4) // 2 for length in input_shape[1:])
     return height * width

@@ -4,7 +4,8 @@ from copy import deepcopy
 from fnmatch import fnmatchcase
 from typing import Literal, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.errors import PflError
@@ -27,30 +28,34 @@ class Parts(dict[Part, frozenset[str]]):
     """
 
     def __init__(self, network: "Network", head: int | str | Sequence[str]) -> None:
-        body, found = network.cut(head)
-        super().__init__(nothing=frozenset(), head=found, body=body, all=body | found)
+        body_names, head_names = network.cut(head)
+        super().__init__(nothing=frozenset(), head=head_names, body=body_names, all=body_names | head_names)
         self.network = network
 
     @property
     def patterns(self) -> dict[str, list[str]]:
-        """The patterns and kinds that were asked for, and the tensors that match, by the names that users see."""
-        asked = [*self][4:]
-        return {each: sorted(map(self.network.own_name, self[each])) for each in asked}
+        """The patterns and kinds that were looked up, and the tensors that match, by the names that users see."""
+        return {key: sorted(map(self.network.original_name, self[key])) for key in [*self][4:]}
 
     def __missing__(self, pattern: str) -> frozenset[str]:
         if "|" in pattern:
-            return frozenset[str]().union(*(self[each.strip()] for each in pattern.split("|")))
-        own_names = {name: self.network.own_name(name) for name in self["all"]}
-        layers = self.network.named_modules() if pattern else ()
-        kinds = [path for path, layer in layers if any(k.__name__.startswith(pattern) for k in type(layer).__mro__)]
-        within = tuple(f"{path}." for path in kinds)
-        found = frozenset(n for n, own in own_names.items() if fnmatchcase(own, pattern) or n.startswith(within))
-        if not found:
+            return frozenset[str]().union(*(self[key.strip()] for key in pattern.split("|")))
+        originals = {name: self.network.original_name(name) for name in self["all"]}
+        prefixes = tuple(f"{path}." for path, layer in self.network.named_modules() if _is_kind(layer, pattern))
+        matches = frozenset(
+            name for name, original in originals.items() if fnmatchcase(original, pattern) or name.startswith(prefixes)
+        )
+        if not matches:
             raise PflError(
                 f"model.keeps, or a part in the method: {pattern} matches no tensor of {self.network.kind}; allowed: "
-                f"{', '.join(self)}, a pattern such as {min(own_names.values())}, or a kind of layers such as Linear"
+                f"{', '.join(self)}, a pattern such as {min(originals.values())}, or a kind of layers such as Linear"
             )
-        return self.setdefault(pattern, found)
+        return self.setdefault(pattern, matches)
+
+
+def _is_kind(layer: nn.Module, kind: str) -> bool:
+    """Whether the name of a layer's class, or of one of its bases, begins with a word."""
+    return bool(kind) and any(base.__name__.startswith(kind) for base in type(layer).__mro__)
 
 
 class Network(nn.Sequential):
@@ -63,10 +68,10 @@ class Network(nn.Sequential):
 
     takes: InputKind = "numbers"
     extension: frozenset[str] = frozenset()  # names of the tensors that a method has added
-    given: frozenset[str] = frozenset()  # names of the tensors that a file or a folder has given
+    pretrained: frozenset[str] = frozenset()  # names of the tensors that come from a file or a folder
 
     def __init__(self, layers: dict[str, nn.Module]) -> None:
-        super().__init__(OrderedDict(_apart(layers)))
+        super().__init__(OrderedDict(_without_repeats(layers)))
 
     def cut(self, head: int | str | Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
         """Names of the tensors (parameters and buffers that are not frozen) of body and head.
@@ -78,19 +83,18 @@ class Network(nn.Sequential):
         Raises:
             PflError: If there are no such layers, or none would be left for the body.
         """
-        units, names = self.units, frozenset(movable(self))
+        layers = self.trainable_layers
+        names = frozenset(movable(self))
         if isinstance(head, int):
-            chosen = units[-head:] if 0 < head < max(len(units), 2) else []
+            paths = layers[-head:] if 0 < head < max(len(layers), 2) else []
         else:
-            chosen = [head] if isinstance(head, str) else list(head)
-        parts = [
-            frozenset(name for name in names if f"{self.own_name(name)}.".startswith(f"{path}.")) for path in chosen
-        ]
-        found = frozenset[str]().union(*parts) - self.extension
-        if not parts or not all(parts) or (found == names and len(units) > 1):
-            allowed = f"1 to {max(len(units) - 1, 1)}, or some of {', '.join(units)}"
+            paths = [head] if isinstance(head, str) else list(head)
+        parts = [{name for name in names if f"{self.original_name(name)}.".startswith(f"{path}.")} for path in paths]
+        head_names = frozenset[str]().union(*parts) - self.extension
+        if not parts or not all(parts) or (head_names == names and len(layers) > 1):
+            allowed = f"1 to {max(len(layers) - 1, 1)}, or some of {', '.join(layers)}"
             raise PflError(f"model.head: {head} is not possible; allowed: {allowed}, the layers of {self.kind}")
-        return names - found, found
+        return names - head_names, head_names
 
     def linear_head(self, names: frozenset[str]) -> str:
         """Path of the linear layer that a head begins with.
@@ -104,23 +108,35 @@ class Network(nn.Sequential):
         first = next(name for name in self.state_dict() if name in names)
         path = first.rpartition(".")[0]
         if not isinstance(self.get_submodule(path), nn.Linear):
-            raise PflError(f"model.head: {first} is not possible; allowed: a head that begins with a linear layer")
+            raise PflError(f"model.head must begin with a linear layer, got {first}")
         return path
 
     def extend_head(self, head: int | str | Sequence[str], make: Callable[[nn.Linear], nn.Linear]) -> None:
-        """Replace the linear layer that the head begins with; what the new one has beside it belongs to the body.
+        """Replace the linear layer that the head begins with; the tensors that this adds belong to the body.
 
         Args:
             head: See ``cut``.
-            make: Makes the new layer of the old one, such as an ``ExtendedLinear``.
+            make: Makes the new layer from the old one, such as an ``ExtendedLinear``.
         """
-        before, path = frozenset(self.state_dict()), self.linear_head(self.cut(head)[1])
+        names = frozenset(self.state_dict())
+        path = self.linear_head(self.cut(head)[1])
         self.set_submodule(path, make(cast(nn.Linear, self.get_submodule(path))))
-        self.extension = frozenset(self.state_dict()) - before
+        self.extension = frozenset(self.state_dict()) - names
 
     def parts(self, head: int | str | Sequence[str]) -> Parts:
         """Names of the tensors of each part; see ``cut``."""
         return Parts(self, head)
+
+    @classmethod
+    def check_images(cls, input_shape: tuple[int, ...], smallest: int) -> None:
+        """Check that inputs are images of at least ``smallest`` x ``smallest`` pixels.
+
+        Raises:
+            PflError: If they are not.
+        """
+        if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+            allowed = f"images of at least {smallest} x {smallest}"
+            raise PflError(f"model.network: {cls.__name__} takes {allowed}, got inputs of {input_shape}")
 
     @property
     def kind(self) -> str:
@@ -128,12 +144,12 @@ class Network(nn.Sequential):
         return type(self).__name__
 
     @property
-    def units(self) -> list[str]:
+    def trainable_layers(self) -> list[str]:
         """Names of the layers with parameters that train, from the input to the output."""
         return [name for name, layer in self.named_children() if trains(layer.parameters())]
 
-    def own_name(self, name: str) -> str:
-        """The name of a tensor as users see it; for our own networks, the network's."""
+    def original_name(self, name: str) -> str:
+        """The name of a tensor as users see it: in the module that was wrapped, if one was."""
         return name
 
     def module_with(self, tensors: Tree) -> nn.Module:
@@ -143,17 +159,21 @@ class Network(nn.Sequential):
         return module
 
 
-def _apart(layers: dict[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    """The layers, of which one that comes again is another module with the same tensors."""
+def _without_repeats(layers: dict[str, nn.Module]) -> Iterator[tuple[str, nn.Module]]:
+    """The layers; one that comes again is replaced by a copy that shares its tensors."""
     seen = set[int]()
     for name, layer in layers.items():
-        tensors = {id(tensor): tensor for tensor in (*layer.parameters(), *layer.buffers())}
-        yield name, deepcopy(layer, tensors) if id(layer) in seen else layer
+        yield name, copy_with_same_tensors(layer) if id(layer) in seen else layer
         seen.add(id(layer))
 
 
+def copy_with_same_tensors(module: nn.Module) -> nn.Module:
+    """A copy of a module that shares its parameters and buffers."""
+    return deepcopy(module, {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
+
+
 class ExtendedLinear(nn.Linear):
-    """A linear layer with tensors of its own beside the weight and the bias of another one, which it takes over.
+    """Base of linear layers with further tensors, which take over the weight and the bias of another layer.
 
     Args:
         layer: The other layer.
@@ -161,7 +181,8 @@ class ExtendedLinear(nn.Linear):
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__(layer.in_features, layer.out_features, layer.bias is not None)
-        self.weight, self.bias = layer.weight, layer.bias
+        self.weight = layer.weight
+        self.bias = layer.bias
 
 
 def trains(parameters: Iterable[nn.Parameter]) -> bool:
@@ -169,13 +190,14 @@ def trains(parameters: Iterable[nn.Parameter]) -> bool:
     return any(parameter.requires_grad for parameter in parameters)
 
 
-def outputs(num_classes: int) -> int:
+def two_inputs(input_shape: tuple[int, ...], kind: InputKind) -> Tensor:
+    """Two random inputs, ``[2, ...]``; for tokens, whose input shape is ``(length, vocabulary)``, without padding."""
+    if kind == "numbers":
+        return torch.randn(2, *input_shape)
+    length, vocabulary = input_shape
+    return torch.randint(1, max(vocabulary, 2), (2, length))
+
+
+def num_outputs(num_classes: int) -> int:
     """Number of outputs of a classifier: two classes need only one, the logit of the second."""
     return 1 if num_classes == 2 else num_classes
-
-
-def check_images(network: str, input_shape: tuple[int, ...], smallest: int) -> None:
-    """Check that inputs are images of at least ``smallest`` x ``smallest`` pixels."""
-    if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
-        allowed = f"images of at least {smallest} x {smallest}"
-        raise PflError(f"model.network: {network} takes {allowed}; these inputs are {input_shape}")

@@ -71,7 +71,7 @@ class Recurrent(nn.RNNBase, ABC):
         for time in reversed(range(len(projected))) if backwards else range(len(projected)):
             after = self.step(projected[time], state, weight_hh, bias_hh)
             if masks is not None:
-                after = tuple(torch.where(masks[time], new, old) for new, old in zip(after, state, strict=True))
+                after = tuple(torch.where(masks[time], *states) for states in zip(after, state, strict=True))
             state = after
             outputs.append(state[0])
         return outputs[::-1] if backwards else outputs
@@ -103,9 +103,9 @@ class LSTM(Recurrent):
     def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
         """One step in time."""
         hidden, cell = state
-        enter, forget, new, leave = (projected + F.linear(hidden, weight, bias)).chunk(4, -1)
-        cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
-        return leave.sigmoid() * cell.tanh(), cell
+        input_gate, forget_gate, candidate, output_gate = (projected + F.linear(hidden, weight, bias)).chunk(4, -1)
+        cell = forget_gate.sigmoid() * cell + input_gate.sigmoid() * candidate.tanh()
+        return output_gate.sigmoid() * cell.tanh(), cell
 
 
 class GRU(Recurrent):
@@ -118,7 +118,8 @@ class GRU(Recurrent):
         """One step in time."""
         (hidden,) = state
         sizes = [2 * self.hidden_size, self.hidden_size]
-        gates, new = projected.split(sizes, -1)
-        gates_before, new_before = F.linear(hidden, weight, bias).split(sizes, -1)
-        reset, keep = (gates + gates_before).sigmoid().chunk(2, -1)
-        return ((new + reset * new_before).tanh().lerp(hidden, keep),)
+        input_gates, input_part = projected.split(sizes, -1)
+        hidden_gates, hidden_part = F.linear(hidden, weight, bias).split(sizes, -1)
+        reset, update = (input_gates + hidden_gates).sigmoid().chunk(2, -1)
+        candidate = (input_part + reset * hidden_part).tanh()
+        return (candidate.lerp(hidden, update),)

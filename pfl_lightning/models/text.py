@@ -3,8 +3,8 @@ from torch import Tensor, nn
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
 from pfl_lightning.errors import PflError
-from pfl_lightning.models.mlp import linear_layers
-from pfl_lightning.models.network import Network, outputs
+from pfl_lightning.models.linear import linear_layers
+from pfl_lightning.models.network import Network, num_outputs
 from pfl_lightning.models.recurrent import GRU, LSTM
 
 PADDING = 0
@@ -41,9 +41,9 @@ class TweetLSTM(Network):
         dropout: ClosedUnitInterval = 0.5,
     ) -> None:
         layers = {
-            "embedding": Embedding(step_size(type(self).__name__, input_shape), embedding_dim, dropout),
+            "embedding": Embedding(step_size(self, input_shape), embedding_dim, dropout),
             "lstm": MaskedLSTM(embedding_dim, hidden, num_layers=2, dropout=dropout, bidirectional=True),
-            **linear_layers([2 * hidden, bottleneck, outputs(num_classes)], {2: dropout}),
+            **linear_layers([2 * hidden, bottleneck, num_outputs(num_classes)], {2: dropout}),
         }
         super().__init__(layers)
 
@@ -66,8 +66,8 @@ class LSTMClassifier(Network):
     """
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: PositiveInt = 50) -> None:
-        lstm = LSTM(step_size(type(self).__name__, input_shape), hidden)
-        super().__init__({"lstm": lstm, "fc": nn.Linear(hidden, outputs(num_classes))})
+        lstm = LSTM(step_size(self, input_shape), hidden)
+        super().__init__({"lstm": lstm, "fc": nn.Linear(hidden, num_outputs(num_classes))})
 
 
 class CharGRU(Network):
@@ -90,9 +90,9 @@ class CharGRU(Network):
     takes = "tokens"
 
     def __init__(self, input_shape: tuple[int, ...], num_classes: int, hidden: PositiveInt = 128) -> None:
-        alphabet = step_size(type(self).__name__, input_shape)
+        alphabet = step_size(self, input_shape)
         layers = {"onehot": OneHot(alphabet), "gru": GRU(alphabet, hidden)}
-        super().__init__({**layers, "fc": nn.Linear(hidden, outputs(num_classes))})
+        super().__init__({**layers, "fc": nn.Linear(hidden, num_outputs(num_classes))})
 
 
 class Embedding(nn.Embedding):
@@ -143,8 +143,9 @@ class OneHot(nn.Module):
         return self.rows[tokens]
 
 
-def step_size(network: str, input_shape: tuple[int, ...]) -> int:
+def step_size(network: Network, input_shape: tuple[int, ...]) -> int:
     """Size of one step of a sequence: that of the vocabulary for tokens, or the length of a vector."""
     if len(input_shape) != 2:
-        raise PflError(f"model.network: {network} takes sequences, (length, size of a step); these are {input_shape}")
+        kind = type(network).__name__
+        raise PflError(f"model.network: {kind} takes sequences (length, size of a step), got inputs of {input_shape}")
     return input_shape[1]

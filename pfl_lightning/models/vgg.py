@@ -1,11 +1,13 @@
+"""Networks of padded 3x3 convolutions and linear layers."""
+
 from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 
 from pfl_lightning.bounds import ClosedUnitInterval, PositiveInt
-from pfl_lightning.models.mlp import linear_layers
-from pfl_lightning.models.network import Network, check_images
+from pfl_lightning.models.linear import linear_layers
+from pfl_lightning.models.network import Network
 
 Convolutions = Sequence[PositiveInt | Literal["M"]]
 
@@ -45,10 +47,10 @@ class VGG(Network):
         dropout: ClosedUnitInterval = 0.2,
         batch_norm: bool = False,
     ) -> None:
-        shrinks = 2 ** list(convolutions).count("M")
-        check_images(type(self).__name__, input_shape, shrinks)
+        shrinkage = 2 ** list(convolutions).count("M")
+        self.check_images(input_shape, shrinkage)
         channels = [input_shape[0], *(entry for entry in convolutions if entry != "M")]
-        features = channels[-1] * (input_shape[1] // shrinks) * (input_shape[2] // shrinks)
+        features = channels[-1] * (input_shape[1] // shrinkage) * (input_shape[2] // shrinkage)
         layers = {
             **conv3x3_layers(input_shape[0], convolutions, batch_norm=batch_norm),
             "flatten": nn.Flatten(),
@@ -59,6 +61,35 @@ class VGG(Network):
             if isinstance(layer, nn.Conv2d) and layer.bias is not None:
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
                 nn.init.zeros_(layer.bias)
+
+
+class AlexNet(Network):
+    """AlexNet as DePRL uses it for Fashion-MNIST: five padded 3x3 convolutions and three linear layers.
+
+    The first convolution has stride 2; 2x2 max-pooling follows the first, second and last. There is dropout before the
+    first two linear layers. That the first kernel is 3x3 is our reading, which fits the features in the table.
+
+    Paper: Xiong et al., "DePRL: Achieving Linear Convergence Speedup in Personalized Decentralized Learning with Shared
+    Representations", AAAI 2024, arXiv:2312.10815, Table 5.
+
+    Args:
+        input_shape: Channels, height and width; at least 15 x 15.
+        num_classes: Number of outputs.
+
+    Raises:
+        PflError: If the images are too small for the stride and three poolings.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], num_classes: int) -> None:
+        self.check_images(input_shape, 15)  # 15 -> 8 -> 4 -> 2 -> 1: the stride rounds up
+        channels, height, width = input_shape
+        features = 256 * ((height + 1) // 16) * ((width + 1) // 16)
+        layers = {
+            **conv3x3_layers(channels, (64, "M", 64, "M", 128, 128, 256, "M"), stride=2),
+            "flatten": nn.Flatten(),
+            **linear_layers([features, 512, 512, num_classes], {1: 0.2, 2: 0.2}, relus=5),
+        }
+        super().__init__(layers)
 
 
 def conv3x3_layers(

@@ -41,11 +41,12 @@ class ViT(Network):
         hidden: PositiveInt = 4,
         dropout: ClosedUnitInterval = 0.0,
     ) -> None:
-        if len(input_shape) != 3 or any(length % patch for length in input_shape[1:]):
-            allowed = "a divisor of the images' height and width"
-            raise PflError(f"model.network.patch: {patch} is not possible for {input_shape}; allowed: {allowed}")
+        self.check_images(input_shape, patch)
+        if any(length % patch for length in input_shape[1:]):
+            sides = " x ".join(map(str, input_shape[1:]))
+            raise PflError(f"model.network.patch must divide both sides of images of {sides}, got {patch}")
         if width % heads:
-            raise PflError(f"model.network.heads: {heads} is not possible; allowed: a divisor of the width {width}")
+            raise PflError(f"model.network.heads must divide the width {width}, got {heads}")
         blocks = {f"block{number}": Block(width, heads, hidden * width, dropout) for number in range(1, depth + 1)}
         layers: dict[str, nn.Module] = {"patches": Patches(input_shape, patch, width), **blocks}
         super().__init__({**layers, "norm": ClassToken(width), "head": nn.Linear(width, num_classes)})
@@ -56,18 +57,19 @@ class Patches(nn.Module):
 
     def __init__(self, input_shape: tuple[int, ...], patch: int, width: int) -> None:
         super().__init__()
-        channels, height, across = input_shape
-        self.patch, self.linear = patch, nn.Linear(channels * patch**2, width)
+        channels, rows, columns = input_shape
+        self.patch = patch
+        self.linear = nn.Linear(channels * patch**2, width)
         self.token = nn.Parameter(torch.zeros(1, width))
-        self.positions = nn.Parameter(0.02 * torch.randn(1 + height // patch * (across // patch), width))
+        self.positions = nn.Parameter(0.02 * torch.randn(1 + rows // patch * (columns // patch), width))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images ``[batch, channels, height, width]`` to tokens ``[batch, tokens, width]``."""
         size = (-1, self.patch)
-        pieces = images.unflatten(3, size).unflatten(2, size)  # [batch, channels, rows, patch, columns, patch]
-        tokens = self.linear(pieces.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
-        first = self.token.expand(tokens.shape[0], *self.token.shape)
-        return torch.cat([first, tokens], 1) + self.positions
+        patches = images.unflatten(3, size).unflatten(2, size)  # [batch, channels, rows, patch, columns, patch]
+        tokens = self.linear(patches.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2))
+        class_token = self.token.expand(tokens.shape[0], *self.token.shape)
+        return torch.cat([class_token, tokens], 1) + self.positions
 
 
 class Block(nn.Module):
@@ -75,15 +77,18 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width, eps=1e-6), Attention(width, heads)
-        self.norm2, self.dropout = nn.LayerNorm(width, eps=1e-6), nn.Dropout(dropout)
-        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attention = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.dropout = nn.Dropout(dropout)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens to tokens, ``[batch, tokens, width]``."""
-        tokens = tokens + self.dropout(self.attention(self.norm1(tokens)))
-        found: Tensor = tokens + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(tokens)))))
-        return found
+        attended = tokens + self.dropout(self.attention(self.norm1(tokens)))
+        outputs: Tensor = attended + self.dropout(self.fc2(F.gelu(self.fc1(self.norm2(attended)))))
+        return outputs
 
 
 class Attention(nn.Module):
@@ -91,13 +96,15 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.heads, self.qkv, self.out = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens to tokens, ``[batch, tokens, width]``."""
-        parts = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        found = F.scaled_dot_product_attention(*parts)  # [batch, heads, tokens, width / heads]
-        outputs: Tensor = self.out(found.transpose(1, 2).flatten(2))
+        queries_keys_values = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(*queries_keys_values)  # [batch, heads, tokens, width / heads]
+        outputs: Tensor = self.out(attended.transpose(1, 2).flatten(2))
         return outputs
 
 

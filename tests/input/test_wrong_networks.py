@@ -30,7 +30,10 @@ def line_of(refused):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("Mapped", "model.network: Mapped returns a dict with logits, features; allowed: a tensor of numbers [batch, "),
+        (
+            "Mapped",
+            "model.network: Mapped must return a tensor of numbers [batch, 10], got a dict with logits, ",
+        ),
         ("Broken", "model.network: Broken cannot be made: no luck today"),
         ("NoModule", f"model.network: {OWN}.NoModule is not possible; allowed: "),
         ("unannotated", f"model.network: {OWN}.unannotated is not possible; allowed: "),
@@ -54,7 +57,7 @@ def line_of(refused):
         ),
         (
             "Net --model.adapter=LoRA --model.adapter.targets=head",
-            "model.adapter.targets: head matches head, which is of the head and trains whole; allowed: ",
+            "model.adapter.targets: head matches head of the head, which trains without adapters; allowed: ",
         ),
         ("annotated --model.network.hiden=3", "model.network.hiden: annotated has no such option; see --model.network"),
     ],

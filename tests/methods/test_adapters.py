@@ -64,7 +64,7 @@ def test_a_network_that_peft_has_made_is_taken_as_it_is(train, ragged_data):
     start = tensors(method.network)
     one = train(FedAvg, 2, network=SMALL, adapter=LoRA(3, alpha=6.0), **RATES)
     other = train(FedAvg, 2, network=lambda: peft_network(start), **RATES)
-    found = {ours(other.network.own_name(name)): tensor for name, tensor in movable(other.network).items()}
+    found = {ours(other.network.original_name(name)): tensor for name, tensor in movable(other.network).items()}
     assert found.keys() == method.parts["all"]
     assert distance(found, one.network) < 1e-10 * distance(found, start)
     assert one.accounting.ledger == other.accounting.ledger

@@ -71,11 +71,11 @@ def test_blocks_before_the_first_that_trains_are_computed_once_a_phase(
         return start, trained(method), len(calls)
 
     def trained(method):
-        return {method.network.own_name(each): tensor.clone() for each, tensor in movable(method.network).items()}
+        return {method.network.original_name(each): tensor.clone() for each, tensor in movable(method.network).items()}
 
     sets = {"vit": ragged_data, "bert": texts}
     start, found, calls = run()
-    monkeypatch.setattr(Wrapped, "cut_before_trained", lambda *_: None)
+    monkeypatch.setattr(Wrapped, "split_frozen_blocks", lambda *_: None)
     _, expected, every = run()
     assert distance(found, expected) < 1e-10 * distance(start, expected)
     assert calls == 1

@@ -241,8 +241,8 @@ def test_outputs_that_depend_on_other_samples_are_refused(ragged_data):
     with pytest.raises(PflError) as refused:
         built(FedAvg, ragged_data(), network=without_statistics)
     assert str(refused.value) == (
-        "model.network: Sequential returns for a sample what depends on others, as BatchNorm without running "
-        "statistics does; allowed: outputs of each sample alone in evaluation"
+        "model.network: Sequential returns in evaluation what depends on the other samples of a batch, as BatchNorm "
+        "without running statistics does; a sample's outputs must depend on that sample alone"
     )
 
 

@@ -160,18 +160,23 @@ class Attending(nn.Module):
             1,
             "query matches no linear layer of ViT; allowed: patterns of some of patches.linear, block1.",
         ),
-        ("fc*", partial(MLP, hidden=(4,)), 1, "fc* matches fc2, which is of the head and trains whole; allowed: pat"),
+        (
+            "fc*",
+            partial(MLP, hidden=(4,)),
+            1,
+            "fc* matches fc2 of the head, which trains without adapters; allo",
+        ),
         (
             "fc1",
             partial(MLP, hidden=()),
             1,
-            "fc1 matches fc1, which is of the head and trains whole; allowed: patterns of some of none",
+            "fc1 matches fc1 of the head, which trains without adapters; allowed: patterns of some of none",
         ),
         (
             "*.in_proj",
             Attending,
             ["attention"],
-            "*.in_proj matches attention.in_proj, which is of the head and trains whole",
+            "*.in_proj matches attention.in_proj of the head, which trains without adapters",
         ),
     ],
 )

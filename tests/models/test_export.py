@@ -8,8 +8,8 @@ from torch import nn
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import MLP, CharGRU, LeNet5, TweetLSTM, ViT
-from pfl_lightning.models.checks import two_inputs
 from pfl_lightning.models.export import export
+from pfl_lightning.models.network import two_inputs
 
 TRACES_VIT = pytest.mark.skipif(torch.__version__ < "2.7", reason="torch 2.6 cannot trace a ViT")
 

@@ -31,7 +31,7 @@ def test_texts_get_the_logits_that_the_library_gives_with_its_mask(hugging_face)
     expected = theirs(ours)(input_ids=tokens, attention_mask=(tokens != 0).long()).logits
     torch.testing.assert_close(ours(tokens), expected)
     assert (theirs(ours)(input_ids=tokens).logits - expected).abs().max() > 1e-3, "the mask does nothing"
-    assert not any(layer.runs_alone for layer in ours)
+    assert not any(layer.without_vmap for layer in ours)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -43,7 +43,7 @@ def test_images_are_brought_to_the_size_channels_and_scale_of_the_network(normal
         pixels = (pixels - mean) / deviation
     torch.testing.assert_close(ours(images), theirs(ours)(pixel_values=pixels).logits)
     assert {*movable(ours)} == {*ours.state_dict()}
-    assert not any(layer.runs_alone for layer in ours)
+    assert not any(layer.without_vmap for layer in ours)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("vit", GREY), ("bert", TOKENS)])
@@ -56,9 +56,9 @@ def test_the_body_is_that_of_the_folder_and_the_head_is_new_for_other_classes(na
     kind = getattr(transformers, one.kind)
     saved = kind.from_pretrained(hugging_face / name).state_dict()
     head = {each for each in saved if each.startswith("classifier")}
-    assert {one.own_name(each) for each in one.cut(1)[1]} == head
+    assert {one.original_name(each) for each in one.cut(1)[1]} == head
     for tensor, value in one.state_dict().items():
-        own = one.own_name(tensor)
+        own = one.original_name(tensor)
         assert torch.equal(five.state_dict()[tensor], saved[own])
         assert torch.equal(again.state_dict()[tensor], value)
         assert own in head or torch.equal(value, saved[own])

@@ -1,6 +1,6 @@
 import torch
 
-from pfl_lightning.models.linear import LinearNetwork
+from pfl_lightning.models import LinearNetwork
 
 
 def test_output_is_the_head_of_the_body():

@@ -18,5 +18,5 @@ def test_output_is_linear_layers_with_relu_between_them():
 
 
 def test_more_dropouts_than_hidden_layers_are_refused():
-    with pytest.raises(PflError, match=r"^model\.network: MLP .* \(1\); there are 2$"):
+    with pytest.raises(PflError, match=r"^model\.network: MLP .* \(1\), got 2$"):
         MLP((4,), 3, (5,), (0.1, 0.1))

@@ -112,7 +112,9 @@ def test_one_image_of_the_smallest_size_is_enough_and_a_smaller_one_is_refused(k
     assert kind((2, *smallest), 10).train()(torch.zeros(1, 2, *smallest)).shape == (1, 10)
     side = min(smallest)
     for shape in [(1, side, side - 1), (1, side - 1, side), (784,), (1, 1, side, side)]:
-        with pytest.raises(PflError, match=rf"^model\.network: {kind.__name__} takes .* {side} x {side}; these"):
+        with pytest.raises(
+            PflError, match=rf"^model\.network: {kind.__name__} takes .* {side} x {side}, got inputs of "
+        ):
             kind(shape, 10)
 
 

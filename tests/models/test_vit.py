@@ -47,8 +47,8 @@ def test_outputs_are_those_of_torchvisions_vision_transformer():
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"patch": 3}, r"^model\.network\.patch: 3 is not possible for \(3, 8, 8\); allowed: a divisor of the images'"),
-        ({"heads": 5}, r"^model\.network\.heads: 5 is not possible; allowed: a divisor of the width 192$"),
+        ({"patch": 3}, r"^model\.network\.patch must divide both sides of images of 8 x 8, got 3$"),
+        ({"heads": 5}, r"^model\.network\.heads must divide the width 192, got 5$"),
     ],
 )
 def test_what_does_not_divide_gets_a_line(options, line):
