@@ -111,10 +111,9 @@ def test_dropout_is_where_the_paper_has_it(network, places):
 def test_one_image_of_the_smallest_size_is_enough_and_a_smaller_one_is_refused(kind, smallest):
     assert kind((2, *smallest), 10).train()(torch.zeros(1, 2, *smallest)).shape == (1, 10)
     side = min(smallest)
+    line = rf"^model\.network: {kind.__name__} takes images of at least {side} x {side}, got inputs of \("
     for shape in [(1, side, side - 1), (1, side - 1, side), (784,), (1, 1, side, side)]:
-        with pytest.raises(
-            PflError, match=rf"^model\.network: {kind.__name__} takes .* {side} x {side}, got inputs of "
-        ):
+        with pytest.raises(PflError, match=line):
             kind(shape, 10)
 
 
