@@ -1,11 +1,13 @@
 import pytest
 import torch
 import yaml
+from fakes.references import linear_layers
 from torch import nn
+from torch.nn import functional as F
 from torchvision.models.vgg import cfgs, make_layers
 
 from pfl_lightning.cli import main
-from pfl_lightning.models import VGG
+from pfl_lightning.models import VGG, AlexNet
 
 COLOUR = (3, 32, 32)
 
@@ -42,3 +44,19 @@ def test_nothing_of_the_default_network_carries_over_to_vgg_on_the_command_line(
     with torch.device("meta"):
         network, default = VGG(COLOUR, 10, **options), VGG(COLOUR, 10)
     assert str(network) == str(default)
+
+
+def alexnet(weights, values):
+    """DePRL's Table 5, written out."""
+    for number in range(1, 6):
+        layer = (weights[f"conv{number}.weight"], weights[f"conv{number}.bias"])
+        values = F.conv2d(values, *layer, stride=2 if number == 1 else 1, padding=1).clamp(min=0)
+        values = F.max_pool2d(values, 2) if number in (1, 2, 5) else values
+    return linear_layers(weights, values, ["fc1", "fc2", "fc3"])
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 32), (1, 28, 28), (3, 15, 47)])
+def test_output_of_alexnet_is_the_papers_layers(shape):
+    network = AlexNet(shape, 10).double().eval()
+    inputs = torch.randn(2, *shape, dtype=torch.float64)
+    torch.testing.assert_close(network(inputs), alexnet(network.state_dict(), inputs))
