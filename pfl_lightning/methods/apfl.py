@@ -46,22 +46,23 @@ class APFL(Method):
 
     def __init__(self, alpha: ClosedUnitInterval = 0.5, adaptive: bool = True, **kwargs: Any) -> None:
         super().__init__(local_optimizer="SGD", momentum=0.0, eval_epochs=0, **kwargs)
-        self.alpha, self.adaptive = alpha, adaptive
+        self.alpha = alpha
+        self.adaptive = adaptive
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A model of each client's own (``personal.*``), which begins as the global one, and its weight."""
-        own = prefixed("personal", select(tensors, self.engine.trainable))
-        own[WEIGHT] = next(iter(own.values())).new_full((), self.alpha)
-        return {**super().initial_state(tensors, num_clients, seed), **repeated(own, num_clients)}
+        personal = prefixed("personal", select(tensors, self.engine.trainable))
+        personal[WEIGHT] = next(iter(personal.values())).new_full((), self.alpha)
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(personal, num_clients)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the global model, and beside it the client's own and its weight."""
         phase = self.phase("all", self.epochs)
-        names = {f"personal.{name}" for name in self.engine.trainable} | {WEIGHT}
-        phase = replace(phase, trainable=phase.trainable | names, gradient_transform=self.step_beside)
+        personal = {f"personal.{name}" for name in self.engine.trainable} | {WEIGHT}
+        phase = replace(phase, trainable=phase.trainable | personal, gradient_transform=self.step_personal)
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
-    def step_beside(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
+    def step_personal(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
         """Move the clients' own models and their weights; the gradient of the global one stays as it is.
 
         Args:
@@ -70,14 +71,15 @@ class APFL(Method):
             gradient: g.
             extras: The own models and their weights.
         """
-        lr, weights = self.rate(self.local_sgd.lr), extras[WEIGHT].clone()
+        lr = self.rate(self.local_sgd.lr)
+        weights = extras[WEIGHT].clone()
         mixes = mixed(tensors, extras)
         for name, slope in gradient(mixes).items():
-            own = extras[f"personal.{name}"]
-            slope = slope.add(mixes[name], alpha=self.local_sgd.decay_of(own.dim() - 1))
+            personal = extras[f"personal.{name}"]
+            slope = slope.add(mixes[name], alpha=self.local_sgd.decay_of(personal.dim() - 1))
             if self.adaptive:
-                extras[WEIGHT].sub_(lr * (own - tensors[name]).mul_(slope).reshape(len(own), -1).sum(1))
-            own.addcmul_(wide(-lr * weights, own), slope)
+                extras[WEIGHT].sub_(lr * (personal - tensors[name]).mul_(slope).reshape(len(personal), -1).sum(1))
+            personal.addcmul_(wide(-lr * weights, personal), slope)
         extras[WEIGHT].clamp_(0, 1)
         return grads
 
@@ -90,7 +92,8 @@ class APFL(Method):
 
 def mixed(tensors: Tree, extras: Tree) -> Tree:
     """The clients' mixes of some models, ``[...]`` or ``[clients, ...]`` each, with their own ones."""
-    owns = {name: extras[f"personal.{name}"] for name in tensors}
-    return {
-        name: torch.lerp(tensors[name].expand_as(own), own, wide(extras[WEIGHT], own)) for name, own in owns.items()
-    }
+    mixes = {}
+    for name, tensor in tensors.items():
+        personal = extras[f"personal.{name}"]
+        mixes[name] = torch.lerp(tensor.expand_as(personal), personal, wide(extras[WEIGHT], personal))
+    return mixes

@@ -16,8 +16,9 @@ from pfl_lightning.methods.families.whole_models import WholeModels
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, mix, prefixed, repeated, select, wide, zeros_like
 
-# p_i, by how much w_i has moved in a round (prefix), and 1 at the client's own place
-RELATIONS, CHANGE, ITSELF = "relations", "change", "itself"
+RELATIONS = "relations"  # p_i
+CHANGE = "change"  # prefix of by how much w_i has moved in a round
+ITSELF = "itself"  # 1 at the client's own place
 
 
 class APPLE(WholeModels):
@@ -70,7 +71,9 @@ class APPLE(WholeModels):
             weighting="uniform",
             **kwargs,
         )
-        self.relation_lr, self.mu, self.mu_rounds = relation_lr, mu, mu_rounds
+        self.relation_lr = relation_lr
+        self.mu = mu
+        self.mu_rounds = mu_rounds
 
     def server_state(self, tensors: Tree) -> Tree:
         """All core models, ``[clients, ...]``."""
@@ -99,7 +102,7 @@ class APPLE(WholeModels):
         return trained.with_own(cores), losses
 
     def move(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
-        """Move the core model and the weights; the mixes themselves take no step, and are made anew after it.
+        """Move the core model and the weights; the mixes themselves take no step, and are mixed again after it.
 
         Args:
             tensors: theta, ``[clients, ...]`` each.
@@ -107,17 +110,20 @@ class APPLE(WholeModels):
             gradient: Computes g elsewhere.
             extras: The core models at the start of the round, the changes of the clients' own, and the weights.
         """
-        relations, itself, rounds = extras[RELATIONS], extras[ITSELF], self.accounting.clock.rounds
-        lr, relation_lr = self.rate(self.local_sgd.lr), self.rate(self.relation_lr)
+        relations = extras[RELATIONS]
+        itself = extras[ITSELF]
+        rounds = self.accounting.clock.rounds
         strength = self.mu * (1 + cos(pi * rounds / self.mu_rounds)) / 2 if rounds < self.mu_rounds else 0.0
-        slopes, share = strength * (relations - 1 / self.num_clients), (relations * itself).sum(1)
+        slopes = strength * (relations - 1 / self.num_clients)
+        share = (relations * itself).sum(1)
         with torch.autocast(relations.device.type, enabled=False):  # mixed precision is for g alone
             for name, slope in grads.items():
-                flat, change = slope.reshape(len(slope), -1).to(relations), extras[f"{CHANGE}.{name}"]
+                flat = slope.reshape(len(slope), -1).to(relations)
+                change = extras[f"{CHANGE}.{name}"]
                 slopes += flat @ extras[f"server.{name}"].reshape(self.num_clients, -1).T
                 slopes += itself * (flat * change.reshape(flat.shape)).sum(1, keepdim=True)
-                change.sub_(wide(share, slope) * slope, alpha=lr)
-        relations.sub_(slopes, alpha=relation_lr)
+                change.sub_(wide(share, slope) * slope, alpha=self.rate(self.local_sgd.lr))
+        relations.sub_(slopes, alpha=self.rate(self.relation_lr))
         return {}
 
     def server_update(self, mean: Tree, batch: Round) -> None:
@@ -140,8 +146,9 @@ class APPLE(WholeModels):
 
 def mixed(extras: Tree, names: Iterable[str]) -> Tree:
     """The mixes of the parameters with these names, ``[clients, ...]``."""
-    relations, share = extras[RELATIONS], (extras[RELATIONS] * extras[ITSELF]).sum(1)
-    found = {}
+    relations = extras[RELATIONS]
+    share = (relations * extras[ITSELF]).sum(1)
+    mixes = {}
     for name, rows in mix(relations, {name: extras[f"server.{name}"] for name in names}).items():
-        found[name] = rows + wide(share, rows) * extras[f"{CHANGE}.{name}"]
-    return found
+        mixes[name] = rows + wide(share, rows) * extras[f"{CHANGE}.{name}"]
+    return mixes

@@ -11,7 +11,8 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.server import cosines
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, zeros_like
 
-UPDATE, GROUPS = "update", "groups"  # prefix of each client's last update, and the number of its group
+UPDATE = "update"  # prefix of each client's last update
+GROUPS = "groups"  # the number of each client's group
 
 
 class CFL(WholeModels):
@@ -50,13 +51,13 @@ class CFL(WholeModels):
 
     def __init__(self, split_below: NonNegativeFloat = 0.4, split_above: NonNegativeFloat = 1.6, **kwargs: Any) -> None:
         super().__init__(batch_norm="average", weighting="uniform", **kwargs)
-        self.split_below, self.split_above = split_below, split_above
+        self.split_below = split_below
+        self.split_above = split_above
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The model of each client's group, and its last update: zeros (``update.*``)."""
-        own = super().initial_state(tensors, num_clients, seed)
-        zeros = zeros_like(select(tensors, self.engine.trainable))
-        return {**own, **prefixed(UPDATE, repeated(zeros, num_clients))}
+        updates = prefixed(UPDATE, zeros_like(select(tensors, self.engine.trainable)))
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(updates, num_clients)}
 
     def server_state(self, tensors: Tree) -> Tree:
         """The group of each client, ``[clients]``."""
@@ -89,14 +90,16 @@ class CFL(WholeModels):
             present: Which clients have taken part in this round, ``[clients]``.
         """
         updates = [name for name in self.clients.names if name.startswith(f"{UPDATE}.")]
-        products, found = self.clients.inner_products(updates).cpu(), groups.clone()
+        products = self.clients.inner_products(updates).cpu()
+        new_groups = groups.clone()
         for group in groups[present].unique():
             members = (groups == group).nonzero()[:, 0]
             among = products[members][:, members]
-            mean, norms = among.mean().clamp(min=0).sqrt(), among.diagonal().sqrt()
+            mean = among.mean().clamp(min=0).sqrt()
+            norms = among.diagonal().sqrt()
             if len(members) > 1 and norms.min() > 0 and norms.max() > self.split_above and mean < self.split_below:
-                found[members[other_half(cosines(among))]] = found.max() + 1
-        return found
+                new_groups[members[other_half(cosines(among))]] = new_groups.max() + 1
+        return new_groups
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The model of the client's group."""

@@ -66,8 +66,11 @@ class DeltaFL(Method):
             raise PflError(f"model.smoothing: {smoothing} is not possible with a hard tail; allowed: 0")
         if quantile == "sums" and tail == "dual":
             raise PflError("model.quantile: sums is not possible with a dual tail; allowed: exact")
-        self.conformity, self.tail, self.smoothing = conformity, tail, smoothing
-        self.quantile, self.quantile_every = quantile, quantile_every
+        self.conformity = conformity
+        self.tail = tail
+        self.smoothing = smoothing
+        self.quantile = quantile
+        self.quantile_every = quantile_every
         self.register_buffer("threshold", torch.zeros(()))  # 0 until there is one
 
     @property
@@ -109,8 +112,8 @@ class DeltaFL(Method):
         exact = weighted_quantile(losses, batch.weights, 1 - self.conformity)
         if self.quantile == "exact":
             return exact
-        ids, key = batch.examples.host_ids, (batch.seed, "quantile", batch.round_index)
-        add_up = adding(self.aggregator, ids, batch.weights, key, limit=1 / RESOLUTION)
-        found = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
-        self.log("train/threshold_error", found - float(exact))
-        return losses.new_tensor(found - 2 * RESOLUTION)  # one for its own error, one for rounding to float32
+        key = (batch.seed, "quantile", batch.round_index)
+        add_up = adding(self.aggregator, batch.examples.host_ids, batch.weights, key, limit=1 / RESOLUTION)
+        quantile = quantile_from_sums(losses, 1 - self.conformity, add_up, RESOLUTION)
+        self.log("train/threshold_error", quantile - float(exact))
+        return losses.new_tensor(quantile - 2 * RESOLUTION)  # one for its own error, one for rounding to float32

@@ -58,7 +58,11 @@ class DisPFL(Gossip):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.density, self.layers, self.regrow, self.drop, self.drop_rounds = density, layers, regrow, drop, drop_rounds
+        self.density = density
+        self.layers = layers
+        self.drop = drop
+        self.drop_rounds = drop_rounds
+        self.regrow = regrow
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A mask for each client (``mask.*``), and the server's model under it."""
@@ -69,13 +73,14 @@ class DisPFL(Gossip):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Move the masks, then train."""
         if ratio := sparse_training.drop_ratio(self.drop, self.accounting.clock.rounds, self.drop_rounds):
-            models, masks = received.own, received.under(MASK).own
+            masks = received.under(MASK).own
             if self.regrow == "gradient":
                 seen = cohort.sample((*key, MASK), self.phase("all", 1).visited(cohort.longest))
                 scores = self.engine.gradient(seen, received, masks)
             else:
                 scores = sparse_training.random_scores((*key, MASK), cohort.ids, masks)
-            received = Params({}, Masked(MASK).onto(models, sparse_training.moved_masks(models, masks, scores, ratio)))
+            masks = sparse_training.moved_masks(received.own, masks, scores, ratio)
+            received = Params({}, Masked(MASK).onto(received.own, masks))
         return super().local_update(cohort, received, key)
 
     def phase(self, part: Part, epochs: int, lr: float | None = None, penalty: Penalty | None = None) -> Phase:
@@ -99,7 +104,8 @@ class DisPFL(Gossip):
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends what it holds to its neighbours; all clients' models have the same size."""
-        model, weights = self.clients.first(self.mixed), self.mixed & self.engine.trainable
-        masks = self.clients.first(f"{MASK}.{name}" for name in weights)
-        ones = {name: masks[f"{MASK}.{name}"].to(model[name]) for name in weights}  # a weight that is held may be 0
-        up.add({**model, **ones}, self.mixing_matrix(batch, awaited=True).links(batch.examples.host_ids))
+        sent = self.clients.first(self.mixed)
+        for name in self.mixed & self.engine.trainable:  # masks instead of weights, for a weight that is held may be 0
+            (mask,) = self.clients.first([f"{MASK}.{name}"]).values()
+            sent[name] = mask.to(sent[name])
+        up.add(sent, self.mixing_matrix(batch, awaited=True).links(batch.examples.host_ids))

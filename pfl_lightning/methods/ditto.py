@@ -37,7 +37,8 @@ class Ditto(Method):
 
     def __init__(self, proximity: NonNegativeFloat = 1.0, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
         super().__init__(head=None, eval_epochs=0, **kwargs)
-        self.proximity, self.personal_epochs = proximity, personal_epochs
+        self.proximity = proximity
+        self.personal_epochs = personal_epochs
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the shared model, then the personal one with a proximal term around the received model."""

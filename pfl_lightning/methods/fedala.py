@@ -12,7 +12,9 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
 # prefixes: a client's own last head, the received one, and the weights between them
-LOCAL, GLOBAL, WEIGHT = "local", "global", "weight"
+LOCAL = "local"
+GLOBAL = "global"
+WEIGHT = "weight"
 
 
 class FedALA(Method):
@@ -55,7 +57,9 @@ class FedALA(Method):
         **kwargs: Any,
     ) -> None:
         super().__init__(eval_epochs=0, **kwargs)
-        self.weight_lr, self.weight_epochs, self.share = weight_lr, weight_epochs, share
+        self.weight_lr = weight_lr
+        self.weight_epochs = weight_epochs
+        self.share = share
 
     @property
     def weighted(self) -> frozenset[str]:
@@ -91,7 +95,7 @@ class FedALA(Method):
         return self.engine.train(drawn(cohort, self.share, (*key, "share")), begin, phase, (*key, WEIGHT))[0]
 
     def move_weights(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
-        """Move the weights; the heads themselves take no step, and are mixed anew after it.
+        """Move the weights; the heads themselves take no step, and are mixed again after it.
 
         Args:
             tensors: s, ``[clients, ...]`` each.
@@ -111,11 +115,11 @@ class FedALA(Method):
 
 def mixed(extras: Tree, names: Iterable[str]) -> Tree:
     """The mix v + (w - v) * W of the parameters with these names, ``[clients, ...]``."""
-    found = {}
+    mixes = {}
     for name in names:
         local, shared, weight = (extras[f"{prefix}.{name}"] for prefix in (LOCAL, GLOBAL, WEIGHT))
-        found[name] = local + (shared - local) * weight
-    return found
+        mixes[name] = local + (shared - local) * weight
+    return mixes
 
 
 def drawn(examples: Examples, share: float, key: Key) -> Examples:

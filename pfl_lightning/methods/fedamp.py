@@ -34,7 +34,8 @@ class FedAMP(MessagePassing):
 
     def __init__(self, sigma: PositiveFloat = 10.0, attention_lr: PositiveFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.sigma, self.attention_lr = sigma, attention_lr
+        self.sigma = sigma
+        self.attention_lr = attention_lr
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The server's model, for every client.

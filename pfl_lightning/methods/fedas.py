@@ -11,7 +11,8 @@ from pfl_lightning.models import Part
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide
 
-PREVIOUS, TRACE = "previous", "trace"  # prefix of a client's last body, and the trace of its Fisher information
+PREVIOUS = "previous"  # prefix of a client's last body
+TRACE = "trace"  # of a client's Fisher information
 LEAST = 1e-10  # what traces have added, so that they may all be 0
 
 
@@ -50,7 +51,8 @@ class FedAS(Method):
 
     def __init__(self, align_epochs: NonNegativeInt = 1, align_lr: PositiveFloat = 0.01, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, weighting="uniform", **kwargs)
-        self.align_epochs, self.align_lr = align_epochs, align_lr
+        self.align_epochs = align_epochs
+        self.align_lr = align_lr
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The head of each client, and its last body (``previous.*``)."""
@@ -64,10 +66,11 @@ class FedAS(Method):
             phase = replace(phase, penalty=None, feature_loss=distances_to_last, frozen_models=(PREVIOUS,))
             received, _ = self.engine.train(cohort, received, phase, (*key, "align"))
         trained, losses = super().local_update(cohort, received, key)
-        kept = trained.beside(PREVIOUS, trained.select(self.parts["body"])).own
         trace = self.traces(cohort, trained, (*key, TRACE))
-        uploads = {name: wide(trace, kept[name]) * kept[name] for name in self.shared & self.engine.trainable}
-        return trained.with_own({**kept, **uploads, TRACE: trace}), losses
+        bodies = select(trained.own, self.shared & self.engine.trainable)
+        uploads = {name: wide(trace, body) * body for name, body in bodies.items()}
+        trained = trained.beside(PREVIOUS, trained.select(self.parts["body"]))
+        return trained.with_own({**uploads, TRACE: trace}), losses
 
     def traces(self, cohort: Examples, trained: Params, key: Key) -> Tensor:
         """t_i, ``[cohort]``."""
@@ -89,8 +92,9 @@ class FedAS(Method):
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The client's model after its last round, or its head on the shared body."""
-        own = received.under(PREVIOUS).own if model == "personal" else {}
-        return received.with_own(own).select(self.parts["all"])
+        if model == "personal":
+            received = received.with_own(received.under(PREVIOUS).own)
+        return received.select(self.parts["all"])
 
 
 def distances_to_last(outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:

@@ -59,8 +59,8 @@ class FedCP(Method):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Personal heads, which begin as the shared one."""
-        own = {name: tensors[shared_name(name)] for name in self.kept}
-        return super().initial_state({**tensors, **own}, num_clients, seed)
+        heads = {name: tensors[shared_name(name)] for name in self.kept}
+        return super().initial_state({**tensors, **heads}, num_clients, seed)
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train all but the shared head, and mix this one with the personal one."""
@@ -69,8 +69,8 @@ class FedCP(Method):
             phase = replace(phase, feature_loss=self.losses_near_received, frozen_models=(GLOBAL,))
         start = received.beside(GLOBAL, received.select(self.parts["body"]))
         trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
-        own = {shared_name(name): tensor for name, tensor in select(trained.own, self.parts[self.keeps]).items()}
-        return trained.with_own({name: (received.tree[name] + tensor) / 2 for name, tensor in own.items()}), losses
+        heads = {shared_name(name): tensor for name, tensor in select(trained.own, self.parts[self.keeps]).items()}
+        return trained.with_own({name: (received.tree[name] + tensor) / 2 for name, tensor in heads.items()}), losses
 
     def losses_near_received(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
@@ -84,11 +84,12 @@ def shared_name(name: str) -> str:
     return name.replace(".personal.", ".")
 
 
-def discrepancy(one: Tensor, other: Tensor, weights: Tensor) -> Tensor:
+def discrepancy(first: Tensor, second: Tensor, weights: Tensor) -> Tensor:
     """The MMD of two samples, ``[batch, features]`` each, with weights of sum 1, ``[batch]``."""
-    both, signs = torch.cat([one, other]), torch.cat([weights, -weights])
-    squares = both.square().sum(1)
-    distances = (squares[:, None] + squares - 2 * both @ both.T).clamp(min=0)
+    points = torch.cat([first, second])
+    signs = torch.cat([weights, -weights])
+    squares = points.square().sum(1)
+    distances = (squares[:, None] + squares - 2 * points @ points.T).clamp(min=0)
     kernels = (torch.exp(-distances / (2 * width)) for width in WIDTHS)
     return signs @ sum(kernels, torch.zeros_like(distances)) @ signs
 
@@ -109,6 +110,6 @@ class PolicyHead(ExtendedLinear):
     def forward(self, inputs: Tensor) -> Tensor:
         """The sum of both layers' outputs."""
         client = F.normalize(self.personal.weight.detach().sum(0), dim=0)
-        own, shared = self.policy(inputs * client).unflatten(-1, (2, -1)).softmax(-2).unbind(-2)
-        outputs: Tensor = self.personal(inputs * own) + super().forward(inputs * shared)
+        personal, shared = self.policy(inputs * client).unflatten(-1, (2, -1)).softmax(-2).unbind(-2)
+        outputs: Tensor = self.personal(inputs * personal) + super().forward(inputs * shared)
         return outputs

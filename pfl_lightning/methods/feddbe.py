@@ -61,11 +61,14 @@ class FedDBE(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train towards the consensus, or find the client's share of it."""
-        phase, known = self.phase(self.trains, self.epochs), bool(self.server.tree[CONSENSUS].any())
-        if known and self.strength:
+        phase = self.phase(self.trains, self.epochs)
+        has_consensus = bool(self.server.tree[CONSENSUS].any())
+        if has_consensus and self.strength:
             phase = replace(phase, feature_loss=self.losses_near_consensus)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
-        return trained if known else trained.with_own({CONSENSUS: self.mean_features(cohort, trained)}), losses
+        if not has_consensus:
+            trained = trained.with_own({CONSENSUS: self.mean_features(cohort, trained)})
+        return trained, losses
 
     def losses_near_consensus(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
@@ -75,10 +78,10 @@ class FedDBE(Method):
 
     def mean_features(self, cohort: Examples, trained: Params) -> Tensor:
         """Mean features of each client's samples by its model, ``[cohort, features]``."""
-        like = self.server.tree[CONSENSUS]
-        sums = like.new_zeros(len(cohort), len(like))
-        for there, features, _, present in self.engine.features(cohort, trained.select(self.parts["all"])):
-            sums[there] += (features.flatten(2) * present[..., None]).sum(1)
+        consensus = self.server.tree[CONSENSUS]
+        sums = consensus.new_zeros(len(cohort), len(consensus))
+        for rows, features, _, present in self.engine.features(cohort, trained.select(self.parts["all"])):
+            sums[rows] += (features.flatten(2) * present[..., None]).sum(1)
         return sums / cohort.device_counts[:, None]
 
     def server_update(self, mean: Tree, batch: Round) -> None:

@@ -51,9 +51,10 @@ class FedDPA(Method):
 
     def __init__(self, share: ClosedUnitInterval = 0.5, personal_epochs: PositiveInt = 1, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, **kwargs)
-        self.share, self.personal_epochs = share, personal_epochs
-        self.adapter = adapter = self.adapter or LoRA()
-        self.strength = adapter.alpha / adapter.rank
+        self.share = share
+        self.personal_epochs = personal_epochs
+        self.adapter = self.adapter or LoRA()
+        self.strength = self.adapter.alpha / self.adapter.rank
 
     @property
     def layers(self) -> list[str]:
@@ -62,41 +63,47 @@ class FedDPA(Method):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The clients' own adapters (``personal.*``)."""
-        own = prefixed("personal", select(tensors, self.parts[ADAPTERS]))
-        return {**super().initial_state(tensors, num_clients, seed), **repeated(own, num_clients)}
+        personal = prefixed("personal", select(tensors, self.parts[ADAPTERS]))
+        return {**super().initial_state(tensors, num_clients, seed), **repeated(personal, num_clients)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the shared adapters and the head, and then the client's own adapters."""
         trained, losses = super().local_update(cohort, received, key)
-        own, phase = with_own_adapters(received), self.phase(ADAPTERS, self.personal_epochs)
-        start = Params(*({**mine, **self.base(its)} for mine, its in zip(own, received, strict=True)))
-        own, _ = self.engine.train(cohort, start, phase, (*key, "personal"))
-        return trained.beside("personal", own.select(self.parts[ADAPTERS])), losses
+        personal = with_own_adapters(received)
+        start = Params(
+            {**personal.shared, **self.base(received.shared)},
+            {**personal.own, **self.base(received.own)},
+        )
+        phase = self.phase(ADAPTERS, self.personal_epochs)
+        personal, _ = self.engine.train(cohort, start, phase, (*key, "personal"))
+        return trained.beside("personal", personal.select(self.parts[ADAPTERS])), losses
 
     def base(self, received: Tree) -> Tree:
         """W + (1 - share) G, of the adapters among the received tensors."""
         w = {**self.network.state_dict(), **received}
-        scale, layers = (1 - self.share) * self.strength, [path for path in self.layers if f"{path}.lora_B" in received]
+        scale = (1 - self.share) * self.strength
+        layers = [path for path in self.layers if f"{path}.lora_B" in received]
         return {f"{n}.weight": w[f"{n}.weight"] + scale * w[f"{n}.lora_B"] @ w[f"{n}.lora_A"] for n in layers}
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The global model; to mix it, beside it the client's own body and what its samples are like (``blend.*``)."""
         if model == "global":
             return received
-        own = with_own_adapters(received)
-        features = joined(self.engine.features(train, own), len(train))
+        personal = with_own_adapters(received)
+        features = joined(self.engine.features(train, personal), len(train))
         directions = F.normalize(features.flatten(2), dim=2) * train.present[..., None]
         likeness = directions.sum(1) / train.device_counts.clamp(min=1)[:, None]
-        both = received.beside(f"{BLEND}.shared", received.select(self.parts["all"]))
-        return both.beside(f"{BLEND}.own", own.select(self.parts["all"])).with_own({f"{BLEND}.likeness": likeness})
+        blend = received.beside(f"{BLEND}.shared", received.select(self.parts["all"]))
+        blend = blend.beside(f"{BLEND}.own", personal.select(self.parts["all"]))
+        return blend.with_own({f"{BLEND}.likeness": likeness})
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The network, or what mixes its adapters with the client's own."""
         if model == "global":
             return self.network
-        frozen = {id(each): each for each in self.network.parameters() if not each.requires_grad}
-        own = deepcopy(part(self.network, 0, self.engine.body_layers()), frozen)
-        return Network({BLEND: Blend(self.network, own, params.own[f"{BLEND}.likeness"][0], self.layers, self.share)})
+        frozen = {id(parameter): parameter for parameter in self.network.parameters() if not parameter.requires_grad}
+        body = deepcopy(part(self.network, 0, self.engine.body_layers()), frozen)
+        return Network({BLEND: Blend(self.network, body, params.own[f"{BLEND}.likeness"][0], self.layers, self.share)})
 
 
 def with_own_adapters(received: Params) -> Params:
@@ -123,7 +130,10 @@ class Blend(nn.Module):
         self, shared: nn.Sequential, own: nn.Sequential, likeness: Tensor, layers: list[str], share: float
     ) -> None:
         super().__init__()
-        self.shared, self.own, self.layers, self.share = shared, own, layers, share
+        self.shared = shared
+        self.own = own
+        self.layers = layers
+        self.share = share
         self.without_vmap = bool(layers_without_vmap(shared))
         self.backend = Sequential() if self.without_vmap else Batched()
         self.register_buffer("likeness", likeness)
@@ -131,8 +141,10 @@ class Blend(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Outputs, ``[batch, outputs]``."""
         weight = (F.normalize(self.own(inputs).flatten(1)) @ self.likeness)[:, None, None]
-        shared, own, both = self.shared.state_dict(), self.own.state_dict(), Params({}, {})
+        shared = self.shared.state_dict()
+        personal = self.own.state_dict()
+        params = Params({}, {})
         for a, b in ((f"{path}.lora_A", f"{path}.lora_B") for path in self.layers):
-            both.own[a] = torch.cat([(1 - self.share * weight) * shared[a], weight * own[a]], 1)
-            both.shared[b] = torch.cat([shared[b], own[b]], 1)
-        return self.backend.forward(self.shared, both, inputs[:, None])[:, 0]
+            params.own[a] = torch.cat([(1 - self.share * weight) * shared[a], weight * personal[a]], 1)
+            params.shared[b] = torch.cat([shared[b], personal[b]], 1)
+        return self.backend.forward(self.shared, params, inputs[:, None])[:, 0]

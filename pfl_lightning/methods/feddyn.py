@@ -62,8 +62,8 @@ class FedDyn(Method):
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Move the server's drift, and step to the mean beyond it."""
         share = len(batch.examples) / batch.training_clients
-        shared, target = self.shared_parameters, dict(mean)
+        target = dict(mean)
         for name, drift in self.server.tree.items() if self.alpha else ():
-            drift.add_(mean[name] - shared[name], alpha=share)
+            drift.add_(mean[name] - self.shared_parameters[name], alpha=share)
             target[name] = mean[name] + drift
         super().server_update(target, batch)

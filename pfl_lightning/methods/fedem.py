@@ -62,15 +62,16 @@ class FedEM(SeveralModels):
 
     def losses(self, cohort: Examples, model: Params) -> Tensor:
         """The loss of each sample, ``[cohort, samples]``."""
-        found = self.engine.predictions(cohort, model)
-        losses = (each._replace(outputs=self.engine.loss(each.outputs, each.targets)) for each in found)
+        predictions = self.engine.predictions(cohort, model)
+        losses = (part._replace(outputs=self.engine.loss(part.outputs, part.targets)) for part in predictions)
         return joined(losses, len(cohort))
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Compute the shares and weights, and train every model on its share of the samples."""
         shares, weights = self.shares(cohort, received)
         phase = replace(self.phase("all", self.epochs), sample_weights=SHARE)
-        uploads, total = {WEIGHTS: weights}, torch.zeros_like(weights[:, 0])
+        uploads = {WEIGHTS: weights}
+        total = torch.zeros_like(weights[:, 0])
         for number, model in enumerate(self.models(received)):
             start = model.with_own({SHARE: shares[..., number]})
             trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
@@ -80,10 +81,10 @@ class FedEM(SeveralModels):
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """All models (``models.0.*`` and so on), and the client's weights."""
-        models, found = self.models(received), dict(received.shared)
-        for number, each in enumerate(models):
-            found |= prefixed(f"models.{number}", each.shared)
-        return Params(found, {"mixture.weights": self.shares(train, received)[1]})
+        shared = dict(received.shared)
+        for number, params in enumerate(self.models(received)):
+            shared |= prefixed(f"models.{number}", params.shared)
+        return Params(shared, {"mixture.weights": self.shares(train, received)[1]})
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The mixture."""

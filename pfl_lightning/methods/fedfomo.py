@@ -62,8 +62,8 @@ class FedFomo(WholeModels):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A client's model after its last training, and that with which it starts a round (``start.*``)."""
-        own = super().initial_state(tensors, num_clients, seed)
-        return {**own, **prefixed(START, own)}
+        state = super().initial_state(tensors, num_clients, seed)
+        return {**state, **prefixed(START, state)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train from where the client starts."""
@@ -84,24 +84,25 @@ class FedFomo(WholeModels):
         Args:
             held_out: Validation samples of the participants, ids rising.
         """
-        ids, numbers = held_out.host_ids, partial(self.cohort.map_clients, self, "comparing")
-        before = numbers(lambda _, some: self.mean_losses(some, self.starts(some)), held_out)
+        ids = held_out.host_ids
+        map_clients = partial(self.cohort.map_clients, self, "comparing")
+        before = map_clients(lambda _, cohort: self.mean_losses(cohort, self.starts(cohort)), held_out)
         columns = []
         for client in ids.split(1):
             model = self.clients.mean(self.parts["all"], client)
 
-            def gains(_: int, some: Examples, model: Tree = model) -> Tensor:
-                own = before[torch.searchsorted(ids, some.host_ids)].to(some.ids.device)
-                start = select(self.starts(some).own, self.engine.trainable)
-                moves = [(model[name] - stack).reshape(len(some), -1) for name, stack in start.items()]
+            def gains(_: int, cohort: Examples, model: Tree = model) -> Tensor:
+                losses = before[torch.searchsorted(ids, cohort.host_ids)].to(cohort.ids.device)
+                start = select(self.starts(cohort).own, self.engine.trainable)
+                moves = [(model[name] - stack).reshape(len(cohort), -1) for name, stack in start.items()]
                 distances = torch.cat(moves, 1).square().sum(1).sqrt()
-                better: Tensor = own - self.mean_losses(some, Params(model, {}))
-                return better / distances.clamp(min=1e-12)
+                gain: Tensor = losses - self.mean_losses(cohort, Params(model, {}))
+                return gain / distances.clamp(min=1e-12)
 
-            columns.append(numbers(gains, held_out))
-        found = torch.stack(columns, 1).clamp(min=0)
-        total = found.sum(1, keepdim=True)
-        return torch.where(total > 0, found / total, torch.eye(len(ids), dtype=found.dtype))
+            columns.append(map_clients(gains, held_out))
+        weights = torch.stack(columns, 1).clamp(min=0)
+        total = weights.sum(1, keepdim=True)
+        return torch.where(total > 0, weights / total, torch.eye(len(ids), dtype=weights.dtype))
 
     def starts(self, cohort: Examples) -> Params:
         """The models with which clients have started the round, ``[cohort, ...]``."""
@@ -113,9 +114,10 @@ class FedFomo(WholeModels):
 
     def count_traffic(self, batch: Round, up: Traffic, down: Traffic) -> None:
         """Every participant sends its model, unless that is dropped, and then receives those of the others."""
-        model, heard = self.clients.first(self.parts["all"]), len(batch.examples)  # all are of the same size
-        up.add(model, heard)
-        down.add(model, heard * (heard - 1))
+        model = self.clients.first(self.parts["all"])  # all are of the same size
+        senders = len(batch.examples)
+        up.add(model, senders)
+        down.add(model, senders * (senders - 1))
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The model with which a client starts a round."""

@@ -8,7 +8,8 @@ from pfl_lightning.data import federated
 from pfl_lightning.methods.families.moving_copy import COPY, MovingCopy
 
 PRODUCT = "correlation * lr * (local steps) * (rounds)"  # bounds the logarithm of the growth of the models
-STABLE, WARN_ABOVE = 4, 5
+STABLE = 4
+WARN_ABOVE = 5
 
 
 class FedMac(MovingCopy):
@@ -45,7 +46,8 @@ class FedMac(MovingCopy):
 
     def __init__(self, correlation: NonNegativeFloat = 0.005, copy_lr: PositiveFloat = 15.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tie, self.copy_lr = Correlation(correlation, COPY), copy_lr
+        self.tie = Correlation(correlation, COPY)
+        self.copy_lr = copy_lr
 
     def on_fit_start(self) -> None:
         """Warn before a run in which the models may grow without bound."""

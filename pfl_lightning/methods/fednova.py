@@ -39,7 +39,8 @@ class FedNova(Method):
         """Train, and scale what is uploaded of the change by the steps."""
         phase = self.phase("all", self.epochs)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
-        rho, steps = phase.momentum, phase.steps_of(cohort.device_counts).to(losses.dtype)
+        rho = phase.momentum
+        steps = phase.steps_of(cohort.device_counts).to(losses.dtype)
         if rho == 1:
             steps = steps * (steps + 1) / 2
         elif rho:

@@ -15,7 +15,9 @@ from pfl_lightning.seeding import Key
 from pfl_lightning.server import least_on_simplex
 from pfl_lightning.tree import Params, Tree, repeated
 
-MEANS, VARIANCE = "means", "variance"  # of each client's features by the received body: h_i, and v_i
+# of each client's features by the received body: h_i, and v_i
+MEANS = "means"
+VARIANCE = "variance"
 
 
 class FedPAC(Prototypes):
@@ -55,7 +57,8 @@ class FedPAC(Prototypes):
 
     def __init__(self, head_epochs: PositiveInt = 1, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
         super().__init__(aggregator=None, **kwargs)
-        self.head_epochs, self.head_lr = head_epochs, head_lr
+        self.head_epochs = head_epochs
+        self.head_lr = head_lr
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Each client's head, and no statistics yet."""
@@ -66,7 +69,8 @@ class FedPAC(Prototypes):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Compute the statistics, and train the head, then the body near the prototypes."""
         statistics = self.statistics(cohort, received)
-        head, body = self.phase("head", self.head_epochs, self.head_lr), self.phase("body", self.epochs)
+        head = self.phase("head", self.head_epochs, self.head_lr)
+        body = self.phase("body", self.epochs)
         if self.strength:
             body = replace(body, feature_loss=self.losses_near_prototypes)
         trained, _ = self.engine.train(cohort, received, head, (*key, "head"))
@@ -75,7 +79,8 @@ class FedPAC(Prototypes):
 
     def statistics(self, cohort: Examples, received: Params) -> Tree:
         """h_i and v_i, ``[cohort, classes, features]`` and ``[cohort]``."""
-        sums, samples = self.class_sums(cohort, received), cohort.device_counts
+        sums = self.class_sums(cohort, received)
+        samples = cohort.device_counts
         means = sums.features / samples[:, None, None]
         variances = (sums.squares / samples - means.square().sum((1, 2))) / samples
         return {MEANS: means, VARIANCE: variances.clamp(min=0)}

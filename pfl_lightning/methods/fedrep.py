@@ -42,11 +42,13 @@ class FedRep(Method):
 
     def __init__(self, head_epochs: PositiveInt = 10, head_lr: PositiveFloat | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.head_epochs, self.head_lr = head_epochs, head_lr
+        self.head_epochs = head_epochs
+        self.head_lr = head_lr
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Alternate between the head and the body."""
-        head, body = self.phase("head", self.head_epochs, self.head_lr), self.phase("body", epochs=1)
+        head = self.phase("head", self.head_epochs, self.head_lr)
+        body = self.phase("body", epochs=1)
         params = received
         for repetition in range(self.epochs):
             params, _ = self.engine.train(cohort, params, head, (*key, "head", repetition))

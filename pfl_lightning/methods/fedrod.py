@@ -64,7 +64,8 @@ class FedRoD(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train body and generic head with the shifted bias, then the personal head as a part of the sum of both."""
-        bias, phase = self.bias, self.phase("all", self.epochs)
+        bias = self.bias
+        phase = self.phase("all", self.epochs)
         if (penalty := phase.penalty) is not None:  # it is for the bias without its shift
             phase = replace(phase, penalty=lambda w, extras: penalty({**w, bias: w[bias] - extras["shift"]}, extras))
         shift = log_counts(cohort, received.tree[bias])
@@ -72,9 +73,9 @@ class FedRoD(Method):
         trained, losses = self.engine.train(cohort, shifted, phase, (*key, "all"))
         generic = trained.without({"shift"}).with_own({bias: trained.own[bias] - shift})
         head = self.phase("head", self.personal_epochs)
-        both, _ = self.engine.train(cohort, personalized(generic), head, (*key, "personal"))
-        own = {name: both.own[name] - generic.own[name] for name in head.trainable}
-        return generic.beside("personal", Params({}, own)), losses
+        personal, _ = self.engine.train(cohort, personalized(generic), head, (*key, "personal"))
+        heads = {name: personal.own[name] - generic.own[name] for name in head.trainable}
+        return generic.beside("personal", Params({}, heads)), losses
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The shared model with the personal heads, or the shared model itself."""

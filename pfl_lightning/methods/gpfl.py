@@ -52,7 +52,8 @@ class GPFL(Method):
 
     def __init__(self, strength: NonNegativeFloat = 0.01, decay: NonNegativeFloat = 0.1, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, **kwargs)
-        self.strength, self.decay = strength, decay
+        self.strength = strength
+        self.decay = decay
 
     def extend_network(self, network: Network) -> None:
         """Add the embeddings and the valve."""
@@ -61,10 +62,10 @@ class GPFL(Method):
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Count the classes, and train everything."""
         layer = self.network.linear_head(self.parts["head"])
-        embeddings, shares = f"{layer}.embeddings", f"{layer}.class_shares"
+        shares = f"{layer}.class_shares"
         counts = cohort.class_counts(self.num_classes).to(received.tree[shares])
         start = received.with_own({shares: counts / counts.sum(1, keepdim=True)})
-        start = start.beside(RECEIVED, received.select({embeddings}))
+        start = start.beside(RECEIVED, received.select({f"{layer}.embeddings"}))
         decay = Ridge(self.decay, self.network.extension)
         phase = replace(self.phase("all", self.epochs, penalty=decay), feature_loss=self.guided_losses)
         return self.engine.train(cohort, start, phase, (*key, "all"))
@@ -72,7 +73,8 @@ class GPFL(Method):
     def guided_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
         path = self.network.linear_head(self.parts["head"])
-        embeddings, received = extras[f"{path}.embeddings"], extras[f"{RECEIVED}.{path}.embeddings"]
+        embeddings = extras[f"{path}.embeddings"]
+        received = extras[f"{RECEIVED}.{path}.embeddings"]
         valve = self.network.get_submodule(f"{path}.valve")
         tensors = Params(extras, {}).under(f"{path}.valve").shared
         generic = functional_call(valve, tensors, (features.flatten(1), embeddings.detach().mean(0)))

@@ -36,7 +36,8 @@ class HeurFedAMP(MessagePassing):
 
     def __init__(self, self_weight: ClosedUnitInterval = 0.5, sigma: PositiveFloat = 10.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.self_weight, self.sigma = self_weight, sigma
+        self.self_weight = self_weight
+        self.sigma = sigma
 
     def attention(self, products: Tensor) -> Tensor:
         """Softmax of the cosines with the other clients' models, beside the constant weight of one's own."""

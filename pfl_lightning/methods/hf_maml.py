@@ -54,6 +54,7 @@ class HFMAML(PerFedAvg):
             return gradient({name: tensor + by * along[name] for name, tensor in tensors.items()})
 
         v = shifted(-self.inner_lr, grads)
-        ahead, behind = shifted(self.difference, v), shifted(-self.difference, v)
+        ahead = shifted(self.difference, v)
+        behind = shifted(-self.difference, v)
         scale = self.inner_lr / (2 * self.difference)
         return {name: v[name] - scale * (ahead[name] - behind[name]) for name in tensors}

@@ -76,8 +76,9 @@ class IFCA(SeveralModels):
         """Set the model of each group that has members to their mean."""
         means = dict(mean)
         for group, model in enumerate(self.models(Params(self.broadcast(), {}))):
-            weight, before = mean[WEIGHTS][group], uploaded(group, model.shared)
-            means |= {name: torch.where(weight > 0, mean[name] / weight, tensor) for name, tensor in before.items()}
+            weight = mean[WEIGHTS][group]
+            for name, tensor in uploaded(group, model.shared).items():
+                means[name] = torch.where(weight > 0, mean[name] / weight, tensor)
         super().server_update(means, batch)
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:

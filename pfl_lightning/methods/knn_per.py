@@ -47,25 +47,27 @@ class KNNPer(Method):
 
     def __init__(self, neighbours: PositiveInt = 10, vote_weight: ClosedUnitInterval = 0.5, **kwargs: Any) -> None:
         super().__init__(eval_epochs=0, **kwargs)
-        self.neighbours, self.vote_weight = neighbours, vote_weight
+        self.neighbours = neighbours
+        self.vote_weight = vote_weight
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
         """The global model, for neighbours with the features and classes of the client's samples (``vote.*``)."""
         if model == "global":
             return received
-        found = joined(self.engine.features(train, received), len(train))
+        features = joined(self.engine.features(train, received), len(train))
         classes = F.one_hot(train.targets(train.positions), self.num_classes) * train.present[..., None]
-        samples = {f"{VOTE}.features": found.flatten(2), f"{VOTE}.classes": classes.to(found)}
+        samples = {f"{VOTE}.features": features.flatten(2), f"{VOTE}.classes": classes.to(features)}
         return received.beside(f"{VOTE}.head", received.select(self.parts["head"])).with_own(samples)
 
     def eval_network(self, model: str, params: Params) -> Network:
         """The network, for neighbours with the vote in the place of the head."""
         if model == "global":
             return self.network
-        first, of_one = self.engine.body_layers(), params.under(VOTE).client(0)
-        body, head = part(self.network, 0, first), part(self.network, first)
-        vote = Vote(head, of_one["features"], of_one["classes"], self.neighbours, self.vote_weight)
-        return Network({**dict(body.named_children()), VOTE: vote})
+        layers = self.engine.body_layers()
+        samples = params.under(VOTE).client(0)
+        head = part(self.network, layers)
+        vote = Vote(head, samples["features"], samples["classes"], self.neighbours, self.vote_weight)
+        return Network({**dict(part(self.network, 0, layers).named_children()), VOTE: vote})
 
 
 class Vote(nn.Module):
@@ -93,10 +95,11 @@ class Vote(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Log-probabilities of the mix (of a single output the logit), ``[batch, outputs]``."""
-        outputs, absent = self.head(inputs), self.classes.sum(1) == 0
+        absent = self.classes.sum(1) == 0
         distances = torch.cdist(inputs.flatten(1), self.features, compute_mode=BY_PRODUCTS).masked_fill(absent, inf)
         nearest, places = distances.topk(self.neighbours, largest=False)
         shares = torch.zeros_like(distances).scatter(1, places, (-nearest).softmax(1))
         votes = (shares @ self.classes).clamp(min=torch.finfo(shares.dtype).tiny)
+        outputs = self.head(inputs)
         logs = torch.logaddexp(votes.log() + self.logs[0], log_probabilities(outputs) + self.logs[1])
         return as_outputs(logs, outputs.shape[-1])

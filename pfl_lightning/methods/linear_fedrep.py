@@ -14,7 +14,8 @@ from pfl_lightning.server import DPAggregator
 from pfl_lightning.theory.linear import orthonormal, principal_angle_distance
 from pfl_lightning.tree import Params, Tree
 
-BODY, HEAD = "body.weight", "head.weight"  # [rank, dimension] (B transposed) and [1, rank]
+BODY = "body.weight"  # [rank, dimension]: B transposed
+HEAD = "head.weight"  # [1, rank]
 
 
 class LinearFedRep(Method):
@@ -96,8 +97,9 @@ class LinearFedRep(Method):
 
     def _regressions(self, examples: Examples) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs ``[clients, longest, dimension]``, targets ``[clients, longest]`` (both 0 for padding) and counts."""
-        present, everything = examples.present.to(self.representation.dtype), examples.positions
-        inputs, targets = examples.gather(everything).flatten(2), examples.targets(everything)
+        present = examples.present.to(self.representation.dtype)
+        inputs = examples.gather(examples.positions).flatten(2)
+        targets = examples.targets(examples.positions)
         return inputs * present[..., None], targets * present, examples.device_counts
 
     # The representation
@@ -121,8 +123,8 @@ class LinearFedRep(Method):
             raise PflError(f"data: {num_classes} classes are not possible with LinearFedRep; allowed: a regression")
         super().build(input_shape, num_classes, *args, **kwargs)
         if not isinstance(self.network, LinearNetwork):
-            given = self.network.kind
-            raise PflError(f"model.network: {given} is not possible with LinearFedRep; allowed: LinearNetwork")
+            kind = self.network.kind
+            raise PflError(f"model.network: {kind} is not possible with LinearFedRep; allowed: LinearNetwork")
         dimension, rank = self.representation.shape
         if rank > dimension:
             raise PflError(f"model.network.rank: {rank} is not possible; allowed: 1 to {dimension}, the dimension")
@@ -145,14 +147,14 @@ class LinearFedRep(Method):
             PflError: If a client has fewer samples than its head has parameters.
         """
         data = federated(self.trainer)
-        everyone = data.tables["train"].examples(torch.arange(data.training_clients))
+        examples = data.tables["train"].examples(torch.arange(data.training_clients))
         dimension, rank = self.representation.shape
-        if (fewest := int(everyone.counts.min())) < rank:
+        if (fewest := int(examples.counts.min())) < rank:
             raise PflError(f"data: {fewest} training samples on a client; allowed: {rank} (model.network.rank) or more")
         if self.accounting.clock.rounds > 0:
             return
         if self.init == "method_of_moments":
-            moment = second_moment(*self._regressions(everyone.to(self.device)))
+            moment = second_moment(*self._regressions(examples.to(self.device)))
             self._set_representation(torch.linalg.eigh(moment).eigenvectors[:, -rank:])
         else:
             generator = torch.Generator().manual_seed(seed_of(data.seed, "representation"))
@@ -163,8 +165,8 @@ class LinearFedRep(Method):
         super().log_clock()
         truth = getattr(federated(self.trainer), "representation", None)
         if truth is not None:
-            found = self.representation
-            self.log("train/distance", principal_angle_distance(found, torch.as_tensor(truth).to(found)), prog_bar=True)
+            truth = torch.as_tensor(truth).to(self.representation)
+            self.log("train/distance", principal_angle_distance(self.representation, truth), prog_bar=True)
 
 
 def second_moment(inputs: Tensor, targets: Tensor, counts: Tensor) -> Tensor:

@@ -122,8 +122,8 @@ class Method(pl.LightningModule):
         lr_decay_every: Rounds between two decays.
         lr_schedule: Scheduler of torch that steps once a round on a rate of 1: the factor of the local learning rates,
             except when fine-tuning. Default: that of ``lr_decay``.
-        local_optimizer: What takes the clients' steps: ``SGD``, ``AdamW`` or ``Adam``, as in ``torch.optim``; it begins
-            anew in every phase. Those of Adam usually need an ``lr`` of 0.001 or less.
+        local_optimizer: What takes the clients' steps: ``SGD``, ``AdamW`` or ``Adam``, as in ``torch.optim``; its state
+            is reset at the start of each phase. The Adams usually need an ``lr`` of 0.001 or less.
         momentum: Local momentum of SGD, reset to zero in every phase. Default: set by the method (usually 0).
         weight_decay: Local weight decay (L2 penalty; decoupled with AdamW). Default: set by the method (usually 1e-4).
         decay_biases: Apply ``weight_decay`` to biases too, as torch does.
@@ -153,7 +153,7 @@ class Method(pl.LightningModule):
         evaluator: The clients' scores and other metrics.
         accounting: Simulated time, bits and samples so far.
         progress: How far the current round or evaluation is.
-        init_args: What it was made with, by name.
+        init_args: Constructor arguments by name.
         built_for: Arguments of ``build``, such as the input shape and the number of classes; empty before.
         num_clients (int): Number of clients, also of those that never train; ``num_classes`` beside it. Both are there
             once the method is built.
@@ -228,12 +228,20 @@ class Method(pl.LightningModule):
         super().__init__()
         self.automatic_optimization = False
         self.init_args = constructor_arguments(Method)
-        self.make_network, self.pretrained, self.head = network, pretrained, head or self.usual_head
-        self.make_optimizer, self.weighting, self.batch_norm = server_optimizer, weighting, batch_norm
-        self.epochs, self.eval_epochs = epochs, eval_epochs
-        self.backend, self.chunk_size, self.sparsity = backend, chunk_size, sparsity
+        self.make_network = network
+        self.pretrained = pretrained
+        self.head = head or self.usual_head
+        self.make_optimizer = server_optimizer
+        self.weighting = weighting
+        self.batch_norm = batch_norm
+        self.epochs = epochs
+        self.eval_epochs = eval_epochs
+        self.backend = backend
+        self.chunk_size = chunk_size
+        self.sparsity = sparsity
         self.aggregator = aggregator or Aggregator()
-        self.own_loss, self.adapter = loss_of_samples(loss), adapter
+        self.own_loss = loss_of_samples(loss)
+        self.adapter = adapter
         self.function_paths = {"loss": import_path(loss), "lr_schedule": import_path(lr_schedule)}
         if sparsity.prune and not self.prunes:
             raise PflError(f"model.sparsity.prune: True is not possible with {type(self).__name__}; allowed: False")
@@ -246,9 +254,13 @@ class Method(pl.LightningModule):
         part = frozenset({self.trains})
         self.local_sgd = Phase(part, epochs, *numbers, clip_norm=clip_norm, optimizer=local_optimizer)
         self.schedule = Schedule(lr_schedule, lr_decay, lr_decay_every)
-        self.progress, self.evaluator, self.accounting = Progress(), Evaluator(), Accounting(self.aggregator)
+        self.progress = Progress()
+        self.evaluator = Evaluator()
+        self.accounting = Accounting(self.aggregator)
         self.built_for: dict[str, Any] = {}
-        self.test_only, self.new_head_epochs, self.pretrained_report = False, 0, ""
+        self.test_only = False
+        self.new_head_epochs = 0
+        self.pretrained_report = ""
         self._newcomer: Tree = {}  # what new clients start with
 
     # What a method may override
@@ -271,8 +283,8 @@ class Method(pl.LightningModule):
         Returns:
             The stacks of ``clients``, ``[clients, ...]``, under the network's names or others.
         """
-        kept = {**select(tensors, self.kept), **(prefixed("personal", tensors) if self.personal else {})}
-        return repeated(kept, num_clients)
+        personal = prefixed("personal", tensors) if self.personal else {}
+        return repeated({**select(tensors, self.kept), **personal}, num_clients)
 
     def server_state(self, tensors: Tree) -> Tree:
         """What the server keeps beside the model, such as SCAFFOLD's control variate; by default nothing.
@@ -390,8 +402,9 @@ class Method(pl.LightningModule):
         the mean over all clients.
         """
         names = {f"personal.{name}" if self.personal else name: name for name in self.parts["body"]}
-        own = self.clients.mean(names.keys() & set(self.clients.names))
-        return select(self.network.state_dict(), self.parts["body"]) | {names[name]: mean for name, mean in own.items()}
+        means = self.clients.mean(names.keys() & set(self.clients.names))
+        body = select(self.network.state_dict(), self.parts["body"])
+        return {**body, **{names[name]: mean for name, mean in means.items()}}
 
     # The round
 
@@ -401,13 +414,14 @@ class Method(pl.LightningModule):
         if batch.lacks_uploads(self.aggregator.fewest):
             self.skip_round(batch)
             return
-        uploaded, everyone = self.aggregator.bytes, len(batch.examples)
+        bytes_before = self.aggregator.bytes
+        arrived = len(batch.examples)
         batch = self.select_clients(batch._replace(weights=client_weights(batch.examples.counts, self.weighting)))
-        if len(batch.examples) < min(everyone, self.aggregator.fewest):  # a secure sum of one upload would be that one
-            self.skip_round(batch, self.aggregator.bytes - uploaded)
+        if len(batch.examples) < min(arrived, self.aggregator.fewest):  # a secure sum of one upload would be that one
+            self.skip_round(batch, self.aggregator.bytes - bytes_before)
             return
         result = self.cohort.train(self, batch)  # broadcast, local_update, states back, sums
-        self.record(batch, self.aggregator.bytes - uploaded, result.paper_bits, result.samples)
+        self.record(batch, self.aggregator.bytes - bytes_before, result.paper_bits, result.samples)
         with self.clients.forbid_server_reads(server_read_refusal(self.aggregator, type(self).__name__)):
             self.server_update(result.mean, batch)
         self.optimizer.zero_grad()
@@ -460,8 +474,9 @@ class Method(pl.LightningModule):
             lr: Learning rate; the method's by default.
             penalty: The method's own penalty; that of ``sparsity`` is added.
         """
-        rate, both = self.rate(lr or self.local_sgd.lr), total(penalty, self.sparsity.penalty(self.shared_parameters))
-        return replace(self.local_sgd, trainable=self.parts[part], epochs=epochs, lr=rate, penalty=both)
+        rate = self.rate(lr or self.local_sgd.lr)
+        penalty = total(penalty, self.sparsity.penalty(self.shared_parameters))
+        return replace(self.local_sgd, trainable=self.parts[part], epochs=epochs, lr=rate, penalty=penalty)
 
     def rate(self, lr: float) -> float:
         """A local learning rate in the current round."""
@@ -569,7 +584,9 @@ class Method(pl.LightningModule):
             PflError: If the network does not fit the inputs, the method, the backend or the weights.
         """
         shape = tuple(map(int, input_shape))  # plain ints: range-checked types cannot be loaded with weights_only
-        self.test_only, self.num_classes, self.num_clients = test_only, int(num_classes), int(num_clients)
+        self.test_only = test_only
+        self.num_classes = int(num_classes)
+        self.num_clients = int(num_clients)
         self.network = start_network(
             self.make_network, input_shape, num_classes, seed, pretrained, input_kind, self._extend
         )
@@ -589,8 +606,10 @@ class Method(pl.LightningModule):
         check_aggregator(self.aggregator, self.shared, self.uploads, self.shared & statistics, self.weighting, chooses)
         tensors = movable(self.network)
         start = checked_rows(self.initial_state(tensors, num_clients, seed), num_clients)
-        self.clients, self.server = ClientStates(start), ServerState(self.server_state(tensors))
-        sizes = [each.nbytes for each in {**tensors, **{name: stack[0] for name, stack in start.items()}}.values()]
+        self.clients = ClientStates(start)
+        self.server = ServerState(self.server_state(tensors))
+        client_tensors = {**tensors, **{name: stack[0] for name, stack in start.items()}}
+        sizes = [tensor.nbytes for tensor in client_tensors.values()]
         self.cohort = Cohort(self.chunk_size, sizes, self.progress, self.local_sgd.visited)
         counts = {"num_classes": self.num_classes, "num_clients": self.num_clients}
         self.built_for = {"input_shape": shape, **counts, "test_only": test_only, "input_kind": input_kind}
@@ -610,8 +629,8 @@ class Method(pl.LightningModule):
         """Try a user's loss on a few samples, so that it fails before the first round if it is wrong."""
         if self.engine.loss is not STANDARD:
             largest = data.make_eval_batch(data.evaluation_order[:1]).train
-            few = next(largest.windows(4))[1]
-            _, outputs, targets, _ = next(self.engine.predictions(few, self.received(few.ids)))
+            examples = next(largest.windows(4))[1]
+            _, outputs, targets, _ = next(self.engine.predictions(examples, self.received(examples.ids)))
             self.network.train()  # as Lightning wants it
             is_method = type(self).sample_losses is not Method.sample_losses
             path = str(self.function_paths["loss"])
@@ -631,8 +650,9 @@ class Method(pl.LightningModule):
 
     def on_train_start(self) -> None:
         """Apply this run's learning rates: restoring a checkpoint has overwritten them with the old ones."""
-        for group, new in zip(self.optimizer.param_groups, self.configure_optimizers().param_groups, strict=True):
-            group["lr"] = new["lr"]
+        current = self.configure_optimizers().param_groups
+        for group, current_group in zip(self.optimizer.param_groups, current, strict=True):
+            group["lr"] = current_group["lr"]
 
     # Evaluation
 
@@ -660,8 +680,8 @@ class Method(pl.LightningModule):
     def finetuning(self) -> Phase:
         """The phase that fine-tunes a part before a client is evaluated."""
         phase = self.phase(self.finetunes, self.eval_epochs)
-        own = self.head_lr if self.finetunes == "head" else None
-        return replace(phase, lr=own or self.local_sgd.lr, momentum=FINETUNING_MOMENTUM, steps=None)
+        head_lr = self.head_lr if self.finetunes == "head" else None
+        return replace(phase, lr=head_lr or self.local_sgd.lr, momentum=FINETUNING_MOMENTUM, steps=None)
 
     def client(self, client: int, model: str | None = None, data: FederatedDataModule | None = None) -> nn.Module:
         """One client's model as an ordinary module: a copy, in evaluation mode.
@@ -695,7 +715,7 @@ class Method(pl.LightningModule):
         self.on_test_epoch_start()
 
     def on_test_epoch_start(self) -> None:
-        """Begin an evaluation of the clients of this process."""
+        """Reset metrics and progress for an evaluation of the clients of this process."""
         data = federated(self.trainer)
         self.evaluator.begin()
         self.progress.begin("evaluating", data.tables["train"].counts[data.own_order])
@@ -715,12 +735,13 @@ class Method(pl.LightningModule):
         self.log_dict(self.accounting.budget(federated(self.trainer)))
         self.log_dict(self.evaluator.results(self.evaluated_models[0]))
 
-    test_step, on_test_epoch_end = validation_step, on_validation_epoch_end
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end
 
     # Clients that are new to a finished run
 
     def on_test_start(self) -> None:
-        """Give new clients what they begin with."""
+        """Set the models that new clients begin with."""
         data = federated(self.trainer)
         seed = seed_of(data.seed, "new clients")
         if self.new_head_epochs:
@@ -732,9 +753,9 @@ class Method(pl.LightningModule):
     def _new_head(self, seed: int) -> Tree:
         """The head of a new network, ``[...]``."""
         shape = self.built_for["input_shape"], self.num_classes
-        new = start_network(self.make_network, *shape, seed, {}, self.network.takes)
-        head, old = select(new.state_dict(), self.parts["head"]), self.network.state_dict()
-        return {name: tensor.to(old[name]) for name, tensor in head.items()}
+        network = start_network(self.make_network, *shape, seed, {}, self.network.takes)
+        tensors = self.network.state_dict()
+        return {name: t.to(tensors[name]) for name, t in select(network.state_dict(), self.parts["head"]).items()}
 
     def _evaluate_new(self, train: Examples, key: Key) -> Iterator[tuple[str, Params]]:
         """The models of new clients, in the order of ``evaluated_models``."""
@@ -776,10 +797,11 @@ class Method(pl.LightningModule):
             checkpoint["state_dict"] = restored(checkpoint["state_dict"])
             check_finite(checkpoint, constants(self.network))
             name = min(self.engine.trainable)
-            if (kind := checkpoint["state_dict"][f"network.{name}"].dtype) != self.network.get_parameter(name).dtype:
+            dtype = checkpoint["state_dict"][f"network.{name}"].dtype
+            if dtype != self.network.get_parameter(name).dtype:
                 for part in (self.network, self.clients, self.server, self.own_loss):
                     if isinstance(part, nn.Module):
-                        part.to(kind)
+                        part.to(dtype)
             self.clients.load(checkpoint)
             put_base_back(checkpoint, self.network, self.pretrained, self.parts["head"])
             self.load_state_dict(checkpoint["state_dict"])

@@ -11,7 +11,9 @@ from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select
 
-GLOBAL, PREVIOUS = "global", "previous"  # prefixes of the models that features are compared with
+# prefixes of the models that features are compared with
+GLOBAL = "global"
+PREVIOUS = "previous"
 
 
 class MOON(Method):
@@ -42,7 +44,8 @@ class MOON(Method):
 
     def __init__(self, mu: NonNegativeFloat = 1.0, temperature: PositiveFloat = 0.5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.mu, self.temperature = mu, temperature
+        self.mu = mu
+        self.temperature = temperature
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """The body of each client's last model (``previous.*``)."""
@@ -51,13 +54,12 @@ class MOON(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with the contrastive term, and keep the body."""
-        phase, body = self.phase("all", self.epochs), self.parts["body"]
+        phase = self.phase("all", self.epochs)
         if self.mu:
             phase = replace(phase, feature_loss=self.contrastive_losses, frozen_models=(GLOBAL, PREVIOUS))
-        trained, losses = self.engine.train(
-            cohort, received.beside(GLOBAL, received.select(body)), phase, (*key, "all")
-        )
-        return trained.beside(PREVIOUS, trained.select(body)), losses
+        start = received.beside(GLOBAL, received.select(self.parts["body"]))
+        trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
+        return trained.beside(PREVIOUS, trained.select(self.parts["body"])), losses
 
     def contrastive_losses(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""

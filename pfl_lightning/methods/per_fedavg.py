@@ -45,8 +45,11 @@ class PerFedAvg(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train by steps along the meta-gradient."""
-        plain, other = self.phase("all", self.epochs), self.independent_batch
-        phase = replace(plain, gradient_transform=self.meta_gradient, independent_batch=other)
+        phase = replace(
+            self.phase("all", self.epochs),
+            gradient_transform=self.meta_gradient,
+            independent_batch=self.independent_batch,
+        )
         return self.engine.train(cohort, received, phase, (*key, "all"))
 
     def meta_gradient(self, tensors: Tree, grads: Tree, gradient: Gradient, extras: Tree) -> Tree:
@@ -64,6 +67,13 @@ class PerFedAvg(Method):
         """The shared model after one adaptation step, or the shared model itself."""
         if model == "global":
             return received
-        plain = {"lr": self.inner_lr, "steps": 1, "momentum": 0.0, "weight_decay": 0.0, "clip_norm": None}
-        step = replace(self.phase("all", epochs=1), optimizer="SGD", **plain)
+        step = replace(
+            self.phase("all", epochs=1),
+            optimizer="SGD",
+            lr=self.inner_lr,
+            steps=1,
+            momentum=0.0,
+            weight_decay=0.0,
+            clip_norm=None,
+        )
         return self.engine.train(train, received, step, key)[0]

@@ -16,8 +16,11 @@ from pfl_lightning.models import MLP, start_network
 from pfl_lightning.seeding import Key, seed_of
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
-# prefixes: of what clients send, and of the server's part of the hypernetwork
-EMBEDDING, UPDATE, TRUNK, HEADS = "embedding", "update", "trunk", "heads"
+EMBEDDING = "embedding"
+UPDATE = "update"  # prefix of what clients send
+# prefixes of the server's part of the hypernetwork
+TRUNK = "trunk"
+HEADS = "heads"
 
 
 class PFedHN(Method):
@@ -68,14 +71,18 @@ class PFedHN(Method):
     ) -> None:
         server = partial(SGD, lr=float(hyper_lr))
         super().__init__(head=None, eval_epochs=0, server_optimizer=server, aggregator=None, **kwargs)
-        self.hyper_lr, self.embedding, self.width, self.layers = hyper_lr, embedding, width, layers
+        self.hyper_lr = hyper_lr
+        self.embedding = embedding
+        self.width = width
+        self.layers = layers
 
     def build(
         self, input_shape: tuple[int, ...], num_classes: int, num_clients: int, seed: int = 0, *args: Any, **kwargs: Any
     ) -> None:
         """Make the network and the trunk, once; see ``Method.build``."""
-        shape, make = (self.embedding or 1 + num_clients // 4,), partial(MLP, hidden=(self.width,) * self.layers)
-        self.first_trunk = start_network(make, shape, self.width, seed_of(seed, TRUNK), {}).state_dict()
+        shape = (self.embedding or 1 + num_clients // 4,)
+        make_trunk = partial(MLP, hidden=(self.width,) * self.layers)
+        self.first_trunk = start_network(make_trunk, shape, self.width, seed_of(seed, TRUNK), {}).state_dict()
         super().build(input_shape, num_classes, num_clients, seed, *args, **kwargs)
 
     def server_state(self, tensors: Tree) -> Tree:
@@ -86,48 +93,48 @@ class PFedHN(Method):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """Random embeddings, and no update yet: zeros (``update.*``)."""
-        random, size = torch.Generator().manual_seed(seed), self.first_trunk["fc1.weight"].shape[1]
+        generator = torch.Generator().manual_seed(seed)
+        size = self.first_trunk["fc1.weight"].shape[1]
         zeros = zeros_like(select(tensors, self.engine.trainable))
-        embeddings = torch.randn(num_clients, size, generator=random)
-        own = {EMBEDDING: embeddings.to(next(iter(zeros.values())))}
+        embeddings = torch.randn(num_clients, size, generator=generator).to(next(iter(zeros.values())))
         updates = prefixed(UPDATE, repeated(zeros, num_clients))
-        return {**super().initial_state(tensors, num_clients, seed), **own, **updates}
+        return {**super().initial_state(tensors, num_clients, seed), EMBEDDING: embeddings, **updates}
 
-    def made(self, phi: Tree, embeddings: Tensor) -> Tree:
-        """The models of some clients, ``[clients, ...]``.
+    def generate(self, phi: Tree, embeddings: Tensor) -> Tree:
+        """Generate the models of some clients, ``[clients, ...]``.
 
         Args:
             phi: w, and the rest as clients receive it (``server.*``).
             embeddings: v, ``[clients, embedding]``.
         """
-        found = embeddings
+        hidden = embeddings
         with torch.autocast(embeddings.device.type, enabled=False):  # mixed precision is for the clients' training
             for layer in range(1, self.layers + 2):
                 weight, bias = (phi[f"server.{TRUNK}.fc{layer}.{kind}"] for kind in ("weight", "bias"))
-                found = F.linear(found.relu() if layer > 1 else found, weight, bias)
+                hidden = F.linear(hidden.relu() if layer > 1 else hidden, weight, bias)
             weights = {name: phi[f"server.{HEADS}.{name}"] for name in sorted(self.engine.trainable)}
-            return {name: phi[name] + torch.tensordot(found, weight, dims=1) for name, weight in weights.items()}
+            return {name: phi[name] + torch.tensordot(hidden, weight, dims=1) for name, weight in weights.items()}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train theta, and send by how much it has moved."""
-        models = self.made(received.shared, received.own[EMBEDDING])
+        models = self.generate(received.shared, received.own[EMBEDDING])
         trained, losses = super().local_update(cohort, received.with_own(models), key)
         updates = {name: models[name] - trained.own[name] for name in models}
         return trained.without(models).with_own(prefixed(UPDATE, updates)), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Move the participants' embeddings and the hypernetwork."""
-        ids, names = batch.examples.host_ids, {f"server.{name}" for name in self.server.names}
-        mine = (ids % processes.count() == processes.rank()).nonzero()[:, 0]
-        rows = self.clients.gather(ids[mine])
-        weights = batch.weights[mine].to(rows[EMBEDDING])
-        phi = select(self.broadcast(), self.engine.trainable | names)
+        ids = batch.examples.host_ids
+        places = (ids % processes.count() == processes.rank()).nonzero()[:, 0]  # whose rows are stored here
+        rows = self.clients.gather(ids[places])
+        weights = batch.weights[places].to(rows[EMBEDDING])
+        phi = select(self.broadcast(), self.engine.trainable | {f"server.{name}" for name in self.server.names})
         with torch.autocast(weights.device.type, enabled=False):
-            made, product = torch.func.vjp(self.made, phi, rows[EMBEDDING])[:2]
-            of_phi, of_rows = product({name: wide(weights, t) * rows[f"{UPDATE}.{name}"] for name, t in made.items()})
+            models, product = torch.func.vjp(self.generate, phi, rows[EMBEDDING])[:2]
+            of_phi, of_rows = product({name: wide(weights, t) * rows[f"{UPDATE}.{name}"] for name, t in models.items()})
         slopes = processes.total(of_phi)
         rows[EMBEDDING] -= self.hyper_lr * of_rows / weights[:, None]
-        self.clients.scatter(ids[mine], rows)
+        self.clients.scatter(ids[places], rows)
         for name, tensor in self.server.tree.items():
             tensor.sub_(slopes[f"server.{name}"], alpha=self.hyper_lr)
         moved = {name: tensor - slopes[name] for name, tensor in self.shared_parameters.items()}
@@ -139,11 +146,11 @@ class PFedHN(Method):
         up.add(self.clients.first(f"{UPDATE}.{name}" for name in self.engine.trainable), len(batch.examples))
 
     def eval_model(self, model: str, train: Examples, received: Params, key: Key) -> Params:
-        """The model that the hypernetwork makes."""
-        return received.with_own(self.made(received.shared, received.own[EMBEDDING])).select(self.parts["all"])
+        """The model that the hypernetwork generates."""
+        return received.with_own(self.generate(received.shared, received.own[EMBEDDING])).select(self.parts["all"])
 
     def common_body(self) -> Tree:
         """The body of h at the mean embedding."""
         mean = self.clients.mean([EMBEDDING])[EMBEDDING]
-        made = {name: rows[0] for name, rows in self.made(self.broadcast(), mean[None]).items()}
-        return select({**super().common_body(), **made}, self.parts["body"])
+        model = {name: rows[0] for name, rows in self.generate(self.broadcast(), mean[None]).items()}
+        return select({**super().common_body(), **model}, self.parts["body"])

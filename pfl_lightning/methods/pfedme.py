@@ -37,4 +37,5 @@ class PFedMe(MovingCopy):
 
     def __init__(self, proximity: NonNegativeFloat = 15.0, copy_lr: PositiveFloat = 0.005, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.tie, self.copy_lr = Proximity(proximity, COPY), copy_lr
+        self.tie = Proximity(proximity, COPY)
+        self.copy_lr = copy_lr

@@ -49,7 +49,8 @@ class QFFL(Method):
         before = self.engine.score(cohort, received)[1] / cohort.device_counts + LEAST
         phase = self.phase("all", self.epochs)
         trained, losses = self.engine.train(cohort, received, phase, (*key, "all"))
-        powers, rate = before**self.q, phase.lr or 1.0  # at a rate of 0 nothing has changed
+        powers = before**self.q
+        rate = phase.lr or 1.0  # at a rate of 0 nothing has changed
         changes = {name: received.tree[name] - trained.own[name] for name in sorted(self.engine.trainable)}
         square = squared_norms(changes) / rate**2
         uploads = {CURVATURE: self.q * before ** (self.q - 1) * square + powers / rate}

@@ -8,7 +8,8 @@ from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params, Tree, prefixed, repeated, select, wide, zeros_like
 
-CONTROL, CHANGE = "control", "change"  # prefixes of a client's control variate, and of its change in a round
+CONTROL = "control"  # prefix of a client's control variate
+CHANGE = "change"  # prefix of its change in a round
 
 
 class SCAFFOLD(Method):
@@ -48,19 +49,20 @@ class SCAFFOLD(Method):
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train with corrected steps, and compute the new control variates and their changes."""
-        own, server = received.under(CONTROL).own, received.under("server").tree
-        correction = {name: server[name] - own[name] for name in own}
+        controls = received.under(CONTROL).own
+        server = received.under("server").tree
+        correction = {name: server[name] - control for name, control in controls.items()}
         phase = self.phase("all", self.epochs, penalty=Correlation(-1.0, "correction"))
         start = received.beside("correction", Params({}, correction))
         trained, losses = self.engine.train(cohort, start, phase, (*key, "all"))
         scale = 1 / (phase.lr * phase.steps_of(cohort.device_counts))
         changes = {
             name: wide(scale, trained.own[name]) * (received.tree[name] - trained.own[name]) - server[name]
-            for name in own
+            for name in controls
         }
         if not phase.lr:
-            changes = zeros_like(own)
-        controls = {name: own[name] + change for name, change in changes.items()}
+            changes = zeros_like(controls)
+        controls = {name: controls[name] + change for name, change in changes.items()}
         return trained.with_own({**prefixed(CONTROL, controls), **prefixed(CHANGE, changes)}), losses
 
     def server_update(self, mean: Tree, batch: Round) -> None:

@@ -47,7 +47,7 @@ def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
             for tensor, total in zip(phi, change, strict=True):
                 tensor -= 0.5 * total
     assert max(float(tensor.detach().abs().max()) for tensor in heads.values()) > 1e-3
-    found = method.made(method.broadcast(), method.clients.stack("embedding"))
+    found = method.generate(method.broadcast(), method.clients.stack("embedding"))
     for client in range(6):
         expected = {name: tensor.detach() for name, tensor in made(client).items()}
         assert distance(expected, {name: stack[client] for name, stack in found.items()}) < 1e-10
@@ -63,7 +63,7 @@ def test_after_the_first_round_models_differ_by_how_alike_the_trunk_makes_them(t
     method = train(partial(PFedHN, hyper_lr=0.3, width=6, layers=1, embedding=4), 1, data)
     weights = data.tables["train"].counts / data.tables["train"].counts.sum()
     alike = 1 + features @ features.T
-    models = method.made(method.broadcast(), method.clients.stack("embedding"))
+    models = method.generate(method.broadcast(), method.clients.stack("embedding"))
     for name, changes in rows(method, "update.").items():
         expected = start[name] - 0.3 * torch.tensordot(alike * weights, changes, dims=1)
         assert (models[name] - expected).abs().max() < 1e-12

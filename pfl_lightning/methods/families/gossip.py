@@ -46,7 +46,8 @@ class Gossip(Method):
 
     def __init__(self, topology: Topology | None = None, mixing: Mixing = "metropolis", **kwargs: Any) -> None:
         super().__init__(weighting="uniform", server_optimizer=partial(SGD, lr=1.0), aggregator=None, **kwargs)
-        self.topology, self.mixing = topology or Ring(), mixing
+        self.topology = topology or Ring()
+        self.mixing = mixing
         self._latest: tuple[Any, MixingMatrix] | None = None
         self._consensus: dict[str, Tensor | float] = {}
 
@@ -76,13 +77,15 @@ class Gossip(Method):
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Mix the participants' models; the network takes the mean of what they have mixed."""
-        mixing, ids = self.mixing_matrix(batch), batch.examples.host_ids.sort().values
-        some = ids if len(ids) < self.num_clients else None
+        mixing = self.mixing_matrix(batch)
+        ids: Tensor | None = batch.examples.host_ids.sort().values
+        if len(batch.examples) == self.num_clients:
+            ids = None  # all, whose rows are then not copied
         parameters = sorted(self.mixed & self.engine.trainable)
-        before = self.clients.spread(parameters, some)
-        self.mix_clients(torch.from_numpy(mixing.matrix), some)
-        after = self.clients.spread(parameters, some)
-        super().server_update(select(self.mean_model(some), self.mixed), batch)
+        before = self.clients.spread(parameters, ids)
+        self.mix_clients(torch.from_numpy(mixing.matrix), ids)
+        after = self.clients.spread(parameters, ids)
+        super().server_update(select(self.mean_model(ids), self.mixed), batch)
         self._consensus = {"before": before, "after": after, "spectral_gap": mixing.spectral_gap}
 
     def mix_clients(self, matrix: Tensor, ids: Tensor | None) -> None:

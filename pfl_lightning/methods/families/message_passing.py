@@ -52,8 +52,8 @@ class MessagePassing(WholeModels):
 
     def initial_state(self, tensors: Tree, num_clients: int, seed: int) -> Tree:
         """A client's model, and its mix at the server (``cloud.*``): both are the server's tensors."""
-        own = super().initial_state(tensors, num_clients, seed)
-        return {**own, **prefixed("cloud", own)}
+        state = super().initial_state(tensors, num_clients, seed)
+        return {**state, **prefixed("cloud", state)}
 
     def local_update(self, cohort: Examples, received: Params, key: Key) -> tuple[Params, Tensor]:
         """Train the received mix, with a proximal term around it."""

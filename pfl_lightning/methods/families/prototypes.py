@@ -9,7 +9,8 @@ from pfl_lightning.data import Round
 from pfl_lightning.methods.method import Method
 from pfl_lightning.tree import Params, Tree
 
-PROTOTYPES, SHARES = "prototypes", "shares"  # of each class: mean features, and samples that it has been seen on
+PROTOTYPES = "prototypes"  # mean features of each class
+SHARES = "shares"  # of each class among the samples
 
 
 class ClassSums(NamedTuple):
@@ -56,21 +57,22 @@ class Prototypes(Method):
 
     def losses_near_prototypes(self, outputs: Tensor, features: Tensor, targets: Tensor, extras: Tree) -> Tensor:
         """The loss of each sample of a client, ``[batch]``; see ``Phase.feature_loss``."""
-        prototypes, known = extras[f"server.{PROTOTYPES}"][targets], extras[f"server.{SHARES}"][targets] > 0
-        distances = (features.flatten(1) - prototypes).square().mean(1)
-        losses: Tensor = self.sample_losses(outputs, targets) + self.strength * distances * known
+        has_prototype = extras[f"server.{SHARES}"][targets] > 0
+        distances = (features.flatten(1) - extras[f"server.{PROTOTYPES}"][targets]).square().mean(1)
+        losses: Tensor = self.sample_losses(outputs, targets) + self.strength * distances * has_prototype
         return losses
 
     def class_sums(self, cohort: Examples, params: Params) -> ClassSums:
         """Sums over each client's samples of their features by its model, all tensors of which are in ``params``."""
-        params, like = params.select(self.parts["all"]), self.server.tree[PROTOTYPES]
-        sums = like.new_zeros(len(cohort), *like.shape)
-        counts, squares = sums.new_zeros(len(cohort), len(like)), sums.new_zeros(len(cohort))
-        for there, features, targets, present in self.engine.features(cohort, params):
-            members = F.one_hot(targets, len(like)).to(sums) * present[..., None]  # [clients, samples, classes]
-            sums[there] += members.transpose(1, 2) @ features.flatten(2)
-            counts[there] += members.sum(1)
-            squares[there] += (features.flatten(2).square().sum(2) * present).sum(1)
+        prototypes = self.server.tree[PROTOTYPES]
+        sums = prototypes.new_zeros(len(cohort), *prototypes.shape)
+        counts = sums.new_zeros(len(cohort), len(prototypes))
+        squares = sums.new_zeros(len(cohort))
+        for rows, features, targets, present in self.engine.features(cohort, params.select(self.parts["all"])):
+            members = F.one_hot(targets, len(prototypes)).to(sums) * present[..., None]  # [clients, samples, classes]
+            sums[rows] += members.transpose(1, 2) @ features.flatten(2)
+            counts[rows] += members.sum(1)
+            squares[rows] += (features.flatten(2).square().sum(2) * present).sum(1)
         return ClassSums(sums, counts, squares)
 
     def with_prototypes(self, cohort: Examples, trained: Params) -> Params:
@@ -81,7 +83,8 @@ class Prototypes(Method):
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Take the prototypes of the classes that participants have."""
-        known, state = mean[SHARES] > 0, self.server.tree
-        state[PROTOTYPES][known] = (mean[PROTOTYPES] / mean[SHARES][:, None])[known]
-        state[SHARES][known] = mean[SHARES][known]
+        state = self.server.tree
+        present = mean[SHARES] > 0
+        state[PROTOTYPES][present] = (mean[PROTOTYPES] / mean[SHARES][:, None])[present]
+        state[SHARES][present] = mean[SHARES][present]
         super().server_update(mean, batch)

@@ -12,7 +12,8 @@ from pfl_lightning.methods.method import Method
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.tree import Params, Tree, assign, prefixed, select
 
-MODELS, WEIGHTS = "models", "weights"  # prefix of what is uploaded for all models but the first, and weights of all
+MODELS = "models"  # prefix of the uploads for all models but the first
+WEIGHTS = "weights"  # of all models
 
 
 class SeveralModels(Method):
@@ -54,8 +55,8 @@ class SeveralModels(Method):
             PflError: If the models are all the same, as those of a network that always begins with the same head.
         """
         super().setup(stage)
-        first, *others = (model.shared for model in self.models(Params(self.broadcast(), {})))
-        if others and all(torch.equal(first[name], other[name]) for other in others for name in first):
+        first, *rest = (model.shared for model in self.models(Params(self.broadcast(), {})))
+        if rest and all(torch.equal(first[name], model[name]) for model in rest for name in first):
             raise PflError(
                 f"model.network: {self.network.kind} always begins with the same head, and so would all {self.number} "
                 f"models of {type(self).__name__}; allowed: a head that begins at random"
@@ -69,8 +70,9 @@ class SeveralModels(Method):
 
     def models(self, received: Params) -> list[Params]:
         """All models, each with what clients keep."""
-        others = [received.under(f"server.{number}").shared for number in range(1, self.number)]
-        return [Params({**received.select(self.shared).shared, **own}, received.own) for own in ({}, *others)]
+        network = received.select(self.shared).shared
+        models = [network, *({**network, **received.under(f"server.{n}").shared} for n in range(1, self.number))]
+        return [Params(model, received.own) for model in models]
 
     def server_update(self, mean: Tree, batch: Round) -> None:
         """Set every model to its mean."""
