@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from pfl_lightning import files
-from pfl_lightning.data.download import one_at_a_time
+from pfl_lightning.data.download import process_lock
 from pfl_lightning.errors import PflError, one_line
 
 Content = dict[str, Any]  # tensors, and lists of words
-_written: list[Path] = []  # since ``unless_refused`` was entered
+_written: list[Path] = []  # since ``discard_if_refused`` was entered
 
 
 def cached(parse: Callable[[], Content], sources: Sequence[Path], folder: Path, name: str, version: int) -> Content:
@@ -40,7 +40,7 @@ def cached(parse: Callable[[], Content], sources: Sequence[Path], folder: Path, 
     path = folder / ".pfl_cache" / f"{name}.pt"
     content = _read(path, key)
     if content is None:
-        with one_at_a_time(path.with_suffix(".lock")):
+        with process_lock(path.with_suffix(".lock")):
             content = _read(path, key)
             if content is None:
                 content = parse()
@@ -50,7 +50,7 @@ def cached(parse: Callable[[], Content], sources: Sequence[Path], folder: Path, 
 
 
 @contextmanager
-def unless_refused() -> Iterator[None]:
+def discard_if_refused() -> Iterator[None]:
     """Remove the caches that the block has written if it ends with a PflError: it refuses what is in them."""
     _written.clear()
     try:

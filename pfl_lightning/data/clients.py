@@ -51,10 +51,10 @@ def fingerprint_of(tables: Collection[ClientTable], transform: Transform) -> str
         transform: Turns raw inputs into network inputs.
     """
     samples = next(iter(tables)).samples
-    held = [each for table in tables for each in (table.flat, table.counts)]
+    holdings = [tensor for table in tables for tensor in (table.flat, table.counts)]
     constants = [value for value in vars(transform).values() if isinstance(value, torch.Tensor)]
     digest = hashlib.blake2b(digest_size=16)
-    for tensor in (samples.inputs, samples.targets, *held, *constants):
+    for tensor in (samples.inputs, samples.targets, *holdings, *constants):
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -24,9 +24,9 @@ from pfl_lightning.bounds import (
 )
 from pfl_lightning.client import Examples, Samples, largest_first
 from pfl_lightning.client.examples import Transform
-from pfl_lightning.data.cache import unless_refused
+from pfl_lightning.data.cache import discard_if_refused
 from pfl_lightning.data.clients import ClientTable, fingerprint_of
-from pfl_lightning.data.holdout import HeldOut, Split, at_most, check_test_samples
+from pfl_lightning.data.holdout import HeldOut, Split, check_test_samples, limit_samples
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.partitions.partition import Indices, Labels, Partition, Parts, Population
 from pfl_lightning.data.partitions.shards import ClassShards
@@ -38,7 +38,7 @@ from pfl_lightning.seeding import numpy_generator
 from pfl_lightning.server import client_weights
 from pfl_lightning.system import Asynchronous, FixedExponential, Participation, Speeds, Times
 
-USUAL_CLIENTS = 20
+DEFAULT_CLIENTS = 20
 
 
 class FederatedDataModule(pl.LightningDataModule, ABC):
@@ -121,24 +121,26 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     ) -> None:
         super().__init__()
         if not root:
-            raise PflError("data.root: '' is not possible; allowed: a folder, such as . for this one")
-        for name, part, kind in (
-            ("partition", partition, Partition),
-            ("participation", participation, Participation),
-            ("speeds", speeds, Speeds),
-        ):
+            raise PflError("data.root must be a folder, such as . for this one, got ''")
+        for part, kind in ((partition, Partition), (participation, Participation), (speeds, Speeds)):
             if not isinstance(part, kind | None):
-                raise PflError(f"data.{name}: {part} is not possible; allowed: an object of {kind.__name__}")
+                raise PflError(f"data.{kind.__name__.lower()} must be an object of {kind.__name__}, got {part}")
         self.init_args = constructor_arguments(FederatedDataModule)
-        self.root, self.num_clients = str(Path(root).expanduser()), num_clients or USUAL_CLIENTS
+        self.root = str(Path(root).expanduser())
+        self.num_clients = num_clients or DEFAULT_CLIENTS
         self.partition = partition or self.usual_partition()
         self.participation = participation or Participation()  # it has state, so it must not be shared
         self.speeds = speeds or FixedExponential()
-        self.time_per, self.communication_time = time_per, communication_time
+        self.time_per = time_per
+        self.communication_time = communication_time
         self.held_out = HeldOut(val_fraction, test_fraction, val_clients, test_clients, choice_fraction)
-        self.max_samples, self.sample_fraction = max_samples, sample_fraction
-        self.eval_train, self.seed = eval_train, seed
-        self.new_clients, self.new_samples, self.new_head_epochs = new_clients, new_samples, new_head_epochs
+        self.max_samples = max_samples
+        self.sample_fraction = sample_fraction
+        self.eval_train = eval_train
+        self.seed = seed
+        self.new_clients = new_clients
+        self.new_samples = new_samples
+        self.new_head_epochs = new_head_epochs
         self.partition_seed = partition_seed
         self.tables: dict[Split, ClientTable] = {}
         self.run_tables: dict[Split, ClientTable] = {}
@@ -181,11 +183,11 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             PflError: If the files cannot be read, or the options are not possible together.
         """
         if self.new_clients and stage not in (None, "test"):
-            raise PflError("data.new_clients: new clients cannot train; allowed: 0, or pfl test with a checkpoint")
+            raise PflError("data.new_clients must be 0 to train: new clients are for pfl test with a checkpoint")
         if self.new_clients and (self.held_out.val_clients or self.held_out.test_clients):
-            raise PflError(f"data.new_clients: not possible with data.{self.held_out.clients_option}; allowed: 0")
+            raise PflError(f"data.new_clients must be 0 with data.{self.held_out.clients_option}")
         if self.new_samples is not None and not self.new_clients:
-            raise PflError("data.new_samples: not possible without data.new_clients; allowed: null")
+            raise PflError(f"data.new_samples must be null without data.new_clients, got {self.new_samples}")
         if self.tables:
             return
         self.prepare_data()
@@ -208,14 +210,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     def usual(cls) -> dict[str, Any]:
         """What stands for arguments that are left out: numbers, and classes of objects."""
         parts = {"partition": cls.usual_partition, "participation": Participation, "speeds": FixedExponential}
-        return {"num_clients": USUAL_CLIENTS, **parts}
+        return {"num_clients": DEFAULT_CLIENTS, **parts}
 
-    @unless_refused()
+    @discard_if_refused()
     def load_checked(self) -> tuple[LabelledData, LabelledData | None]:
         """The result of ``load``, if a network can learn from it.
 
         Raises:
-            PflError: If the files cannot be read, or a sample is not possible.
+            PflError: If the files cannot be read, or a sample cannot be used.
         """
         try:
             train, test = self.load()
@@ -228,14 +230,15 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
                 try:
                     split.check(classes, self.transform(), self.input_shape, self.input_kind)
                 except (ValueError, RuntimeError) as error:
-                    raise PflError(f"{self.where}: {name} samples: {one_line(error)}") from error
+                    raise PflError(f"{self.error_prefix}: {name} samples: {one_line(error)}") from error
         return train, test
 
     @property
-    def where(self) -> str:
+    def error_prefix(self) -> str:
         """What an error begins with: the option that names the files, and the files; or just the class."""
-        place, name = getattr(self, self.files_option), type(self).__name__
-        return f"data.{self.files_option}: {name} in '{place}'" if place else f"data: {name}"
+        path = getattr(self, self.files_option)
+        name = type(self).__name__
+        return f"data.{self.files_option}: {name} in '{path}'" if path else f"data: {name}"
 
     def assign(self, samples: LabelledData, official: int | None) -> tuple[dict[Split, Parts], dict[Split, Parts]]:
         """Assign samples to clients and splits.
@@ -247,27 +250,28 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         Returns:
             Sample indices of each of the run's clients, by split; and of each client that is evaluated.
         """
-        labels, splits = samples.labels(), self.held_out.split(len(samples.targets), official)
+        labels = samples.labels()
+        splits = self.held_out.split(len(samples.targets), official)
         rng = numpy_generator(self.partition_seed, "partition")
         dealt = self._deal(labels, splits, self.num_clients, rng)
-        run = at_most(dealt, self.max_samples, rng, self.sample_fraction)
+        run = limit_samples(dealt, self.max_samples, rng, self.sample_fraction)
         if not self.new_clients:
             return run, run
-        trained, tested = (np.concatenate(each) for each in (dealt["train"] + dealt["val"], dealt["test"]))
-        splits = self.partition.for_new_clients(labels, splits, trained, tested)
+        trained = np.concatenate(dealt["train"] + dealt["val"])
+        splits = self.partition.for_new_clients(labels, splits, trained, np.concatenate(dealt["test"]))
         rng = numpy_generator(self.partition_seed, "new clients")
-        dealt = self._deal(labels, splits, self.new_clients, rng, new=True)
-        parts = at_most(dealt, self.max_samples, rng, self.sample_fraction)
+        dealt = self._deal(labels, splits, self.new_clients, rng, is_new=True)
+        parts = limit_samples(dealt, self.max_samples, rng, self.sample_fraction)
         rng = numpy_generator(self.partition_seed, "new samples")
-        return run, parts | at_most({"train": parts["train"]}, self.new_samples, rng)
+        return run, parts | limit_samples({"train": parts["train"]}, self.new_samples, rng)
 
     def _deal(
-        self, labels: Labels, splits: Sequence[Indices], clients: int, rng: np.random.Generator, new: bool = False
+        self, labels: Labels, splits: Sequence[Indices], clients: int, rng: np.random.Generator, is_new: bool = False
     ) -> dict[Split, Parts]:
         """Assign samples, those for training and others, to some clients and to splits."""
-        population = Population(clients, self.speeds.mean_times(clients), new)
+        population = Population(clients, self.speeds.mean_times(clients), is_new)
         dealt = self.partition([labels.take(split) for split in splits], self.num_classes, population, rng)
-        parts = [[split[part] for part in own] for split, own in zip(splits, dealt, strict=True)]
+        parts = [[split[part] for part in positions] for split, positions in zip(splits, dealt, strict=True)]
         return self.held_out.assign(parts, rng, self.overlap)
 
     def train_dataloader(self) -> RoundLoader:
@@ -281,7 +285,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
 
     def val_dataloader(self) -> EvalLoader:
         """All clients that are evaluated, in the process that has their rows (see ``ClientStates``)."""
-        return EvalLoader(self.make_eval_batch, self.own_order)
+        return EvalLoader(self.make_eval_batch, self.local_order)
 
     test_dataloader = val_dataloader
 
@@ -289,16 +293,19 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """The round with this index; a pure function of the index, the seeds and the cohort size."""
         if isinstance(self.participation, Asynchronous):
             return self._make_update(index, self.participation)
-        made = self._round(index, *self.participation.cohort(self.seed, index, self.training_counts, self.times(index)))
-        dropped, times = self.participation.drops(self.seed, index, made.examples.ids, made.times)
-        return made._replace(times=times).drop(dropped)
+        cohort = self.participation.cohort(self.seed, index, self.training_counts, self.times(index))
+        full_round = self._round(index, *cohort)
+        dropped, times = self.participation.drops(self.seed, index, full_round.examples.ids, full_round.times)
+        return full_round._replace(times=times).drop(dropped)
 
     def _round(self, index: int, clients: Sequence[int], times: Times) -> Round:
         """The round of some clients and their computation times, ``[cohort]`` both, with the largest client first."""
         ids = torch.tensor(clients)
-        order = largest_first(self.tables["train"].counts[ids])
-        examples, times = self.tables["train"].examples(ids[order]), times[order.numpy()]
+        table = self.tables["train"]
+        order = largest_first(table.counts[ids])
+        examples = table.examples(ids[order])
         weights = client_weights(examples.counts, "samples")
+        times = times[order.numpy()]
         return Round(index, self.seed, self.training_clients, examples, weights, times, self.communication_time)
 
     def times(self, index: int) -> Times:
@@ -309,8 +316,10 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """
         times = np.asarray(self.speeds.times(index, self.num_clients), dtype=np.float64)
         if times.shape != (self.num_clients,) or not ((times >= 0) & (times < np.inf)).all():
-            given = f"{type(self.speeds).__name__} gives {times.size} times, {times.min(initial=np.inf):g} or more"
-            raise PflError(f"data.speeds: {given}; allowed: {self.num_clients} finite numbers of seconds, none below 0")
+            raise PflError(
+                f"data.speeds must give {self.num_clients} finite numbers of seconds, none below 0, got {times.size} "
+                f"from {times.min(initial=np.inf):g} on of {type(self.speeds).__name__}"
+            )
         times = times[: self.training_clients]
         return times * self.training_counts if self.time_per == "sample" else times
 
@@ -318,17 +327,17 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """The update of the server with this index, of clients that do not wait for each other."""
         update = participation.update(index, self.seed, self.training_clients, self.times, self.communication_time)
         flights = {flight.client: flight for flight in update.uploads}
-        made = self._round(index, [*flights], np.array([flight.seconds for flight in flights.values()]))
-        began = torch.tensor([flights[client].began for client in made.examples.ids.tolist()])
+        arrived = self._round(index, [*flights], np.array([flight.seconds for flight in flights.values()]))
+        began = torch.tensor([flights[client].began for client in arrived.examples.ids.tolist()])
         shares = participation.shares((index - began).double())
-        return made._replace(
+        return arrived._replace(
             dropped=torch.tensor([flight.client for flight in update.dropped], dtype=torch.int64),
             dropped_times=np.array([flight.seconds for flight in update.dropped]),
             arrivals=Arrivals(update, began, shares, participation.uploads == "changes"),
         )
 
     @property
-    def own_order(self) -> Tensor:
+    def local_order(self) -> Tensor:
         """Ids of the clients that this process evaluates, largest first; after ``setup``."""
         return self.evaluation_order[self.evaluation_order % processes.count() == processes.rank()]
 
@@ -340,13 +349,14 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
     @property
     def eval_splits(self) -> list[Split]:
         """The splits to evaluate: ``test``, and ``val``, ``choice`` and ``train`` if the options ask for them."""
-        asked: dict[Split, float] = {
-            "val": self.held_out.val_fraction + self.held_out.val_clients,
+        held_out = self.held_out
+        shares: dict[Split, float] = {
+            "val": held_out.val_fraction + held_out.val_clients,
             "test": 1,
-            "choice": self.held_out.choice_fraction,
+            "choice": held_out.choice_fraction,
             "train": self.eval_train,
         }
-        return [split for split, share in asked.items() if share]
+        return [split for split, share in shares.items() if share]
 
     def fingerprint(self) -> str:
         """Hash of all samples, what transforms them and which of the run's clients holds which; after ``setup``."""
@@ -367,8 +377,8 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
             batch_size: Samples in a batch.
         """
         examples = self.tables[split].examples(torch.tensor([client]))
-        every = examples.positions
-        dataset = TensorDataset(examples.gather(every)[0], examples.targets(every)[0])
+        positions = examples.positions
+        dataset = TensorDataset(examples.gather(positions)[0], examples.targets(positions)[0])
         return DataLoader(dataset, batch_size, shuffle=split == "train" and len(dataset) > 0)
 
 
@@ -383,5 +393,5 @@ def federated(trainer: pl.Trainer) -> FederatedDataModule:
     """
     data = getattr(trainer, "datamodule", None)
     if not isinstance(data, FederatedDataModule):
-        raise PflError(f"trainer: {type(data).__name__} is not possible as data; allowed: a FederatedDataModule")
+        raise PflError(f"the trainer's data must be a FederatedDataModule, got {type(data).__name__}")
     return data

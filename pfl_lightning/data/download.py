@@ -14,7 +14,8 @@ from pfl_lightning.errors import PflError, one_line
 
 ALGORITHMS = {32: "md5", 64: "sha256"}
 BLOCK = 1 << 20
-CONNECT_SECONDS, READ_SECONDS = 10, 60
+CONNECT_SECONDS = 10
+READ_SECONDS = 60
 
 
 class Remote(NamedTuple):
@@ -48,7 +49,7 @@ def fetch(remote: Remote, folder: Path) -> Path:
         PflError: If no url gave the right file.
     """
     path = folder / remote.name
-    with one_at_a_time(folder / f"{remote.name}.lock"):
+    with process_lock(folder / f"{remote.name}.lock"):
         return path if path.is_file() and _is_right(path, remote) else _fetch(remote, path)
 
 
@@ -84,9 +85,9 @@ def find_or_fetch(places: Sequence[Path], remote: Remote, member: str = "", key:
     Raises:
         PflError: If the download fails.
     """
-    if found := next(filter(Path.is_file, places), None):
-        return found
-    path = places[0]
+    path = next(filter(Path.is_file, places), places[0])
+    if path.is_file():
+        return path
     try:
         archive = fetch(remote, path.parent)
         return _unpacked(archive, member, path) if member else archive
@@ -97,7 +98,7 @@ def find_or_fetch(places: Sequence[Path], remote: Remote, member: str = "", key:
 
 def _unpacked(archive: Path, member: str, path: Path) -> Path:
     part = path.with_name(f"{path.name}.part")  # so that a file is complete if it is there
-    with one_at_a_time(path.with_name(f"{path.name}.lock")):
+    with process_lock(path.with_name(f"{path.name}.lock")):
         if path.is_file():  # another process was first
             return path
         with ZipFile(archive) as files, files.open(member) as source, part.open("wb") as target:
@@ -106,13 +107,14 @@ def _unpacked(archive: Path, member: str, path: Path) -> Path:
 
 
 @contextmanager
-def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let one process in, and have the others wait; all may enter where there can be no lock.
+def process_lock(path: Path) -> Iterator[None]:
+    """Let one process in at a time; all may enter where there can be no lock.
 
     Args:
         path: The file of the lock; missing folders are made. What fails leaves neither the file nor an empty folder.
     """
-    lock, made = FileLock(path), [folder for folder in path.parents if not folder.exists()]
+    lock = FileLock(path)
+    missing_folders = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -123,7 +125,7 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     except BaseException:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-            for folder in made:
+            for folder in missing_folders:
                 folder.rmdir()
         raise
     finally:

@@ -57,15 +57,13 @@ class HeldOut:
             PflError: If they are not, or no client is left to train.
         """
         if self.test_clients and self.test_fraction is not None:
-            raise PflError("data.test_fraction: not possible with data.test_clients; allowed: one of the two")
+            raise PflError("data.test_fraction and data.test_clients exclude each other; set one of them")
         if self.choice_fraction and not self.test_clients:
-            raise PflError(
-                f"data.choice_fraction: {self.choice_fraction} is not possible without data.test_clients; allowed: 0"
-            )
+            raise PflError(f"data.choice_fraction must be 0 without data.test_clients, got {self.choice_fraction}")
         roles = self.roles(num_clients)
         if not roles.training:
             option = f"val_clients: {self.val_clients}" if roles.validation else f"test_clients: {self.test_clients}"
-            raise PflError(f"data.{option} leaves no client to train; allowed: a smaller one")
+            raise PflError(f"data.{option} leaves no client to train; set a smaller one")
 
     def roles(self, num_clients: int) -> Roles:
         """Who trains, validates and tests, in this order of the ids.
@@ -107,10 +105,11 @@ class HeldOut:
             Sample indices of each client, by split; ``choice`` is missing unless ``choice_fraction`` is positive.
         """
         roles = self.roles(len(splits[0]))
-        kept, held_out = zip(*(hold_out_clients(parts, roles.validation) for parts in splits), strict=True)
-        train, val = kept[0], [np.concatenate(parts) for parts in zip(*held_out, strict=True)]
-        if len(kept) > 1:
-            test = kept[1]
+        remaining, held_out = zip(*(hold_out_clients(parts, roles.validation) for parts in splits), strict=True)
+        train = remaining[0]
+        val = [np.concatenate(parts) for parts in zip(*held_out, strict=True)]
+        if len(remaining) > 1:
+            test = remaining[1]
         elif self.test_clients:
             train, test = hold_out_clients(train, roles.test)
         else:
@@ -136,15 +135,16 @@ def hold_out(parts: Sequence[np.ndarray], fraction: float, rng: Generator, overl
     Returns:
         The samples that each client keeps (at least one), and those that are held out (at least one, if possible).
     """
-    split = [_hold_out(part, held_out_size(len(part), fraction), rng, overlap) for part in parts]
-    return [kept for kept, _ in split], [held for _, held in split]
+    halves = [_hold_out(part, held_out_size(len(part), fraction), rng, overlap) for part in parts]
+    return [remaining for remaining, _ in halves], [held_out for _, held_out in halves]
 
 
 def _hold_out(part: Indices, size: int, rng: Generator, overlap: int) -> tuple[Indices, Indices]:
     if not overlap:
         shuffled = rng.permutation(part)
         return shuffled[size:], shuffled[:size]
-    ordered, start = np.sort(part), len(part) - size
+    ordered = np.sort(part)
+    start = len(part) - size
     end = max(1, start - overlap) if size else start
     return ordered[:end], ordered[start:]
 
@@ -160,16 +160,16 @@ def hold_out_clients(parts: Sequence[np.ndarray], clients: range) -> tuple[Parts
         The samples that each client keeps, and those that are held out.
 
     Examples:
-        >>> kept, held = hold_out_clients([np.array([4, 5]), np.array([6])], range(1, 2))
-        >>> [part.tolist() for part in kept], [part.tolist() for part in held]
+        >>> remaining, held_out = hold_out_clients([np.array([4, 5]), np.array([6])], range(1, 2))
+        >>> [part.tolist() for part in remaining], [part.tolist() for part in held_out]
         ([[4, 5], []], [[], [6]])
     """
     nothing = np.zeros(0, dtype=np.int64)
-    kept = [nothing if client in clients else part for client, part in enumerate(parts)]
-    return kept, [part if client in clients else nothing for client, part in enumerate(parts)]
+    remaining = [nothing if client in clients else part for client, part in enumerate(parts)]
+    return remaining, [part if client in clients else nothing for client, part in enumerate(parts)]
 
 
-def at_most(
+def limit_samples(
     splits: Mapping[Split, Parts], samples: int | None, rng: Generator, fraction: float = 1.0
 ) -> dict[Split, Parts]:
     """Draw so many samples of each client in each split; all of a client that has no more.
@@ -180,12 +180,13 @@ def at_most(
         rng: Source of randomness.
         fraction: Most of them, as a share of the client's samples in the split; at least one is drawn.
     """
-    return {split: [_some(part, samples, rng, fraction) for part in parts] for split, parts in splits.items()}
+    return {split: [_limit(part, samples, rng, fraction) for part in parts] for split, parts in splits.items()}
 
 
-def _some(part: Indices, samples: int | None, rng: Generator, fraction: float) -> Indices:
+def _limit(part: Indices, samples: int | None, rng: Generator, fraction: float) -> Indices:
     most = max(1, round(fraction * len(part)))
-    most = most if samples is None else min(samples, most)
+    if samples is not None:
+        most = min(samples, most)
     return rng.choice(part, most, replace=False) if len(part) > most else part
 
 
@@ -210,7 +211,7 @@ def check_test_samples(parts: Parts) -> None:
     """
     without = sum(not len(part) for part in parts)
     if without == len(parts):
-        raise PflError("data.test_fraction: no client has a test sample; allowed: clients with at least 2 samples")
+        raise PflError("data.test_fraction: no client has a test sample; give clients at least 2 samples")
     if without:
         warnings.warn(f"{without} of {len(parts)} clients have no test samples, and so no score", stacklevel=3)
 

@@ -34,22 +34,22 @@ class LabelledData(NamedTuple):
             kind: What the inputs are.
 
         Raises:
-            ValueError: If their numbers differ, or an input, a target or a user is not possible; it names the sample.
+            ValueError: If their numbers differ, or an input, a target or a user cannot be; it names the sample.
         """
         self.check_lengths()
         self._check_targets(num_classes)
         if self.users is not None:
-            check_each(self.users, self.users >= 0, "user", "numbers from 0")
+            check_values(self.users, self.users >= 0, "users", "numbers from 0")
         if self.inputs.is_floating_point():
-            check_each(self.inputs, self.inputs.isfinite(), "input", "finite numbers")
-        wanted = shape if kind == "numbers" else shape[:1]
-        found = tuple(transform(self.inputs[:1].clone()).shape[1:])
-        if found != wanted:
-            raise ValueError(f"inputs of the shape {list(found)} are not possible; allowed: {list(wanted)}")
+            check_values(self.inputs, self.inputs.isfinite(), "inputs", "finite numbers")
+        expected = shape if kind == "numbers" else shape[:1]
+        actual = transform(self.inputs[:1].clone()).shape[1:]
+        if actual != expected:
+            raise ValueError(f"inputs must have the shape {list(expected)}, got {list(actual)}")
         if kind != "numbers":
             tokens = self.inputs.numpy()  # torch would wrap what a small type cannot hold, such as 256 in uint8
-            known = torch.from_numpy((tokens >= 0) & (tokens < shape[1]))
-            check_each(self.inputs, known, "token", f"0 to {shape[1] - 1}")
+            in_range = torch.from_numpy((tokens >= 0) & (tokens < shape[1]))
+            check_values(self.inputs, in_range, "tokens", f"whole numbers from 0 to {shape[1] - 1}")
 
     def check_lengths(self) -> None:
         """Check that inputs, targets and users are as many.
@@ -62,27 +62,32 @@ class LabelledData(NamedTuple):
                 raise ValueError(f"{len(self.inputs)} inputs with {len(values)} {name}")
 
     def _check_targets(self, num_classes: int | None) -> None:
-        if self.targets.ndim != 1:
-            raise ValueError(f"targets of the shape {list(self.targets.shape)}; allowed: [samples]")
-        if num_classes is not None and self.targets.dtype != torch.int64:
-            raise ValueError(f"targets of the type {self.targets.dtype}; allowed: whole numbers, int64")
+        targets = self.targets
+        if targets.ndim != 1:
+            raise ValueError(f"targets must have the shape [samples], got {list(targets.shape)}")
         if num_classes is None:
-            check_each(self.targets, self.targets.isfinite(), "target", "finite numbers")
+            check_values(targets, targets.isfinite(), "targets", "finite numbers")
+        elif targets.dtype != torch.int64:
+            raise ValueError(f"targets must be whole numbers, int64, got {targets.dtype}")
         else:
-            known = (self.targets >= 0) & (self.targets < num_classes)
-            check_each(self.targets, known, "label", f"whole numbers from 0 to {num_classes - 1}")
+            in_range = (targets >= 0) & (targets < num_classes)
+            check_values(targets, in_range, "labels", f"whole numbers from 0 to {num_classes - 1}")
 
     def labels(self) -> Labels:
         """The labels and users, for partitions."""
         return Labels(classes_of(self.targets).numpy(), None if self.users is None else self.users.numpy())
 
+    def take(self, samples: Tensor) -> "LabelledData":
+        """Only some samples, given by their places or by whether each is taken, ``[samples]``."""
+        users = None if self.users is None else self.users[samples]
+        return LabelledData(self.inputs[samples], self.targets[samples], users)
+
     def keep(self, classes: tuple[int, int] | None) -> "LabelledData":
         """Only the samples of classes from the first (inclusive) to the second (exclusive), renumbered from 0."""
         if classes is None:
             return self
-        kept = (self.targets >= classes[0]) & (self.targets < classes[1])
-        users = None if self.users is None else self.users[kept]
-        return LabelledData(self.inputs[kept], self.targets[kept] - classes[0], users)
+        data = self.take((self.targets >= classes[0]) & (self.targets < classes[1]))
+        return data._replace(targets=data.targets - classes[0])
 
     def join(self, other: "LabelledData | None") -> "LabelledData":
         """These samples, followed by the others."""
@@ -123,8 +128,8 @@ def check_classes(classes: tuple[int, int] | None, official: int) -> int:
         return official
     if not 0 <= classes[0] < classes[1] <= official:
         raise PflError(
-            f"data.classes: {list(classes)} is not possible; allowed: the first class and the last one plus 1, "
-            f"two increasing numbers from 0 to {official}"
+            f"data.classes must be two increasing numbers from 0 to {official}, the first class and the last one plus "
+            f"1, got {list(classes)}"
         )
     return classes[1] - classes[0]
 
@@ -136,34 +141,33 @@ def whole_numbers(labels: Sequence[Any]) -> Tensor:
         ValueError: If one of them is not a whole number.
     """
     numbers = torch.tensor(labels, dtype=torch.float64)
-    check_each(numbers, numbers == numbers.long(), "label", "whole numbers")
+    check_values(numbers, numbers == numbers.long(), "labels", "whole numbers")
     return numbers.long()
 
 
-def check_each(values: Tensor, possible: Tensor, name: str, allowed: str) -> None:
+def check_values(values: Tensor, valid: Tensor, name: str, requirement: str) -> None:
     """Check values of samples.
 
     Args:
         values: ``[samples, ...]``.
-        possible: Whether each of them is.
-        name: What one of them is, for the error.
-        allowed: What is possible, for the error.
+        valid: Whether each of them is, of the same shape.
+        name: What they are, for the error.
+        requirement: What they must be, for the error.
 
     Raises:
-        ValueError: If one of them is not possible; it names the first, and its sample.
+        ValueError: If one of them is not valid; it names the first, and its sample.
     """
-    if not possible.all():
-        place = possible.logical_not().nonzero()[0]
-        value = values[tuple(place)].item()
-        raise ValueError(f"the {name} {value} of sample {place[0]} is not possible; allowed: {allowed}")
+    if not valid.all():
+        place = valid.logical_not().nonzero()[0]
+        raise ValueError(f"{name} must be {requirement}, got {values[tuple(place)].item()} in sample {place[0]}")
 
 
 def warn_unless_official(what: str, splits: tuple[LabelledData, LabelledData], official: tuple[int, int]) -> None:
     """Warn if the files have other numbers of training and test samples than the official data set."""
-    found = tuple(len(split.targets) for split in splits)
-    if found != official:
+    sizes = tuple(len(split.targets) for split in splits)
+    if sizes != official:
         warnings.warn(
-            f"{what} is not the official data set: {found[0]:,} training and {found[1]:,} test samples instead of "
+            f"{what} is not the official data set: {sizes[0]:,} training and {sizes[1]:,} test samples instead of "
             f"{official[0]:,} and {official[1]:,}",
             stacklevel=3,
         )

@@ -85,7 +85,7 @@ class Round(NamedTuple):
         """
         chosen = chosen.cpu()
         if not chosen.any():
-            raise PflError("select_clients: no client is left to train; allowed: one or more")
+            raise PflError("select_clients must leave one client to train or more, got none")
         return self._only(chosen)._replace(left_out=torch.cat([self.left_out, self.examples.host_ids[~chosen]]))
 
     def drop(self, dropped: Tensor) -> "Round":
@@ -105,10 +105,10 @@ class Round(NamedTuple):
         """Whether some uploads were dropped, and fewer than so many are left."""
         return bool(len(self.dropped)) and len(self.examples) < fewest
 
-    def _only(self, kept: Tensor) -> "Round":
-        weights = self.weights[kept]
-        times = self.times[kept.numpy()]
-        return self._replace(examples=self.examples.take(kept), weights=weights / weights.sum(), times=times)
+    def _only(self, chosen: Tensor) -> "Round":
+        weights = self.weights[chosen]
+        times = self.times[chosen.numpy()]
+        return self._replace(examples=self.examples.take(chosen), weights=weights / weights.sum(), times=times)
 
 
 class EvalBatch(NamedTuple):
@@ -132,7 +132,7 @@ def check_rounds(rounds: int) -> None:
         PflError: If it is not positive, such as Lightning's -1 for endless training, or too large to count.
     """
     if not 1 <= rounds <= MOST:
-        raise PflError(f"trainer.max_steps: {rounds} is not possible; allowed: a number of rounds, 1 to {MOST}")
+        raise PflError(f"trainer.max_steps must be a number of rounds, 1 to {MOST}, got {rounds}")
 
 
 class RoundLoader:
@@ -150,7 +150,9 @@ class RoundLoader:
 
     def __init__(self, make_round: Callable[[int], Round], rounds: int) -> None:
         check_rounds(rounds)
-        self.make_round, self.rounds, self.done = make_round, rounds, 0
+        self.make_round = make_round
+        self.rounds = rounds
+        self.done = 0
 
     def __len__(self) -> int:
         return self.rounds
@@ -179,7 +181,8 @@ class EvalLoader:
     """
 
     def __init__(self, make_eval_batch: Callable[[Tensor], EvalBatch], ids: Tensor, at_once: int = 1024) -> None:
-        self.make_eval_batch, self.steps = make_eval_batch, ids.split(at_once)
+        self.make_eval_batch = make_eval_batch
+        self.steps = ids.split(at_once)
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -15,7 +15,8 @@ from torch import Tensor
 from pfl_lightning.data.download import Remote, find_or_fetch
 from pfl_lightning.data.reading import reading
 
-PADDING, UNKNOWN = "<pad>", "<unk>"  # the first two tokens of a vocabulary
+PADDING = "<pad>"  # the first token of a vocabulary
+UNKNOWN = "<unk>"  # the second
 WORDS_AND_MARKS = re.compile(r"[\w']+|[.,!?;]")
 
 GLOVE = Remote(
@@ -45,15 +46,16 @@ class Texts(NamedTuple):
     def of(cls, texts: Iterable[Sequence[str]]) -> "Texts":
         """Number the words of texts in the order in which they appear."""
         numbers: dict[str, int] = {}
-        tokens, lengths = array("i"), array("i")
+        tokens = array("i")
+        lengths = array("i")
         for text in texts:
             tokens.extend([numbers.setdefault(word, len(numbers)) for word in text])
             lengths.append(len(text))
         return cls(torch.from_numpy(np.array(tokens)), torch.from_numpy(np.array(lengths)), list(numbers))
 
-    def keep(self, kept: Tensor) -> "Texts":
+    def keep(self, chosen: Tensor) -> "Texts":
         """Only some of the texts, ``[texts]`` bool."""
-        return Texts(self.tokens[kept.repeat_interleave(self.lengths)], self.lengths[kept], self.words)
+        return Texts(self.tokens[chosen.repeat_interleave(self.lengths)], self.lengths[chosen], self.words)
 
     def counts(self) -> dict[str, int]:
         """Number of occurrences of each word in the texts."""

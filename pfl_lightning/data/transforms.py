@@ -53,7 +53,9 @@ class ImageTransform:
     """
 
     def __init__(self, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor, padding: int = 0) -> None:
-        self.mean, self.std, self.padding = _per_pixel(mean), _per_pixel(std), padding
+        self.mean = _per_pixel(mean)
+        self.std = _per_pixel(std)
+        self.padding = padding
         self.random = padding > 0
 
     def __call__(self, raw: Tensor, bits: Tensor | None = None) -> Tensor:
@@ -69,18 +71,20 @@ class ImageTransform:
         if bits is not None and self.random:
             raw = self._augment(raw, bits)
         dtype = torch.get_default_dtype()
-        mean, std = (each.to(raw.device, dtype, non_blocking=True) for each in (self.mean, self.std))
+        mean, std = (constant.to(raw.device, dtype, non_blocking=True) for constant in (self.mean, self.std))
         return raw.to(dtype).div_(255).sub_(mean).div_(std)
 
     def _augment(self, images: Tensor, bits: Tensor) -> Tensor:
-        (height, width), places = images.shape[2:], 2 * self.padding + 1
-        top, left, mirrored = bits % places, bits // places % places, bits // places**2 % 2
-        across = torch.arange(width, device=images.device)
-        across = torch.where(mirrored[:, None] == 1, across.flip(0), across) + left[:, None]  # [batch, width]
-        down = torch.arange(height, device=images.device) + top[:, None]  # [batch, height]
+        height, width = images.shape[2:]
+        offsets = 2 * self.padding + 1
+        mirrored = bits // offsets**2 % 2
+        columns = torch.arange(width, device=images.device)
+        columns = torch.where(mirrored[:, None] == 1, columns.flip(0), columns)
+        columns = columns + (bits // offsets % offsets)[:, None]  # [batch, width]
+        rows = torch.arange(height, device=images.device) + (bits % offsets)[:, None]  # [batch, height]
         padded = torch.nn.functional.pad(images, (self.padding,) * 4)
         batch = torch.arange(len(images), device=images.device)[:, None, None]
-        return padded.permute(0, 2, 3, 1)[batch, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
+        return padded.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def _per_pixel(values: Sequence[float] | Tensor) -> Tensor:

@@ -718,7 +718,7 @@ class Method(pl.LightningModule):
         """Reset metrics and progress for an evaluation of the clients of this process."""
         data = federated(self.trainer)
         self.evaluator.begin()
-        self.progress.begin("evaluating", data.tables["train"].counts[data.own_order])
+        self.progress.begin("evaluating", data.tables["train"].counts[data.local_order])
 
     def validation_step(self, batch: EvalBatch, batch_idx: int) -> None:
         """Evaluate some clients with each of their models, on each split."""

@@ -208,7 +208,7 @@ def test_new_clients_train_new_heads_on_the_learned_body(method, capsys):
     assert shown_means(capsys, *new, "--data.new_head_epochs=0")["stored"] < 30
     with pytest.raises(SystemExit):
         main(["fit", *new])
-    assert "data.new_clients: new clients cannot train" in capsys.readouterr().err
+    assert "data.new_clients must be 0 to train: " in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
     assert list(shown_means(capsys, *run, "--data.new_clients=4", "--data.new_head_epochs=0")) == ["personal", "global"]
     with pytest.raises(SystemExit):
         main(["test", *run, "--ckpt_path=last", "--data.new_clients=5"])
-    line = "data.new_clients: 5 is not possible; allowed: up to 4, the users that training has left"
+    line = "data.new_clients must be at most 4, the users that training has left"
     assert line in capsys.readouterr().err
 
 
@@ -260,9 +260,9 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         ("fit --model.network LeNet5", 1, "model.network: LeNet5 takes images of at least 16 x 16"),
         ("fit --model.head 4", 1, "model.head: 4 is not possible; allowed: 1 to 3"),
         ("fit --model=DeltaFL --model.tail=dual --model.quantile=sums", 1, "model.quantile: sums is not possible with"),
-        ("fit --data=CIFAR100 --data.classes=[5,3]", 1, "data.classes: [5, 3] is not possible; allowed: the"),
+        ("fit --data=CIFAR100 --data.classes=[5,3]", 1, "data.classes must be two increasing numbers from 0 to 100"),
         ("fit --data.speeds=DynamicExponential --data.speeds.low=2", 1, "data.speeds.low: 2.0 is not possible"),
-        ("fit --data.num_clients 5000", 1, "data.num_clients: 5000 is not possible with at least 1 of the 1347"),
+        ("fit --data.num_clients 5000", 1, "data.num_clients must be at most 1347, with at least 1 of"),
         ("fit --data.participation.pool_size 21", 1, "data.participation.pool_size: 21 is not possible; allowed: 1"),
         (f"{WITHOUT_ROUNDS} --data.participation.buffer 21", 1, "data.participation.buffer: 21 is not possible; allo"),
         (f"{WITHOUT_ROUNDS} --data.participation.concurrency 21", 1, "data.participation.concurrency: 21 is not poss"),
@@ -276,10 +276,10 @@ def test_new_clients_of_natural_users_are_those_that_training_has_left(capsys):
         (
             "fit --data.partition ClassShards --data.partition.classes_per_client 12",
             1,
-            "data.partition.classes_per_client: 12 is not possible",
+            "data.partition.classes_per_client must be ",
         ),
         # what makes no sense with rounds
-        ("fit --trainer.max_steps -1", 1, "trainer.max_steps: -1 is not possible; allowed: a number of rounds"),
+        ("fit --trainer.max_steps -1", 1, "trainer.max_steps must be a number of rounds"),
         ("fit --trainer.precision 16-mixed", 1, "trainer.precision: 16-mixed is not possible; allowed: null, 32"),
         ("fit --trainer.max_epochs 3", 1, "trainer.max_epochs: 3 is not possible; allowed: -1"),
         ("fit --trainer.devices 2", 1, "trainer.devices: 2 is not possible in a program"),

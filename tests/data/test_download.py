@@ -8,7 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from pfl_lightning.data.download import Remote, fetch, find_or_fetch, one_at_a_time
+from pfl_lightning.data.download import Remote, fetch, find_or_fetch, process_lock
 from pfl_lightning.errors import PflError
 
 CONTENT = random.Random(0).randbytes(300_000)
@@ -187,7 +187,7 @@ def test_member_of_an_archive_is_unpacked_once(tmp_path):
 def test_a_process_waits_for_another_that_unpacks_the_same_file(tmp_path):
     remote = archive(tmp_path)
     waiting = threading.Thread(target=find_or_fetch, args=([tmp_path / "a"], remote, "a"))
-    with one_at_a_time(tmp_path / "a.lock"):
+    with process_lock(tmp_path / "a.lock"):
         waiting.start()
         waiting.join(0.5)
         assert names(tmp_path) == ["some.zip"]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pfl_lightning.data.holdout import HeldOut, at_most, held_out_size, hold_out, hold_out_clients
+from pfl_lightning.data.holdout import HeldOut, held_out_size, hold_out, hold_out_clients, limit_samples
 from pfl_lightning.errors import PflError
 
 # clients with 0 to 9 samples each, whose numbers are their places in the data
@@ -99,16 +99,16 @@ def test_choice_samples_are_taken_from_the_test_clients_alone(overlap):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"choice_fraction": 0.5}, "data.choice_fraction: 0.5 is not possible without data.test_clients; allowed: 0"),
-        ({"test_clients": 1.0}, "data.test_clients: 1.0 leaves no client to train; allowed: a smaller one"),
-        ({"val_clients": 1.0}, "data.val_clients: 1.0 leaves no client to train; allowed: a smaller one"),
+        ({"choice_fraction": 0.5}, "data.choice_fraction must be 0 without data.test_clients, got 0.5"),
+        ({"test_clients": 1.0}, "data.test_clients: 1.0 leaves no client to train; set a smaller one"),
+        ({"val_clients": 1.0}, "data.val_clients: 1.0 leaves no client to train; set a smaller one"),
         (
             {"test_clients": 0.5, "val_clients": 0.8},
-            "data.val_clients: 0.8 leaves no client to train; allowed: a smaller one",
+            "data.val_clients: 0.8 leaves no client to train; set a smaller one",
         ),
         (
             {"test_clients": 0.5, "test_fraction": 0.2},
-            "data.test_fraction: not possible with data.test_clients; allowed: one of the two",
+            "data.test_fraction and data.test_clients exclude each other; set one of them",
         ),
     ],
 )
@@ -119,23 +119,23 @@ def test_options_that_contradict_each_other_are_refused_in_one_line(options, lin
 
 @given(parts_of_clients, st.integers(1, 9), st.integers(0, 99))
 def test_at_most_so_many_samples_are_drawn_of_each_client(parts, most, seed):
-    drawn = at_most({"train": parts}, most, np.random.default_rng(seed))["train"]
+    drawn = limit_samples({"train": parts}, most, np.random.default_rng(seed))["train"]
     assert [len(set(part)) for part in lists(drawn)] == [min(len(part), most) for part in parts]
     assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
 
 
 @given(parts_of_clients, st.sampled_from([0.1, 0.25, 0.9]), st.integers(0, 99))
 def test_a_share_of_each_clients_samples_is_drawn_but_at_least_one(parts, share, seed):
-    drawn = at_most({"train": parts}, None, np.random.default_rng(seed), share)["train"]
+    drawn = limit_samples({"train": parts}, None, np.random.default_rng(seed), share)["train"]
     assert [len(set(part)) for part in lists(drawn)] == [
         min(len(part), max(1, round(share * len(part)))) for part in parts
     ]
     assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
-    fewest = at_most({"train": parts}, 1, np.random.default_rng(seed), share)["train"]
+    fewest = limit_samples({"train": parts}, 1, np.random.default_rng(seed), share)["train"]
     assert list(map(len, fewest)) == [min(len(part), 1) for part in parts]
 
 
 def test_the_samples_that_a_client_may_keep_are_drawn_at_random():
-    drawn = [at_most({"val": [np.arange(10)]}, 3, np.random.default_rng(seed))["val"][0] for seed in range(500)]
+    drawn = [limit_samples({"val": [np.arange(10)]}, 3, np.random.default_rng(seed))["val"][0] for seed in range(500)]
     # hypergeometric: each sample with probability 0.3, so binomial(500, 0.3) with standard deviation 10
     np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=10), 150, atol=40)

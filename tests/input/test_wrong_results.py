@@ -90,7 +90,7 @@ def test_what_cannot_be_exported(words, line, refused):
             "data: Digits is not possible; allowed: an object of a subclass of Fe",
         ),
         (lambda: Experiment(FedAvg(), Digits(), callbacks=[FedAvg]), "trainer.callbacks: <class 'pfl_lightning.metho"),
-        (lambda: Experiment(FedAvg(), Digits(), rounds=0).fit(), "trainer.max_steps: 0 is not possible"),
+        (lambda: Experiment(FedAvg(), Digits(), rounds=0).fit(), "trainer.max_steps must be a number of rounds"),
         (lambda: Experiment(FedAvg(), Digits(), nonsense=1).fit(), "trainer.nonsense: no such option"),
         (lambda: Experiment(FedAvg(), Digits(), devices=2).fit(), "trainer.devices: 2 is not possible in a program"),
         (lambda: Experiment(type("Mine", (FedAvg,), {"__qualname__": "f.<locals>.C"})(), Digits()).fit(), "Mine: cl"),
@@ -100,7 +100,7 @@ def test_what_cannot_be_exported(words, line, refused):
             "model: Digits is not possible; allowed: an object of a subclass of M",
         ),
         (lambda: Digits(partition="Dirichlet"), "data.partition: Dirichlet is not possible; allowed: an object of Pa"),
-        (lambda: Digits(speeds=UniformTime), "data.speeds: <class 'pfl_lightning.system.speeds.UniformTime'> is not"),
+        (lambda: Digits(speeds=UniformTime), "data.speeds must be an object of Speeds, got <class"),
         (lambda: Experiment(FedAvg(lr="0.1"), Digits()).fit(), "model.lr: the text '0.1' is not possible in a program"),
         (lambda: Experiment(FedAvg(), Digits(), "3").fit(), "trainer.max_steps: the text '3' is not possible"),
         (

@@ -3,11 +3,10 @@ from pathlib import Path
 
 import torch
 
-from pfl_lightning.data.cache import cached
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.download import Remote, find_or_fetch, one_at_a_time
+from pfl_lightning.data.download import Remote, find_or_fetch, process_lock
 from pfl_lightning.data.labelled import LabelledData, warn_unless_official
-from pfl_lightning.data.own.image_folders import decode
+from pfl_lightning.data.own.image_folders import read_pictures
 from pfl_lightning.data.partitions.dirichlet import GroupedDirichlet
 from pfl_lightning.data.reading import reading
 from pfl_lightning.data.transforms import ImageTransform
@@ -48,7 +47,7 @@ class CINIC10(FederatedDataModule):
             PflError: If that fails.
         """
         if self._folder() is None:
-            with one_at_a_time(Path(self.root) / f"{FOLDER}.lock"):
+            with process_lock(Path(self.root) / f"{FOLDER}.lock"):
                 if self._folder() is None:
                     self._unpack()
 
@@ -61,11 +60,10 @@ class CINIC10(FederatedDataModule):
         self.prepare_data()
         folder = self._folder() or Path(self.root)
         splits = [sorted(path for name in CLASSES for path in folder.glob(f"{split}/{name}/*.png")) for split in SPLITS]
-        paths, sizes = [path for split in splits for path in split], [len(split) for split in splits]
         with reading(folder, f"unpack {ARCHIVE.name} again"):
-            images = cached(lambda: {"images": decode(paths)}, paths, Path(self.root), "cinic10", version=2)["images"]
-        targets = torch.tensor([CLASSES.index(path.parent.name) for path in paths])
-        train, test = map(LabelledData, images.split(sizes), targets.split(sizes))
+            images = read_pictures(splits, Path(self.root), "cinic10", version=2)
+        labels = [[CLASSES.index(path.parent.name) for path in split] for split in splits]
+        train, test = map(LabelledData, images, map(torch.LongTensor, labels))
         warn_unless_official(f"CINIC10 in '{self.root}'", (train, test), (90_000, 90_000))
         return train, test
 

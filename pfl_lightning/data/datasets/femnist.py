@@ -63,7 +63,9 @@ class FEMNIST(FederatedDataModule):
     ) -> None:
         super().__init__(**kwargs)
         self.num_classes = check_classes(classes, FEMNIST.num_classes)
-        self.classes, self.background, self.normalize = classes, background, normalize
+        self.classes = classes
+        self.background = background
+        self.normalize = normalize
         self._means: Tensor | None = None
 
     def load(self) -> tuple[LabelledData, LabelledData | None]:
@@ -74,7 +76,8 @@ class FEMNIST(FederatedDataModule):
         """
         parse = partial(encode, background=self.background)
         train, test = load_leaf(Path(self.root), RECIPE, parse, f"femnist-{self.background}", version=2)
-        train, test = train.keep(self.classes), test.keep(self.classes) if test else None
+        train = train.keep(self.classes)
+        test = test.keep(self.classes) if test else None
         if self.normalize == "mean_ratio":
             self._means = pixel_means(train.join(test).inputs)
         return train, test

@@ -55,16 +55,16 @@ class HARBox(FederatedDataModule):
         """
         files = self._files()
         tensors = cached(lambda: _parse(files), files, Path(self.root), "harbox", version=1)
-        targets = torch.tensor([ACTIVITIES.index(path.name.removesuffix(SUFFIX)) for path in files])
+        activities = torch.tensor([ACTIVITIES.index(path.name.removesuffix(SUFFIX)) for path in files])
         people = torch.tensor([int(path.parent.name) for path in files]).unique(return_inverse=True)[1]
         inputs = tensors["windows"].flatten(1)
-        targets, users = (each.repeat_interleave(tensors["counts"]) for each in (targets, people))
-        held_out = torch.from_numpy(_held_out(users.numpy(), targets.numpy()))
+        targets, users = (labels.repeat_interleave(tensors["counts"]) for labels in (activities, people))
+        is_test = torch.from_numpy(_held_out(users.numpy(), targets.numpy()))
         if self.standardize:
-            deviation, mean = torch.std_mean(inputs[~held_out], dim=0, correction=0)
+            deviation, mean = torch.std_mean(inputs[~is_test], dim=0, correction=0)
             inputs = (inputs - mean) / deviation.clamp(min=torch.finfo().tiny)
-        train, test = (LabelledData(inputs[kept], targets[kept], users[kept]) for kept in (~held_out, held_out))
-        return train, test
+        samples = LabelledData(inputs, targets, users)
+        return samples.take(~is_test), samples.take(is_test)
 
     def transform(self) -> Numbers:
         """The features, unchanged."""
@@ -85,7 +85,7 @@ class HARBox(FederatedDataModule):
 def _parse(files: Sequence[Path]) -> dict[str, Tensor]:
     """Windows of all files, ``[windows, 100, 9]``, and how many each file has."""
     windows = [_read(path) for path in track(files, "reading HARBox", **bar_options())]
-    counts = torch.tensor([len(each) for each in windows])
+    counts = torch.tensor([*map(len, windows)])
     return {"windows": torch.from_numpy(np.concatenate(windows)), "counts": counts}
 
 

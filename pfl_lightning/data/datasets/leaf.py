@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -89,26 +90,24 @@ def load_leaf(
     """
     splits = leaf_files(root, recipe)
     with reading(root, REMEDY):
-        tensors = cached(
-            lambda: _parse(splits, encode), [path for each in splits for path in each], root, name, version
-        )
+        tensors = cached(lambda: _parse(splits, encode), [*chain(*splits)], root, name, version)
     sizes = tensors["sizes"].tolist()
-    parts = zip(*(tensors[name].split(sizes) for name in LabelledData._fields), strict=True)
-    train, *others = (LabelledData(*part) for part in parts)
-    if not others:
-        return train, None
-    has_common_users = torch.isin(*tensors["users"].split(sizes)).any()
-    return (train, others[0]) if has_common_users else (train.join(others[0]), None)
+    fields = [tensors[name] for name in LabelledData._fields]
+    users = tensors["users"].split(sizes)
+    if len(users) == 1 or not torch.isin(*users).any():
+        return LabelledData(*fields), None
+    train, test = map(LabelledData, *(values.split(sizes) for values in fields))
+    return train, test
 
 
-def _parse(files: list[list[Path]], encode: Callable[[list[Any], list[Any]], Samples]) -> dict[str, Tensor]:
+def _parse(splits: list[list[Path]], encode: Callable[[list[Any], list[Any]], Samples]) -> dict[str, Tensor]:
     """Inputs, targets and users of the samples, one split after the other, and how many each split has."""
-    splits = [list(read_leaf(each, encode)) for each in files]
-    names, inputs, targets = zip(*((name, *samples) for users in splits for name, samples in users), strict=True)
+    content = [list(read_leaf(files, encode)) for files in splits]
+    names, inputs, targets = zip(*((name, *samples) for users in content for name, samples in users), strict=True)
     users = torch.from_numpy(np.unique(names, return_inverse=True)[1])
     return {
         "inputs": torch.cat(inputs),
         "targets": torch.cat(targets),
-        "users": users.repeat_interleave(torch.tensor([len(each) for each in targets])),
-        "sizes": torch.tensor([sum(len(each) for _, (_, each) in users) for users in splits]),
+        "users": users.repeat_interleave(torch.tensor([*map(len, targets)])),
+        "sizes": torch.tensor([sum(len(targets) for _, (_, targets) in users) for users in content]),
     }

@@ -65,12 +65,14 @@ class LinearRepresentation(FederatedDataModule):
     ) -> None:
         super().__init__(**kwargs)
         if rank > dimension:
-            raise PflError(f"data.rank: {rank} is not possible; allowed: 1 to {dimension}, the dimension")
+            raise PflError(f"data.rank must be 1 to {dimension}, the dimension, got {rank}")
         if fresh and not isinstance(self.partition, NaturalUsers):
-            given = type(self.partition).__name__
-            raise PflError(f"data.partition: {given} is not possible with data.fresh; allowed: NaturalUsers")
+            raise PflError(f"data.partition must be NaturalUsers with data.fresh, got {type(self.partition).__name__}")
         self.input_shape = (int(dimension),)  # a plain number, which a safe checkpoint can hold
-        self.samples, self.noise, self.generator_seed, self.fresh = samples, noise, generator_seed, fresh
+        self.samples = samples
+        self.noise = noise
+        self.generator_seed = generator_seed
+        self.fresh = fresh
         random = numpy_generator(generator_seed, "representation")
         self.representation: Array = np.linalg.qr(random.standard_normal((dimension, rank))).Q
         directions = random.standard_normal((self.num_clients, rank))
@@ -91,22 +93,23 @@ class LinearRepresentation(FederatedDataModule):
 
     def make_round(self, index: int) -> Round:
         """The round with this index; also with ``fresh``, its cost only depends on the cohort size."""
-        made = super().make_round(index)
-        renews = self.fresh and len(made.examples)
-        return made._replace(examples=self._renewed(made.examples, index)) if renews else made
+        usual_round = super().make_round(index)
+        if not (self.fresh and len(usual_round.examples)):
+            return usual_round
+        return usual_round._replace(examples=self._redrawn(usual_round.examples, index))
 
-    def _renewed(self, old: Examples, index: int) -> Examples:
+    def _redrawn(self, examples: Examples, index: int) -> Examples:
         """New samples of the same clients, as many as they had; all had the same number."""
-        shape = old.longest, *self.input_shape
-        generators = [numpy_generator(self.seed, "samples", index, client) for client in old.ids.tolist()]
+        shape = examples.longest, *self.input_shape
+        generators = [numpy_generator(self.seed, "samples", index, client) for client in examples.ids.tolist()]
         inputs = np.stack([generator.standard_normal(shape) for generator in generators])
-        noise = np.stack([generator.standard_normal(old.longest) for generator in generators])
-        heads = self.heads[old.index[:, 0].numpy() // self.samples]  # the table has one user after the other
+        noise = np.stack([generator.standard_normal(examples.longest) for generator in generators])
+        heads = self.heads[examples.index[:, 0].numpy() // self.samples]  # the table has one user after the other
         targets = self._targets(inputs, heads, noise)
         is_double = self.trainer is not None and self.trainer.precision == "64-true"
         dtype = torch.float64 if is_double else torch.get_default_dtype()
         samples = Samples(_pooled(inputs, dtype), _pooled(targets, dtype), self.transform())
-        return replace(old, samples=samples, index=torch.arange(targets.size).view(targets.shape))
+        return replace(examples, samples=samples, index=torch.arange(targets.size).view(targets.shape))
 
     def _targets(self, inputs: Array, heads: Array, noise: Array) -> Array:
         """Targets ``[users, samples]`` of inputs ``[users, samples, dimension]``, with noise of variance 1 scaled."""

@@ -50,7 +50,8 @@ class MNIST(TorchvisionData):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.normalize, self.size = normalize, size
+        self.normalize = normalize
+        self.size = size
         self.input_shape = (1, size, size)
         mean, std = CONSTANTS.get(normalize, (0.0, 1.0))
         self.mean: list[float] | Tensor = [mean]
@@ -73,7 +74,8 @@ class MNIST(TorchvisionData):
         if self.normalize == "pixels":
             greys = torch.cat([train.inputs, test.inputs]).float()
             std, mean = torch.std_mean(greys, dim=0, correction=0)
-            self.mean, self.std = mean / 255, (std + 0.001) / 255
+            self.mean = mean / 255
+            self.std = (std + 0.001) / 255
         return train, test
 
     def transform(self) -> ImageTransform:
@@ -127,7 +129,8 @@ class EMNIST(TorchvisionData):
         super().__init__(**kwargs)
         self.source = partial(self.source, split=split)
         self.official_sizes, official_classes, self.first_label = OFFICIAL[split]
-        self.classes, self.num_classes = classes, check_classes(classes, official_classes)
+        self.classes = classes
+        self.num_classes = check_classes(classes, official_classes)
 
     def read(self, train: bool) -> tuple[Tensor, Tensor]:
         """One grey channel, upright: in the files, rows and columns are swapped."""

@@ -1,6 +1,7 @@
 import csv
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +39,10 @@ ARCHIVE = Remote(
 )
 LABELS = {"0": 0, "4": 1}
 
-FEWEST_TOKENS, LONGEST, WORDS = 5, 48, 10_000  # as SRPFL's code, except 48: of 40,073 real tweets 13 are longer
+# as SRPFL's code, except 48: of 40,073 real tweets 13 are longer
+FEWEST_TOKENS = 5
+LONGEST = 48
+WORDS = 10_000
 LONGEST_VECTORS = 20  # as Delta-FL (arXiv:2002.11223)
 NO_TWEET = re.compile(r"https?://t\.co/\w+|@\w+")
 
@@ -75,7 +79,7 @@ class Sent140(FederatedDataModule):
         kwargs: See ``FederatedDataModule``.
 
     Raises:
-        PflError: If ``normalize`` is not possible with ``text``.
+        PflError: If ``normalize`` does not go with ``text``.
     """
 
     num_classes = 2
@@ -92,10 +96,13 @@ class Sent140(FederatedDataModule):
     ) -> None:
         super().__init__(**kwargs)
         if normalize != "none" and text != "mean":
-            raise PflError(f"data.normalize: {normalize} is not possible with data.text {text}; allowed: none")
-        self.source, self.text, self.normalize = source, text, normalize
+            raise PflError(f"data.normalize must be none with data.text {text}, got {normalize}")
+        self.source = source
+        self.text = text
+        self.normalize = normalize
         self.input_kind = "padded tokens" if text == "tokens" else "numbers"
-        self.glove_dim, self.glove_folder = glove_dim, Path(glove_root or self.root).expanduser()
+        self.glove_dim = glove_dim
+        self.glove_folder = Path(glove_root or self.root).expanduser()
 
     def prepare_data(self) -> None:
         """Download GloVe's vectors, and the table if that is the source, unless they are there.
@@ -115,17 +122,18 @@ class Sent140(FederatedDataModule):
         glove = glove_file(self.glove_folder, self.glove_dim)
         tensors = self._read()
         texts = Texts(tensors["tokens"], tensors["lengths"], tensors["words"])
-        users, training = tensors["users"], tensors["training"]
+        users = tensors["users"]
+        training = tensors["training"]
         if not torch.isin(users[~training], users[training]).any():  # LEAF has split the users
             training = torch.ones_like(training)
-        kept = texts.lengths >= (FEWEST_TOKENS if self.text == "tokens" else 0)
-        if not (kept & training).any():
+        is_long = texts.lengths >= (FEWEST_TOKENS if self.text == "tokens" else 0)
+        if not (is_long & training).any():
             raise PflError(f"data.root: no tweets to train on in '{self.root}'")
-        texts, training = texts.keep(kept), training[kept]
+        texts = texts.keep(is_long)
+        training = training[is_long]
         inputs = self._tokens(texts, training, glove) if self.text == "tokens" else self._vectors(texts, glove)
-        targets, users = tensors["targets"][kept], users[kept]
-        train, test = (LabelledData(inputs[part], targets[part], users[part]) for part in (training, ~training))
-        return train, test if len(test.targets) else None
+        samples = LabelledData(inputs, tensors["targets"][is_long], users[is_long])
+        return samples.take(training), None if training.all() else samples.take(~training)
 
     def transform(self) -> Transform:
         """Tokens as numbers or as vectors, or mean vectors as they are."""
@@ -142,7 +150,7 @@ class Sent140(FederatedDataModule):
         root = Path(self.root)
         if self.source == "leaf":
             splits = leaf_files(root, LEAF)
-            return [path for each in splits for path in each], _leaf_tweets(splits)
+            return [*chain(*splits)], _leaf_tweets(splits)
         folders = (root, root / "data" / "raw_data")
         path = find_or_fetch([folder / name for name in (CSV, "training.csv") for folder in folders], ARCHIVE, CSV)
         return [path], _csv_tweets(path)
@@ -167,17 +175,17 @@ class Sent140(FederatedDataModule):
         random = torch.Generator().manual_seed(seed_of("words without a vector"))
         weight = torch.randn(len(self.vocabulary), self.glove_dim, generator=random)
         weight[:2] = 0
-        known = read_glove(glove, self.vocabulary[2:], self.glove_dim)
+        vectors = read_glove(glove, self.vocabulary[2:], self.glove_dim)
         for place, word in enumerate(self.vocabulary):
-            if word in known:
-                weight[place] = torch.from_numpy(known[word])
+            if word in vectors:
+                weight[place] = torch.from_numpy(vectors[word])
         return weight
 
     def _vectors(self, texts: Texts, glove: Path) -> Tensor:
         """Numbers in a table of vectors, ``[tweets, length]``, or mean vectors, ``[tweets, glove_dim]``."""
-        known = read_glove(glove, texts.words, self.glove_dim)
-        self.vectors = torch.from_numpy(np.stack([np.zeros(self.glove_dim, dtype=np.float32), *known.values()]))
-        texts = texts.renumber(["", *known], unknown=0)
+        vectors = read_glove(glove, texts.words, self.glove_dim)
+        self.vectors = torch.from_numpy(np.stack([np.zeros(self.glove_dim, dtype=np.float32), *vectors.values()]))
+        texts = texts.renumber(["", *vectors], unknown=0)
         if self.text == "vectors":
             self.input_shape = (LONGEST_VECTORS, self.glove_dim)
             return texts.padded(LONGEST_VECTORS)

@@ -20,7 +20,8 @@ from pfl_lightning.errors import PflError
 
 LETTERS = " ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 LEAF_ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-WINDOW, LEAF_WINDOW = 20, 80  # characters
+WINDOW = 20  # characters
+LEAF_WINDOW = 80
 
 ARCHIVE = Remote(
     (
@@ -43,10 +44,11 @@ LEAF_RECIPE = (
 )
 
 AUTHOR = "by William Shakespeare"
-CUE, INDENT = re.compile(r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)"), "    "
+CUE = re.compile(r"  ([a-zA-Z][a-zA-Z ]*)\. (.*)")
+INDENT = "    "
 # this play is printed without indentation
 ODD_PLAY = "THE COMEDY OF ERRORS"
-ODD_CUE, ODD_INDENT = re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)"), ""
+ODD_CUE = re.compile(r"([a-zA-Z][a-zA-Z ]*)\. (.*)")
 FEWEST_LINES = 3  # LEAF drops roles with fewer
 
 
@@ -76,7 +78,8 @@ class Shakespeare(FederatedDataModule):
         self.text = text
         # windows of one text begin one character apart
         alphabet, self.overlap = (LETTERS, WINDOW) if text == "raw" else (LEAF_ALPHABET, LEAF_WINDOW)
-        self.num_classes, self.input_shape = len(alphabet), (self.overlap, len(alphabet))
+        self.num_classes = len(alphabet)
+        self.input_shape = (self.overlap, len(alphabet))
 
     def prepare_data(self) -> None:
         """Download the raw text if it is missing.
@@ -121,14 +124,14 @@ def read_roles(text: str) -> dict[str, str]:
         One line of text for each user, by LEAF's name for it: play and role with underscores.
     """
     spoken: dict[str, list[str]] = defaultdict(list)
-    for title, lines in _plays(text):
-        roles = _roles(lines, odd=title == ODD_PLAY)
+    for title, play in _plays(text):
+        roles = _roles(play, odd=title == ODD_PLAY)
         if len(roles) < 2:  # a poem
             continue
-        for role, said in roles.items():
-            if len(said) >= FEWEST_LINES:
-                spoken[re.sub(r"\W+", "_", f"{title}_{role}".replace(" ", "_"))] += said
-    return {user: re.sub("  +", " ", " ".join([*said, ""])) for user, said in spoken.items()}
+        for role, lines in roles.items():
+            if len(lines) >= FEWEST_LINES:
+                spoken[re.sub(r"\W+", "_", f"{title}_{role}".replace(" ", "_"))] += lines
+    return {user: re.sub("  +", " ", " ".join([*lines, ""])) for user, lines in spoken.items()}
 
 
 def windows(texts: Sequence[str]) -> LabelledData:
@@ -141,13 +144,10 @@ def windows(texts: Sequence[str]) -> LabelledData:
         Inputs uint8 ``[windows, 20]``, targets and users ``[windows]``.
     """
     table = _token_table(LETTERS, others=0)
-    cut = [
-        torch.from_numpy(table[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]).unfold(0, WINDOW + 1, 1)
-        for text in texts
-    ]
-    joined = torch.cat(cut)
-    users = torch.arange(len(cut)).repeat_interleave(torch.tensor([len(each) for each in cut]))
-    return LabelledData(joined[:, :-1].contiguous(), joined[:, -1].long(), users)
+    tokens = [torch.from_numpy(table[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]) for text in texts]
+    rows = torch.cat([text.unfold(0, WINDOW + 1, 1) for text in tokens])
+    users = torch.arange(len(texts)).repeat_interleave(torch.tensor([len(text) - WINDOW for text in texts]))
+    return LabelledData(rows[:, :-1].contiguous(), rows[:, -1].long(), users)
 
 
 def encode(inputs: list[Any], targets: list[Any]) -> tuple[Tensor, Tensor]:
@@ -187,7 +187,7 @@ def _plays(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def _roles(lines: Sequence[str], odd: bool) -> dict[str, list[str]]:
     """Lines of each role of a play, indented or not; odd if it is the one without indentation."""
-    cue, indent = (ODD_CUE, ODD_INDENT) if odd else (CUE, INDENT)
+    cue, indent = (ODD_CUE, "") if odd else (CUE, INDENT)
     roles: dict[str, list[str]] = defaultdict(list)
     speaker = ""
     for line in lines:

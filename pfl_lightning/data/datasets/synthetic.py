@@ -48,15 +48,19 @@ class Synthetic(FederatedDataModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.alpha, self.beta, self.generator_seed = alpha, beta, generator_seed
+        self.alpha = alpha
+        self.beta = beta
+        self.generator_seed = generator_seed
 
     def load(self) -> tuple[LabelledData, None]:
         """Draw the samples of all users."""
-        random, users = RandomState(self.generator_seed), self.num_clients
+        random = RandomState(self.generator_seed)
+        users = self.num_clients
         sizes = SMALLEST + 5 * (random.lognormal(4, 2, users).astype(np.int64))
-        model_means, input_means = random.normal(0, self.alpha, users), random.normal(0, self.beta, users)
+        model_means = random.normal(0, self.alpha, users)
+        input_means = random.normal(0, self.beta, users)
         centres = [random.normal(mean, 1, self.input_shape) for mean in input_means]
-        samples = [self._draw(random, *each) for each in zip(model_means, centres, sizes, strict=True)]
+        samples = [self._draw(random, *user) for user in zip(model_means, centres, sizes, strict=True)]
         inputs, targets = (torch.from_numpy(np.concatenate(arrays)) for arrays in zip(*samples, strict=True))
         return LabelledData(inputs, targets, torch.arange(users).repeat_interleave(torch.from_numpy(sizes))), None
 
@@ -69,7 +73,8 @@ class Synthetic(FederatedDataModule):
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Inputs and labels of one user."""
         (features,) = self.input_shape
-        weights, bias = random.normal(mean, 1, (features, self.num_classes)), random.normal(mean, 1, self.num_classes)
+        weights = random.normal(mean, 1, (features, self.num_classes))
+        bias = random.normal(mean, 1, self.num_classes)
         deviations = np.arange(1, features + 1) ** -0.6
         inputs = centre + deviations * random.standard_normal((size, features))
         return inputs.astype(np.float32), (inputs @ weights + bias).argmax(1)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from pfl_lightning.data.datamodule import FederatedDataModule
-from pfl_lightning.data.download import one_at_a_time
+from pfl_lightning.data.download import process_lock
 from pfl_lightning.data.labelled import LabelledData, warn_unless_official
 from pfl_lightning.data.reading import reading
 from pfl_lightning.errors import PflError, one_line
@@ -54,7 +54,7 @@ class TorchvisionData(FederatedDataModule):
         """
         lock = self.path / "download.lock"  # files beside it may be incomplete
         if lock.exists() or not self._is_there():
-            with one_at_a_time(lock):
+            with process_lock(lock):
                 if not self._is_there():
                     self._download()
 

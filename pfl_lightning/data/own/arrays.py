@@ -44,15 +44,19 @@ class Arrays(OwnData):
         **kwargs: Any,
     ) -> None:
         if isinstance(inputs, str | Path):
-            inputs, file = None, str(inputs)
+            file = str(inputs)
+            inputs = None
         super().__init__(**kwargs)
         if (inputs is None) == (file is None):
-            raise PflError(f"data.file: {file} is not possible; allowed: a file, or from Python inputs and targets")
+            raise PflError(f"data.file must be a file, or None with inputs and targets from Python, got {file}")
         if inputs is not None and targets is None:
-            raise PflError("data.targets: None is not possible with inputs; allowed: one for each of them")
+            raise PflError("data.targets are required with inputs, one per sample")
         if test is not None and len(test) < 2:
-            raise PflError("data.test: inputs alone are not possible; allowed: inputs, targets and, if known, clients")
-        self.inputs, self.targets, self.clients, self.test = inputs, targets, clients, test
+            raise PflError("data.test must be inputs, targets and, if known, clients, got inputs alone")
+        self.inputs = inputs
+        self.targets = targets
+        self.clients = clients
+        self.test = test
         self.file = None if file is None else str(Path(file).expanduser())
 
     def read(self) -> tuple[RawData, RawData | None]:
@@ -72,7 +76,7 @@ def _read(path: Path) -> tuple[RawData, RawData | None]:
     with reading(path, "write it with np.savez(file, inputs=..., targets=...)", key="data.file"):
         content = _content(path)
         if unknown := content.keys() - set(KEYS):
-            raise ValueError(f"'{min(unknown)}' is no array of these; allowed: {', '.join(KEYS)}")
+            raise ValueError(f"'{min(unknown)}' is not the name of an array; allowed: {', '.join(KEYS)}")
         has_test = any(key.startswith("test_") for key in content)
         return _split(content), _split(content, "test_") if has_test else None
 
@@ -86,6 +90,6 @@ def _content(path: Path) -> Mapping[str, Any]:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
     if path.suffix != ".pt":
-        raise ValueError(f"the extension '{path.suffix}'; allowed: .npz, .pt")
+        raise ValueError(f"the extension must be .npz or .pt, got '{path.suffix}'")
     content: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     return content

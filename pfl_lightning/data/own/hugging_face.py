@@ -13,7 +13,7 @@ from pfl_lightning.errors import PflError
 if TYPE_CHECKING:  # the library is optional
     from datasets import Dataset
 
-REMEDY = "allowed: a folder that save_to_disk has written, or one with train*.parquet and test*.parquet"
+REMEDY = "give a folder that save_to_disk has written, or one with train*.parquet and test*.parquet"
 
 
 class HuggingFace(OwnData):
@@ -44,9 +44,13 @@ class HuggingFace(OwnData):
         **kwargs: Any,
     ) -> None:
         if isinstance(dataset, str | Path):
-            dataset, kwargs["root"] = None, str(dataset)
+            kwargs["root"] = str(dataset)
+            dataset = None
         super().__init__(**kwargs)
-        self.dataset, self.input, self.target, self.client = dataset, input, target, client
+        self.dataset = dataset
+        self.input = input
+        self.target = target
+        self.client = client
 
     def read(self) -> tuple[RawData, RawData | None]:
         """Read the columns of the splits.
@@ -54,10 +58,10 @@ class HuggingFace(OwnData):
         Raises:
             PflError: If the library is not installed, the files cannot be read, or a column is not there.
         """
-        root, given = Path(self.root), self.dataset
-        source, key = (root, "data.root") if given is None else (type(given).__name__, "data.dataset")
-        with reading(source, REMEDY, key):
-            train, test = _splits(_open(root) if given is None else given)
+        root = Path(self.root)
+        name, key = (root, "data.root") if self.dataset is None else (type(self.dataset).__name__, "data.dataset")
+        with reading(name, REMEDY, key):
+            train, test = _splits(_open(root) if self.dataset is None else self.dataset)
             return self._columns(train), None if test is None else self._columns(test)
 
     def _columns(self, split: "Dataset") -> RawData:
@@ -66,17 +70,14 @@ class HuggingFace(OwnData):
 
         for key, name in (("input", self.input), ("target", self.target), ("client", self.client)):
             if name is not None and name not in split.column_names:
-                allowed = ", ".join(split.column_names)
-                raise PflError(f"data.{key}: {name} is not possible; allowed: a column of the data: {allowed}")
+                raise PflError(f"data.{key}: no column '{name}'; allowed: {', '.join(split.column_names)}")
         names = [name for name in (self.input, self.target, self.client) if name is not None]
         pictures = [name for name in names if isinstance(split.features[name], Image)]
-        others = split.select_columns([name for name in names if name not in pictures])
-        for name, feature in others.features.items():
+        values = split.select_columns([name for name in names if name not in pictures])
+        for name, feature in values.features.items():
             if require_decoding(feature):
-                raise ValueError(
-                    f"column '{name}' of the kind {type(feature).__name__}; allowed: pictures, numbers, text"
-                )
-        columns = others.with_format("numpy")[:]
+                raise ValueError(f"column '{name}' must be pictures, numbers or text, got {type(feature).__name__}")
+        columns = values.with_format("numpy")[:]
         kind = split.features[self.input]
         while hasattr(kind, "feature"):
             kind = kind.feature
@@ -97,7 +98,7 @@ class _Picture(BytesIO):
     def __init__(self, column: str, row: int, stored: dict[str, Any]) -> None:
         self.place = f"column {column}, row {row}"
         if stored["bytes"] is None:
-            raise PflError(f"data.root: {self.place} names a file; allowed: the bytes of a picture")
+            raise PflError(f"data.root: {self.place} must have the bytes of a picture, got the name of a file")
         super().__init__(stored["bytes"])
 
     def __str__(self) -> str:

@@ -1,6 +1,7 @@
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ class ImageFolders(OwnData):
 
     def __init__(self, root: str = "data", size: PositiveInt | None = None, grey: bool = False, **kwargs: Any) -> None:
         super().__init__(root=root, tokenizer=None, max_length=1, **kwargs)
-        self.size, self.grey = size, grey
+        self.size = size
+        self.grey = grey
 
     def read(self) -> tuple[RawData, RawData | None]:
         """Decode the pictures, or read the pixels if they were decoded before.
@@ -55,16 +57,39 @@ class ImageFolders(OwnData):
         folders = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
         splits = [pictures for folder in folders if (pictures := _pictures(folder))]
         if len(depths := {len(names) for split in splits for names in split.values()}) != 1:
-            what = "pictures of both layouts" if depths else "no pictures"
-            raise PflError(f"data.root: {what} in '{root}'; allowed: {LAYOUTS}")
-        paths, sizes = [path for split in splits for path in split], [len(split) for split in splits]
+            content = "pictures of both layouts" if depths else "no pictures"
+            raise PflError(f"data.root: {content} in '{root}'; allowed: {LAYOUTS}")
         cache = f"images-{self.size or 'own'}-{'grey' if self.grey else 'color'}"
-        content = cached(lambda: {"pixels": decode(paths, self.size, self.grey)}, paths, root, cache, version=1)
+        images = read_pictures(splits, root, cache, version=2, size=self.size, grey=self.grey)
         raw = []
-        for pixels, split in zip(content["pixels"].split(sizes), splits, strict=True):
+        for pixels, split in zip(images, splits, strict=True):
             labels, clients = ([names[place] for names in split.values()] for place in (-2, 0))
             raw.append(RawData(pixels, labels, clients if depths == {3} else None))
         return raw[0], raw[1] if len(raw) > 1 else None
+
+
+def read_pictures(
+    splits: Sequence[Collection[Path]],
+    folder: Path,
+    cache: str,
+    version: int,
+    size: int | None = None,
+    grey: bool = False,
+) -> tuple[Tensor, ...]:
+    """Pixels of the pictures of each split: decoded the first time, and from a cache in the folder later.
+
+    Args:
+        splits: The files.
+        folder: Where the cache is.
+        cache: Its name.
+        version: See ``cached``.
+        size: See ``decode``.
+        grey: See ``decode``.
+    """
+    paths = [*chain(*splits)]
+    content = cached(lambda: {"images": decode(paths, size, grey)}, paths, folder, cache, version)
+    images: Tensor = content["images"]
+    return torch.split(images, [*map(len, splits)])
 
 
 def decode(files: Sequence[Path | BytesIO], size: int | None = None, grey: bool = False) -> Tensor:
@@ -83,11 +108,11 @@ def decode(files: Sequence[Path | BytesIO], size: int | None = None, grey: bool 
     """
     pictures: list[Pixels] = []
     for file in rich.progress.track(files, "Decoding", **bar_options()):
-        with reading(file, "allowed: pictures of 8 bits a channel; data.size resizes them"):
+        with reading(file, "pictures must have 8 bits a channel; data.size resizes them"):
             pictures.append(_decode(file, size, grey))
             if pictures[-1].shape[1:] != pictures[0].shape[1:]:
-                here, first = (" x ".join(map(str, each.shape[:0:-1])) for each in (pictures[-1], pictures[0]))
-                raise ValueError(f"{here} pixels instead of {first}, as '{files[0]}' has")
+                size_of = [" x ".join(map(str, picture.shape[:0:-1])) for picture in pictures]
+                raise ValueError(f"{size_of[-1]} pixels instead of {size_of[0]}, as '{files[0]}' has")
     channels = max(len(picture) for picture in pictures)
     same = [np.broadcast_to(picture, (channels, *picture.shape[1:])) for picture in pictures]  # grey in all channels
     return torch.from_numpy(np.stack(same))
@@ -112,6 +137,6 @@ def _pictures(folder: Path) -> dict[Path, tuple[str, ...]]:
         names = path.relative_to(folder).parts
         if path.suffix.lower() in IMG_EXTENSIONS and not any(name.startswith(".") for name in names):
             if len(names) not in (2, 3):
-                raise PflError(f"data.root: '{path}' is not in its place; allowed: {LAYOUTS}")
+                raise PflError(f"data.root: '{path}' is in the wrong place; allowed: {LAYOUTS}")
             pictures[path] = names
     return pictures

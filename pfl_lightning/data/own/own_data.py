@@ -53,8 +53,11 @@ class OwnData(FederatedDataModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_clients=num_clients, partition=partition, **kwargs)
-        self._takes_all, self._takes_usual = num_clients is None, partition is None
-        self.standardize, self.tokenizer, self.max_length = standardize, tokenizer, max_length
+        self._takes_all_clients = num_clients is None
+        self._takes_default_partition = partition is None
+        self.standardize = standardize
+        self.tokenizer = tokenizer
+        self.max_length = max_length
         self.class_names: tuple[str, ...] = ()
         self.client_names: tuple[str, ...] = ()
 
@@ -74,22 +77,25 @@ class OwnData(FederatedDataModule):
         """
         splits = [split for split in self.read() if split is not None]
         try:
-            raw, vocabulary = [each.inputs for each in splits], 0
+            raw = [split.inputs for split in splits]
+            vocabulary = 0
             if self.tokenizer is not None:
                 raw, vocabulary = tokenize(raw, self.tokenizer, self.max_length)
             inputs, self.input_kind, self._transform = encode_inputs(raw, self.standardize)
-            targets, self.class_names = encode_targets([each.targets for each in splits], splits[0].class_names)
-            clients, self._names = encode_clients([each.clients for each in splits])
-            self.regression, self.num_classes = not self.class_names, len(self.class_names) or 1
-            data = [LabelledData(*each) for each in zip(inputs, targets, clients, strict=True)]
-            for each in data:
-                each.check_lengths()
+            targets, self.class_names = encode_targets([split.targets for split in splits], splits[0].class_names)
+            clients, self._names = encode_clients([split.clients for split in splits])
+            self.regression = not self.class_names
+            self.num_classes = len(self.class_names) or 1
+            data = [*map(LabelledData, inputs, targets, clients)]
+            for split in data:
+                split.check_lengths()
         except (ValueError, TypeError) as error:
-            raise PflError(f"{self.where}: {one_line(error)}") from error
+            raise PflError(f"{self.error_prefix}: {one_line(error)}") from error
         self.input_shape = tuple(inputs[0].shape[1:])
         if self.input_kind == "tokens":
             self.input_shape += (vocabulary or 1 + max(int(split.max()) for split in inputs),)
-        train, test = data[0], data[1] if len(data) > 1 else None
+        train = data[0]
+        test = data[1] if len(data) > 1 else None
         if clients[0] is not None:
             self._choose_clients(train, test)
         return train, test
@@ -104,8 +110,8 @@ class OwnData(FederatedDataModule):
         if isinstance(self.partition, NaturalUsers):
             users = samples.labels().users
             assert users is not None, "NaturalUsers refuses other samples"
-            own = [np.concatenate(each) for each in zip(*parts.values(), strict=True)]
-            self.client_names = tuple(self._names[users[indices[0]]] for indices in own)
+            samples_of = [np.concatenate(splits) for splits in zip(*parts.values(), strict=True)]
+            self.client_names = tuple(self._names[users[indices[0]]] for indices in samples_of)
         return run, parts
 
     @classmethod
@@ -115,16 +121,17 @@ class OwnData(FederatedDataModule):
 
     def _choose_clients(self, train: LabelledData, test: LabelledData | None) -> None:
         """Take the data's own clients, unless the options say otherwise, and all of them."""
-        if self._takes_usual:
+        if self._takes_default_partition:
             self.partition = NaturalUsers()
-        if self._takes_all and isinstance(self.partition, NaturalUsers):
-            labels, official = train.join(test).labels(), None if test is None else len(train.targets)
+        if self._takes_all_clients and isinstance(self.partition, NaturalUsers):
+            labels = train.join(test).labels()
+            official = None if test is None else len(train.targets)
             splits = [labels.take(split) for split in self.held_out.split(len(labels.classes), official)]
             users = self.partition.eligible(splits)
             self.num_clients = max(1, len(users))
             if left_out := len(self._names) - len(users):
                 warnings.warn(
-                    f"data: {left_out} clients of the data take no part; allowed: those with a training and a test "
-                    f"sample, and at least {self.partition.min_samples} in all",
+                    f"data: {left_out} clients of the data take no part: they lack a training or a test sample, or "
+                    f"have fewer than {self.partition.min_samples} in all",
                     stacklevel=2,
                 )

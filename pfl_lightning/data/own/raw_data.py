@@ -9,7 +9,7 @@ from jsonargparse.typing import register_type
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pfl_lightning.data.labelled import check_each
+from pfl_lightning.data.labelled import check_values
 from pfl_lightning.data.transforms import ImageTransform, Numbers, Tokens
 from pfl_lightning.errors import PflError
 from pfl_lightning.models import InputKind
@@ -18,7 +18,7 @@ from pfl_lightning.settings.objects import FROM_PYTHON
 
 Array = NDArray[Any]
 KEY = "data.tokenizer"
-PART = 64  # samples that are made float64 at once
+CHUNK = 64  # samples that are made float64 at once
 
 
 class _FromPython:
@@ -26,7 +26,7 @@ class _FromPython:
 
 
 def _refuse(value: object) -> None:
-    raise ValueError(f"{value} is not possible; allowed: an array, from Python")
+    raise ValueError(f"must be an array from Python, got {value}")
 
 
 register_type(
@@ -73,18 +73,18 @@ def encode_inputs(
         ValueError: If they are neither pixels nor numbers nor tokens.
     """
     arrays = [_laid_out(_array(split, "inputs")) for split in splits]
-    if len(found := {(array.shape[1:], array.dtype) for array in arrays}) > 1:
-        shown = " and ".join(sorted(f"{dtype} {list(shape)}" for shape, dtype in found))
-        raise ValueError(f"training and test inputs of {shown}; allowed: of one kind and shape")
+    kinds = {f"{array.dtype} {list(array.shape[1:])}" for array in arrays}
+    if len(kinds) > 1:
+        raise ValueError(f"training and test inputs must have one type and shape, got {' and '.join(sorted(kinds))}")
     if arrays[0].dtype == np.int64:
         tokens = [torch.from_numpy(array) for array in arrays]
-        for each in tokens:
-            check_each(each, each >= 0, "token", "whole numbers from 0; numbers of another kind as floats")
+        for split in tokens:
+            check_values(split, split >= 0, "tokens", "whole numbers from 0 (other numbers are given as floats)")
         return tokens, "tokens", Tokens()
     is_pixels = arrays[0].dtype == np.uint8
     if not is_pixels:
         for array in arrays:
-            check_each(torch.from_numpy(array), torch.from_numpy(np.isfinite(array)), "input", "finite numbers")
+            check_values(torch.from_numpy(array), torch.from_numpy(np.isfinite(array)), "inputs", "finite numbers")
     mean, deviation = moments(arrays[0]) if standardize else (np.zeros(1), np.full(1, 255.0 if is_pixels else 1.0))
     if is_pixels:
         transform = ImageTransform(torch.from_numpy(mean / 255).float(), torch.from_numpy(deviation / 255).float())
@@ -111,13 +111,13 @@ def encode_targets(splits: Sequence[Any], class_names: Sequence[str]) -> tuple[l
         return list(torch.tensor(targets, dtype=torch.get_default_dtype()).split(sizes)), ()
     names = list(class_names)
     if targets.dtype.kind == "U":
-        found, targets = np.unique(targets, return_inverse=True)
-        names = found.tolist()
+        values, targets = np.unique(targets, return_inverse=True)
+        names = values.tolist()
     numbers = torch.from_numpy(targets.astype(np.int64))
-    allowed = "classes counted from 0, fewer than there are samples, or floats for a regression"
-    check_each(numbers, (numbers >= 0) & (numbers < len(numbers)), "label", allowed)
+    requirement = "classes counted from 0, fewer than there are samples, or floats for a regression"
+    check_values(numbers, (numbers >= 0) & (numbers < len(numbers)), "labels", requirement)
     if len(numbers.unique()) < 2:
-        raise ValueError(f"all targets are {numbers[0]}; allowed: two classes or more, or floats for a regression")
+        raise ValueError(f"targets must be two classes or more, or floats for a regression, got only {numbers[0]}")
     return list(numbers.split(sizes)), tuple(names or map(str, range(1 + int(numbers.max()))))
 
 
@@ -136,10 +136,10 @@ def encode_clients(splits: Sequence[Any]) -> tuple[list[Tensor | None], tuple[st
     if all(split is None for split in splits):
         return [None] * len(splits), ()
     if any(split is None for split in splits):
-        raise ValueError("clients of training or test samples alone; allowed: of both, or of neither")
+        raise ValueError("clients are required of both training and test samples, or of neither")
     clients, sizes = _joined(splits, "clients")
     if clients.dtype.kind == "f":
-        raise ValueError("clients that are floats; allowed: whole numbers or text")
+        raise ValueError("clients must be whole numbers or text, got floats")
     names, numbers = np.unique(clients, return_inverse=True)
     return list(torch.from_numpy(numbers).split(sizes)), tuple(map(str, names))
 
@@ -157,26 +157,28 @@ def moments(inputs: Array) -> tuple[Array, Array]:
     """
     is_image = inputs.ndim == 4
     is_row = inputs.dtype == np.uint8 and not is_image
-    kept = (1,) if is_image else () if is_row else (inputs.ndim - 1,)
-    axes = tuple(axis for axis in range(inputs.ndim) if axis not in kept)
-    shape = tuple(inputs.shape[axis] if axis in kept else 1 for axis in range(inputs.ndim))[1:]
-    parts = torch.from_numpy(inputs).split(PART)
+    feature_axis = 1 if is_image else None if is_row else inputs.ndim - 1
+    axes = tuple(axis for axis in range(inputs.ndim) if axis != feature_axis)
+    shape = tuple(inputs.shape[axis] if axis == feature_axis else 1 for axis in range(1, inputs.ndim))
+    parts = torch.from_numpy(inputs).split(CHUNK)
     count = inputs.size // max(1, int(np.prod(shape)))
     total = torch.stack([part.double().sum(axes) for part in parts]).sum(0).view(shape)
     squares = torch.stack([(part.double() - total / count).square_().sum(axes) for part in parts]).sum(0).view(shape)
-    mean, deviation = (total / count).numpy(), (squares / count).sqrt().numpy()
+    mean = (total / count).numpy()
+    deviation = (squares / count).sqrt().numpy()
     deviation[(inputs.min(axes) == inputs.max(axes)).reshape(shape)] = 1
     if not (is_image or is_row):
         is_indicator = ((inputs == 0) | (inputs == 1)).all(axes).reshape(shape)
-        mean[is_indicator], deviation[is_indicator] = 0, 1
+        mean[is_indicator] = 0
+        deviation[is_indicator] = 1
     return mean, deviation
 
 
 def _standardized(array: Array, mean: Array, deviation: Array) -> Tensor:
     """Shift and scale in float64, and keep the result in torch's default float type."""
     result = torch.empty(array.shape)
-    for start in range(0, len(array), PART):
-        part = slice(start, start + PART)
+    for start in range(0, len(array), CHUNK):
+        part = slice(start, start + CHUNK)
         result[part] = torch.from_numpy((array[part] - mean) / deviation)
     return result
 
@@ -186,33 +188,35 @@ def _joined(splits: Sequence[Any], name: str) -> tuple[Array, list[int]]:
     arrays = [_array(split, name, kinds="biufU") for split in splits]
     for array in arrays:
         if array.ndim != 1:
-            raise ValueError(f"{name} of the shape {list(array.shape)}; allowed: [samples], one for each sample")
+            raise ValueError(f"{name} must have the shape [samples], one per sample, got {list(array.shape)}")
     if len({array.dtype.kind if array.dtype.kind in "fU" else "i" for array in arrays}) > 1:
-        raise ValueError(f"training and test {name} of two types; allowed: one of whole numbers, text and floats")
-    whole = [array.astype(np.int64) if array.dtype.kind in "iu" else array for array in arrays]  # of one signedness
-    return np.concatenate(whole), [len(array) for array in arrays]
+        raise ValueError(f"training and test {name} must have one type: whole numbers, text or floats")
+    signed = [array.astype(np.int64) if array.dtype.kind in "iu" else array for array in arrays]
+    return np.concatenate(signed), [*map(len, arrays)]
 
 
 def _array(values: Any, name: str, kinds: str = "biuf") -> Array:
     """An array of some kinds of values, of the type of the machine."""
     array = np.asarray(values.detach().cpu().numpy() if isinstance(values, Tensor) else values)
-    if array.dtype.kind == "S" or (array.dtype == object and all(isinstance(each, str) for each in array.flat)):
+    if array.dtype.kind == "S" or (array.dtype == object and all(isinstance(value, str) for value in array.flat)):
         array = array.astype(str)
     if array.dtype.kind not in kinds or not array.size:
-        allowed = "numbers or text" if "U" in kinds else "numbers, all of one shape"
-        raise ValueError(f"{name} of the type {array.dtype} and the shape {list(array.shape)}; allowed: {allowed}")
+        requirement = "numbers or text" if "U" in kinds else "numbers, all of one shape"
+        raise ValueError(f"{name} must be {requirement}, got {array.dtype} of the shape {list(array.shape)}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _laid_out(array: Array) -> Array:
     """A copy of inputs as uint8, floats or int64, with channels in front of height and width."""
     if array.ndim < 2:
-        raise ValueError(f"inputs of the shape {list(array.shape)}; allowed: [samples, features] and more axes")
+        raise ValueError(f"inputs must have the shape [samples, features] or more axes, got {list(array.shape)}")
     is_pixels = array.dtype == np.uint8
     if array.dtype.kind in "iu" and not is_pixels:
         if array.ndim > 2:
-            allowed = "uint8 pixels, floats, or tokens [samples, length]"
-            raise ValueError(f"inputs of the type {array.dtype} and the shape {list(array.shape)}; allowed: {allowed}")
+            raise ValueError(
+                "inputs must be uint8 pixels, floats, or tokens [samples, length], got "
+                f"{array.dtype} of the shape {list(array.shape)}"
+            )
         return np.array(array, np.int64)
     if array.ndim == 3 and is_pixels:
         array = array[:, None]
@@ -241,13 +245,13 @@ def tokenize(splits: Sequence[Any], name: str, length: int) -> tuple[list[NDArra
 
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if tokenizer.pad_token_id is None:
-        raise PflError(f"{KEY}: '{name}' has no padding token; allowed: a tokenizer that has one")
+        raise PflError(f"{KEY} must have a padding token, got '{name}'")
     texts = [[*map(_text, split)] for split in splits]
-    cut = {"padding": "max_length", "truncation": True, "max_length": length}
-    return [np.array(tokenizer(each, **cut)["input_ids"], np.int64) for each in texts], len(tokenizer)
+    options = {"padding": "max_length", "truncation": True, "max_length": length}
+    return [np.array(tokenizer(split, **options)["input_ids"], np.int64) for split in texts], len(tokenizer)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"the input {value} of the type {type(value).__name__} is no text for data.tokenizer")
+        raise ValueError(f"inputs must be texts with data.tokenizer, got {value} ({type(value).__name__})")
     return str(value)

@@ -39,9 +39,12 @@ class Table(OwnData):
         self, file: str, target: str, client: str | None = None, features: Sequence[str] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        if told := {target, client} & {*(features or ())}:
-            raise PflError(f"data.features: {told.pop()} is the target or the client; allowed: other columns")
-        self.file, self.target, self.client, self.features = str(Path(file).expanduser()), target, client, features
+        if labels := {target, client} & {*(features or ())}:
+            raise PflError(f"data.features must be other columns than target and client, got {labels.pop()}")
+        self.file = str(Path(file).expanduser())
+        self.target = target
+        self.client = client
+        self.features = features
 
     def read(self) -> tuple[RawData, None]:
         """Read the file.
@@ -55,19 +58,19 @@ class Table(OwnData):
         with reading(path, "write it with DataFrame.to_csv(file, index=False)", key="data.file"):
             table = pd.read_csv(path, low_memory=False)  # in parts, a column could be numbers here and text there
             labels = [name for name in (self.target, self.client) if name is not None]
-            own = [name for name in table.columns if name not in labels] if self.features is None else self.features
-            _check(table, [*own, *labels])
+            features = self.features
+            if features is None:
+                features = [name for name in table.columns if name not in labels]
+            _check(table, [*features, *labels])
             clients = None if self.client is None else table[self.client].to_numpy()
             if self.tokenizer is not None:
-                if len(own) != 1:
-                    raise ValueError(
-                        f"{len(own)} features beside data.tokenizer; allowed: data.features with one, a text"
-                    )
-                return RawData(table[own[0]].to_numpy(), table[self.target].to_numpy(), clients), None
-            texts = [name for name in own if not pd.api.types.is_numeric_dtype(table[name])]
+                if len(features) != 1:
+                    raise ValueError(f"data.features must be one text with data.tokenizer, got {len(features)}")
+                return RawData(table[features[0]].to_numpy(), table[self.target].to_numpy(), clients), None
+            texts = [name for name in features if not pd.api.types.is_numeric_dtype(table[name])]
             if any(table[name].nunique() > MOST_VALUES for name in texts):
                 raise ValueError(f"a column of text has more than {MOST_VALUES:,} values")
-            inputs = pd.get_dummies(table[list(own)], columns=texts).to_numpy(np.float64)
+            inputs = pd.get_dummies(table[[*features]], columns=texts).to_numpy(np.float64)
             return RawData(inputs, table[self.target].to_numpy(), clients), None
 
 
@@ -77,6 +80,6 @@ def _check(table: "DataFrame", names: Sequence[str]) -> None:
         if name not in table.columns:
             raise ValueError(f"no column '{name}'; allowed: {', '.join(map(str, table.columns))}")
         if str(name).startswith("Unnamed: "):
-            raise ValueError(f"a column without a name, '{name}', perhaps the index; allowed: a name for each")
+            raise ValueError(f"a column without a name, '{name}', perhaps the index; give each a name")
         if (missing := table[name].isna()).any():
-            raise ValueError(f"column '{name}' has no value in line {missing.argmax() + 2}; allowed: a value in all")
+            raise ValueError(f"column '{name}' has no value in line {missing.argmax() + 2}; fill it or drop the line")

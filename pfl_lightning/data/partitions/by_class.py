@@ -40,13 +40,13 @@ class ClassPartition(Partition):
         shares = self.shares(np.bincount(splits[0].classes, minlength=num_classes), population, rng)
         parts: list[Parts] = []
         shortages: list[str] = []
-        clients = f"{population.num_clients} {'new ' if population.new else ''}clients"
+        clients = f"{population.num_clients} {'new ' if population.is_new else ''}clients"
         for number, (labels, _) in enumerate(splits):
             parts.append(cut(labels, shares, rng))
             least, name = (self.min_size, "training") if number == 0 else (1, "test")
-            if given := fill(parts[-1], labels, shares, least):
-                few = f"{len(given)} of {clients} had fewer than {least} {name} samples"
-                shortages.append(f"{few} ({sum(given)} missing)")
+            if moved := fill(parts[-1], labels, shares, least):
+                shortage = f"{len(moved)} of {clients} had fewer than {least} {name} samples"
+                shortages.append(f"{shortage} ({sum(moved)} missing)")
             if number == 0:
                 shares = _held_shares(shares, labels, parts[0])
         if shortages:
@@ -73,7 +73,9 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
     Returns:
         One array of sample indices per client.
     """
-    clients, samples, owners = np.arange(shares.shape[1]), [], []
+    clients = np.arange(shares.shape[1])
+    samples = []
+    owners = []
     for label, row in enumerate(shares):
         members = rng.permutation(np.flatnonzero(labels == label))
         # the random offset gives the left-over samples of each class to different clients; 1e-9 absorbs float error
@@ -107,7 +109,8 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> list[int]
     if not missing:
         return []
     piles = [*parts, np.delete(np.arange(len(labels)), np.concatenate(parts))]
-    sizes, held = np.array([*map(len, parts), 2 * len(labels)]), _count(piles, labels, len(shares))
+    sizes = np.array([*map(len, parts), 2 * len(labels)])
+    held = _count(piles, labels, len(shares))
     able = sizes * (sizes > least) * (held > 0)  # size of each pile that can give a sample of a class, [classes, piles]
     for client, number in missing.items():
         wanted = np.argsort(-shares[:, client], kind="stable")
@@ -117,15 +120,15 @@ def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> list[int]
             piles[client] = np.append(piles[client], piles[donor][place])
             piles[donor] = np.delete(piles[donor], place)
             held[label, donor] -= 1
-            left = able[label, donor] - 1
-            able[:, donor] = left * (left > least) * (held[:, donor] > 0)
+            size = able[label, donor] - 1
+            able[:, donor] = size * (size > least) * (held[:, donor] > 0)
     parts[:] = piles[:-1]
     return list(missing.values())
 
 
 def _count(parts: Parts, labels: Indices, classes: int) -> Indices:
     """Samples of every class in each part, ``[classes, parts]``."""
-    owner = np.arange(len(parts)).repeat([len(part) for part in parts])
+    owner = np.arange(len(parts)).repeat([*map(len, parts)])
     held = labels[np.concatenate(parts)] * len(parts) + owner
     return np.bincount(held, minlength=classes * len(parts)).reshape(classes, len(parts))
 
@@ -137,8 +140,8 @@ def _held_shares(shares: Shares, labels: Indices, parts: Parts) -> Shares:
     any, its shares do not change.
     """
     held = _count(parts, labels, len(shares)) > 0
-    kept = shares * held
-    kept = np.select([kept.any(1, keepdims=True), held.any(1, keepdims=True)], [kept, held], shares)
-    handed_out = np.maximum(kept.sum(1, keepdims=True), np.finfo(float).tiny)
-    scaled: Shares = kept * (shares.sum(1, keepdims=True) / handed_out)
+    covered = shares * held
+    covered = np.select([covered.any(1, keepdims=True), held.any(1, keepdims=True)], [covered, held], shares)
+    handed_out = np.maximum(covered.sum(1, keepdims=True), np.finfo(float).tiny)
+    scaled: Shares = covered * (shares.sum(1, keepdims=True) / handed_out)
     return scaled

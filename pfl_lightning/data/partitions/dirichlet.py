@@ -34,7 +34,9 @@ class Dirichlet(ClassPartition):
     def __init__(
         self, alpha: PositiveFloat = 0.3, min_size: PositiveInt = 10, repair: Literal["move", "refuse"] = "move"
     ) -> None:
-        self.alpha, self.min_size, self.repair = alpha, min_size, repair
+        self.alpha = alpha
+        self.min_size = min_size
+        self.repair = repair
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Balanced Dirichlet proportions of each class."""
@@ -48,7 +50,7 @@ class Dirichlet(ClassPartition):
         """
         if self.repair == "refuse":
             raise PflError(
-                f"data.partition.repair: refuse is not possible, since {shortage}; allowed: move, or a larger "
+                f"data.partition.repair: refuse, but {shortage}; set move, or a larger "
                 "data.partition.alpha, a smaller data.partition.min_size, fewer clients or another data.partition_seed"
             )
         super().report_repair(shortage)
@@ -69,7 +71,8 @@ class GroupedDirichlet(ClassPartition):
     """
 
     def __init__(self, alpha: PositiveFloat = 0.5, group_size: PositiveInt = 10) -> None:
-        self.alpha, self.group_size = alpha, group_size
+        self.alpha = alpha
+        self.group_size = group_size
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Balanced Dirichlet proportions within each group's part of each class."""
@@ -81,8 +84,8 @@ class GroupedDirichlet(ClassPartition):
             sizes = part * class_sizes.astype(np.float64)
             shares[:, group] = part * _balanced(sizes, len(group), self.alpha, half, rng)
         if small := int((class_sizes @ shares < half).sum()):
-            found = f"{small} of {clients} clients have less than half of the fair number of training samples"
-            warnings.warn(f"data.partition: {found} after {TRIES} draws", stacklevel=2)
+            shortage = f"{small} of {clients} clients have less than half of the fair number of training samples"
+            warnings.warn(f"data.partition: {shortage} after {TRIES} draws", stacklevel=2)
         return shares
 
 
@@ -107,17 +110,18 @@ class EqualDirichlet(ClassPartition):
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Shares that give all clients the same number of samples, up to one."""
-        clients, left = population.num_clients, class_sizes.copy()
+        clients = population.num_clients
+        remaining = class_sizes.copy()
         priors = rng.dirichlet(np.full(len(class_sizes), self.alpha), clients)
         sizes = np.diff(np.arange(clients + 1) * class_sizes.sum() // clients)
         counts = np.zeros((len(class_sizes), clients), dtype=np.int64)
         for turn in range(1, self.TURNS + 1):
             for client in rng.permutation(clients):
                 while (missing := sizes[client] * turn // self.TURNS - counts[:, client].sum()) > 0:
-                    prior = priors[client] * (left > 0) + 1e-12 * left  # all classes of a prior can be used up
-                    drawn = np.minimum(rng.multinomial(missing, prior / prior.sum()), left)
+                    prior = priors[client] * (remaining > 0) + 1e-12 * remaining  # a prior can be used up
+                    drawn = np.minimum(rng.multinomial(missing, prior / prior.sum()), remaining)
                     counts[:, client] += drawn
-                    left -= drawn
+                    remaining -= drawn
         shares = counts / np.maximum(class_sizes, 1)[:, None]
         shares[class_sizes == 0] = 1 / clients
         return shares

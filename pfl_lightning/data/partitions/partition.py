@@ -34,17 +34,17 @@ class Population(NamedTuple):
     Attributes:
         num_clients: Number of clients.
         times: Mean computation time of each client in a round, in simulated seconds, ``[num_clients]``.
-        new: Whether they are new to a finished run.
+        is_new: Whether they are new to a finished run.
     """
 
     num_clients: int
     times: NDArray[np.float64]
-    new: bool = False
+    is_new: bool = False
 
     @property
     def option(self) -> str:
         """The option that says how many there are."""
-        return "data.new_clients" if self.new else "data.num_clients"
+        return "data.new_clients" if self.is_new else "data.num_clients"
 
 
 class Partition(ABC):
@@ -74,15 +74,15 @@ class Partition(ABC):
             samples, or none in another split.
 
         Raises:
-            PflError: If that is not possible.
+            PflError: If that cannot be done.
         """
         for number, split in enumerate(splits):
             least = self.min_size if number == 0 else min(self.min_size, 1)
             if population.num_clients * least > len(split.classes):
                 name = "training" if number == 0 else "test"
                 raise PflError(
-                    f"{population.option}: {population.num_clients} is not possible with at least {least} of the "
-                    f"{len(split.classes)} {name} samples per client; allowed: 1 to {len(split.classes) // least}"
+                    f"{population.option} must be at most {len(split.classes) // least}, with at least {least} of the "
+                    f"{len(split.classes)} {name} samples per client, got {population.num_clients}"
                 )
         dealt = self.split(splits, num_classes, population, rng)
         self._check(dealt, splits, population.num_clients)
@@ -90,17 +90,18 @@ class Partition(ABC):
 
     def _check(self, dealt: Sequence[Parts], splits: Sequence[Labels], clients: int) -> None:
         """Refuse what a partition of a user's own must not return."""
-        name = f"data.partition: {type(self).__name__} returns"
-        if (found := [*map(len, dealt)]) != [clients] * len(splits):
-            raise PflError(f"{name} samples of {found} clients; allowed: {clients} in each of {len(splits)} splits")
+        name = f"data.partition: {type(self).__name__} must return"
+        sizes = [*map(len, dealt)]
+        if sizes != [clients] * len(splits):
+            raise PflError(f"{name} samples of {clients} clients in each of {len(splits)} splits, got {sizes}")
         if not all(map(len, dealt[0])):
-            raise PflError(f"{name} a client without training samples; allowed: one or more for each")
+            raise PflError(f"{name} a training sample of each client or more, got a client without")
         for split, parts in zip(splits, dealt, strict=True):
-            held = np.sort(np.concatenate(parts))
-            if wrong := [place for place in (*held[:1], *held[-1:]) if not 0 <= place < len(split.classes)]:
-                raise PflError(f"{name} the sample {wrong[0]}; allowed: 0 to {len(split.classes) - 1}")
-            if (held[1:] == held[:-1]).any():
-                raise PflError(f"{name} a sample twice; allowed: each sample once, to one client")
+            samples = np.sort(np.concatenate(parts))
+            if wrong := [sample for sample in (*samples[:1], *samples[-1:]) if not 0 <= sample < len(split.classes)]:
+                raise PflError(f"{name} samples from 0 to {len(split.classes) - 1}, got {wrong[0]}")
+            if (samples[1:] == samples[:-1]).any():
+                raise PflError(f"{name} each sample once, to one client, got one twice")
 
     def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:
         """Which samples clients get that are new to a finished run: they train on what others trained on.

@@ -46,8 +46,9 @@ class UniformSizes(Sizes):
 
     def __init__(self, low: PositiveInt = 100, high: PositiveInt = 150) -> None:
         if low > high:
-            raise PflError(f"data.partition.sizes.low: {low} is not possible; allowed: 1 to {high} (sizes.high)")
-        self.low, self.high = low, high
+            raise PflError(f"data.partition.sizes.low must be 1 to {high} (sizes.high), got {low}")
+        self.low = low
+        self.high = high
 
     def draw(self, num_clients: int, rng: Generator) -> Indices:
         """Uniform draws, both ends included."""
@@ -66,7 +67,9 @@ class LogNormalSizes(Sizes):
     """
 
     def __init__(self, least: NonNegativeInt = 100, mean: Real = 4.0, sigma: NonNegativeFloat = 1.0) -> None:
-        self.least, self.mean, self.sigma = least, mean, sigma
+        self.least = least
+        self.mean = mean
+        self.sigma = sigma
 
     def draw(self, num_clients: int, rng: Generator) -> Indices:
         """Log-normal draws, rounded down."""
@@ -94,11 +97,12 @@ class IID(ClassPartition):
         """
         if self.sizes is None:
             return np.full((len(class_sizes), population.num_clients), 1 / population.num_clients)
-        drawn, total = self.sizes.draw(population.num_clients, rng), class_sizes.sum()
+        drawn = self.sizes.draw(population.num_clients, rng)
+        total = class_sizes.sum()
         if drawn.sum() > total:
             raise PflError(
-                f"data.partition.sizes: {population.num_clients} clients with {drawn.sum():,} samples in all are not "
-                f"possible; allowed: up to the {total:,} samples of the data set"
+                f"data.partition.sizes must sum up to at most the {total:,} samples of the data set, got "
+                f"{drawn.sum():,} for {population.num_clients} clients"
             )
         return np.tile(drawn / total, (len(class_sizes), 1))
 
@@ -126,9 +130,11 @@ class ClassShards(ClassPartition):
         Raises:
             PflError: If clients need more classes than there are, or there are too few shards for all classes.
         """
-        classes, clients = len(class_sizes), population.num_clients
+        classes = len(class_sizes)
+        clients = population.num_clients
         _check_classes(self.classes_per_client, classes, least=-(-classes // clients))
-        holds, holders = np.zeros((classes, clients)), np.zeros(classes)
+        holds = np.zeros((classes, clients))
+        holders = np.zeros(classes)
         for client in rng.permutation(clients):
             chosen = np.lexsort((rng.random(classes), holders))[: self.classes_per_client]
             holds[chosen, client] = 1
@@ -167,9 +173,8 @@ class UnequalClassShards(ClassPartition):
             takers = np.flatnonzero(holds[label])
             if not 0 < len(takers) <= size:
                 raise PflError(
-                    f"{population.option}: {population.num_clients} is not possible: class {label} has {size} samples "
-                    f"for {len(takers)} clients; allowed: numbers that give each class a client, and each client a "
-                    "sample"
+                    f"{population.option} must give each class a client, and each client a sample, got "
+                    f"{population.num_clients}: class {label} has {size} samples for {len(takers)} clients"
                 )
             shares[label, takers] = _take_in_turn(int(size), len(takers), rng) / size
         return shares
@@ -199,16 +204,18 @@ class GroupedShards(ClassPartition):
         Raises:
             PflError: If clients need more classes than there are, or there are too few clients for all classes.
         """
-        classes, clients = len(class_sizes), population.num_clients
+        classes = len(class_sizes)
+        clients = population.num_clients
         _check_classes(self.classes_per_client, classes, least=-(-classes // clients))
-        lacking, shares = np.full(clients, self.classes_per_client), np.zeros((classes, clients))
+        lacking = np.full(clients, self.classes_per_client)
+        shares = np.zeros((classes, clients))
         for label, size in enumerate(class_sizes):
             takers = np.flatnonzero(lacking)[: -(-clients * self.classes_per_client // classes)]
             lacking[takers] -= 1
             if len(takers):
-                low, high = size // (10 * len(takers)), size // len(takers)
-                taken = rng.integers(low, max(high, low + 1), len(takers) - 1)
-                shares[label, takers] = np.array([*taken, size - taken.sum()]) / max(size, 1)
+                low = size // (10 * len(takers))
+                counts = rng.integers(low, max(size // len(takers), low + 1), len(takers) - 1)
+                shares[label, takers] = np.array([*counts, size - counts.sum()]) / max(size, 1)
         return shares
 
 
@@ -229,7 +236,8 @@ class ConsecutiveClasses(ClassPartition):
     """
 
     def __init__(self, classes_per_client: PositiveInt = 3, sizes: Sizes | None = None) -> None:
-        self.classes_per_client, self.sizes = classes_per_client, sizes
+        self.classes_per_client = classes_per_client
+        self.sizes = sizes
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """The same number of samples of each of the client's classes.
@@ -243,8 +251,8 @@ class ConsecutiveClasses(ClassPartition):
         if (missing := wanted.sum(1) - class_sizes).max() > 0:
             label = int(missing.argmax())
             raise PflError(
-                f"data.partition.sizes: the clients of class {label} need {wanted[label].sum():,} samples of it; "
-                f"allowed: up to its {class_sizes[label]:,} samples"
+                f"data.partition.sizes must need at most the {class_sizes[label]:,} samples of class {label}, got "
+                f"{wanted[label].sum():,}"
             )
         shares: Shares = wanted / np.maximum(class_sizes, 1)[:, None]
         return shares
@@ -268,7 +276,8 @@ class SpeedGroups(ClassPartition):
     """
 
     def __init__(self, groups: PositiveInt = 3, shuffled: ClosedUnitInterval = 0.0) -> None:
-        self.groups, self.shuffled = groups, shuffled
+        self.groups = groups
+        self.shuffled = shuffled
 
     def shares(self, class_sizes: Indices, population: Population, rng: Generator) -> Shares:
         """Equal shares within each group.
@@ -276,11 +285,10 @@ class SpeedGroups(ClassPartition):
         Raises:
             PflError: If there are more groups than classes or clients.
         """
-        classes, clients = len(class_sizes), population.num_clients
+        classes = len(class_sizes)
+        clients = population.num_clients
         if self.groups > min(classes, clients):
-            raise PflError(
-                f"data.partition.groups: {self.groups} is not possible; allowed: 1 to {min(classes, clients)}"
-            )
+            raise PflError(f"data.partition.groups must be 1 to {min(classes, clients)}, got {self.groups}")
         groups = np.arange(self.groups + 1)
         class_ends = groups * classes // self.groups
         client_ends = np.rint(class_ends * clients / classes).astype(np.int64)
@@ -315,17 +323,17 @@ def consecutive_classes(classes_per_client: int, num_classes: int, num_clients: 
 def _check_classes(wanted: int, classes: int, least: int = 1) -> None:
     if not least <= wanted <= classes:
         raise PflError(
-            f"data.partition.classes_per_client: {wanted} is not possible; allowed: {least} to {classes}; "
-            f"there are {classes} classes, and each needs a client"
+            f"data.partition.classes_per_client must be {least} to {classes}, since there are {classes} classes, and "
+            f"each needs a client, got {wanted}"
         )
 
 
-def _take_in_turn(left: int, takers: int, rng: Generator) -> Indices:
-    """Number of samples that each taker takes from ``left`` samples, at least one."""
-    taken = []
+def _take_in_turn(samples: int, takers: int, rng: Generator) -> Indices:
+    """How many samples each taker takes, at least one."""
+    counts = []
     for behind in range(takers - 1, 0, -1):
-        low = left // (takers + 1)
-        amount = int(rng.integers(low, max(left // 2, low + 1)))
-        taken.append(min(max(amount, 1), left - behind))
-        left -= taken[-1]
-    return np.array([*taken, left])
+        low = samples // (takers + 1)
+        count = int(rng.integers(low, max(samples // 2, low + 1)))
+        counts.append(min(max(count, 1), samples - behind))
+        samples -= counts[-1]
+    return np.array([*counts, samples])

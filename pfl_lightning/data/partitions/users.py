@@ -32,18 +32,15 @@ class NaturalUsers(Partition):
         """
         if any(split.users is None for split in splits):
             raise PflError(
-                "data.partition: NaturalUsers is not possible with a data set without users; allowed: partitions by "
-                "class, such as ClassShards"
+                "data.partition: NaturalUsers needs a data set with users; take a partition by class, such as "
+                "ClassShards"
             )
         eligible = self.eligible(splits)
         if population.num_clients > len(eligible):
-            number = len(eligible)
-            users = (
-                f"up to {number}, the users that training has left" if population.new else f"1 to {number}, the users"
-            )
+            users = "users that training has left" if population.is_new else "users"
             raise PflError(
-                f"{population.option}: {population.num_clients} is not possible; allowed: {users} with at least "
-                f"{self.min_samples} samples (data.partition.min_samples)"
+                f"{population.option} must be at most {len(eligible)}, the {users} with at least {self.min_samples} "
+                f"samples (data.partition.min_samples), got {population.num_clients}"
             )
         chosen = rng.choice(eligible, population.num_clients, replace=False)
         return [_samples_of(chosen, split.users) for split in splits if split.users is not None]
@@ -51,8 +48,8 @@ class NaturalUsers(Partition):
     def eligible(self, splits: Sequence[Labels]) -> Indices:
         """The users that can be clients: they have a sample in every split, and ``min_samples`` in all."""
         users = [split.users for split in splits if split.users is not None]
-        most = max(int(each.max(initial=0)) for each in users) + 1
-        counts = np.stack([np.bincount(each, minlength=most) for each in users])  # [splits, users]
+        most = max(int(split.max(initial=0)) for split in users) + 1
+        counts = np.stack([np.bincount(split, minlength=most) for split in users])  # [splits, users]
         return np.flatnonzero((counts > 0).all(0) & (counts.sum(0) >= self.min_samples))
 
     def for_new_clients(self, labels: Labels, splits: Sequence[Indices], trained: Indices, tested: Indices) -> Parts:

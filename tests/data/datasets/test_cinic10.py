@@ -3,8 +3,8 @@ import pytest
 from fakes.cinic10 import CLASSES, random_files
 from fakes.torchvision_data import tar
 
-from pfl_lightning.data.datasets import cinic10
 from pfl_lightning.data.datasets.cinic10 import CINIC10
+from pfl_lightning.data.own import image_folders
 
 FILES, PIXELS = random_files({"train": 3, "valid": 1, "test": 2})
 pytestmark = pytest.mark.filterwarnings("ignore:.*is not the official data set")
@@ -39,7 +39,7 @@ def test_images_are_decoded_once_and_part_of_the_data_set_gives_one_warning(tmp_
     with pytest.warns(UserWarning, match="30 training and 20 test samples instead of 90,000 and 90,000") as caught:
         first = CINIC10(root=str(tmp_path)).load()
     assert len(caught) == 1
-    monkeypatch.setattr(cinic10, "decode", None)
+    monkeypatch.setattr(image_folders, "decode", None)
     for part, again in zip(first, CINIC10(root=str(tmp_path)).load(), strict=True):
         assert part.inputs.equal(again.inputs)
         assert part.targets.equal(again.targets)

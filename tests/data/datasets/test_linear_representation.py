@@ -58,10 +58,10 @@ def test_samples_are_the_same_in_every_run_and_with_more_clients_and_others_for_
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"dimension": 2, "rank": 3}, "data.rank: 3 is not possible; allowed: 1 to 2, the dimension"),
+        ({"dimension": 2, "rank": 3}, "data.rank must be 1 to 2, the dimension, got 3"),
         (
             {"partition": IID(), "fresh": True},
-            "data.partition: IID is not possible with data.fresh; allowed: NaturalUsers",
+            "data.partition must be NaturalUsers with data.fresh, got IID",
         ),
     ],
 )

@@ -113,7 +113,7 @@ def test_mean_ratio_divides_by_the_mean_of_all_tweets(root):
 
 
 def test_ratio_of_anything_else_is_refused():
-    with pytest.raises(PflError, match=r"^data\.normalize: mean_ratio is not possible with data\.text tokens"):
+    with pytest.raises(PflError, match=r"^data\.normalize must be none with data\.text tokens, got mean_ratio$"):
         Sent140(normalize="mean_ratio")
 
 

@@ -258,30 +258,27 @@ def test_hugging_faces_pictures_are_decoded_from_bytes_of_plain_formats_alone(tm
             HuggingFace(dataset).setup()
         return str(caught.value)
 
-    named = "data.root: column image, row 0 names a file; allowed: the bytes of a picture"
+    named = "data.root: column image, row 0 must have the bytes of a picture, got the name of a file"
     for path in (str(tmp_path / "mine.png"), "http://127.0.0.1:9/mine.png"):
         assert line([{"bytes": None, "path": path}] * 2, datasets.Image()) == named
     said = line([{"bytes": eps, "path": None}] * 2, datasets.Image())
     assert said.startswith("data.root: cannot read 'column image, row 0' (")
     said = line([[{"bytes": eps, "path": None}]] * 2, [datasets.Image()])
-    assert "column 'image' of the kind " in said
-    assert said.endswith(
-        "; allowed: pictures, numbers, text); allowed: a folder that save_to_disk has written, or one "
-        "with train*.parquet and test*.parquet"
-    )
+    assert "column 'image' must be pictures, numbers or text, got " in said
+    assert said.endswith("); give a folder that save_to_disk has written, or one with train*.parquet and test*.parquet")
 
 
 def test_the_datas_own_clients_are_taken_unless_options_say_otherwise():
     assert ready(Arrays(IMAGES, LABELS, WARDS)).num_clients == 4
     assert ready(Arrays(IMAGES, LABELS, WARDS, num_clients=2)).num_clients == 2
-    with pytest.warns(match=r"^data: 3 clients of the data take no part; allowed: .* sample, and at least 2 in all$"):
+    with pytest.warns(match=r"^data: 3 clients of the data take no part: .* test sample, or have fewer than 2 in all$"):
         few = ready(Arrays(IMAGES, LABELS, np.minimum(np.arange(N), 3), partition=NaturalUsers(min_samples=2)))
     assert few.client_names == ("3",)
     dealt = ready(Arrays(IMAGES, LABELS, WARDS, partition=Dirichlet(10.0, min_size=2)))
     assert (dealt.num_clients, dealt.client_names) == (20, ())
     assert isinstance(ready(Arrays(IMAGES, LABELS, num_clients=3)).partition, Dirichlet)
     test = IMAGES[:30], LABELS[:30], ["ward 1", "ward 3"] * 15
-    with pytest.warns(match=r"^data: 2 clients of the data take no part; allowed: those with a training and a test"):
+    with pytest.warns(match=r"^data: 2 clients of the data take no part: they lack a training or a test sample"):
         assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test)).client_names) == ["ward 1", "ward 3"]
     assert sorted(ready(Arrays(IMAGES, LABELS, WARDS, test=test, test_clients=0.5)).client_names) == sorted(set(WARDS))
 
@@ -332,23 +329,20 @@ def test_a_stored_run_holds_no_samples(tmp_path):
 WRONG = {
     "lengths": ({"targets": LABELS[:-1]}, "60 inputs with 59 targets"),
     "clients": ({"clients": WARDS[:-1]}, "60 inputs with 59 users"),
-    "no targets": ({"targets": None}, "data.targets: None is not possible with inputs"),
-    "floats": ({"clients": np.arange(N) / 2}, "clients that are floats; allowed: whole numbers or text"),
-    "objects": ({"inputs": np.array([{}] * N)}, "inputs of the type object and the shape [60]; allowed: numbers"),
-    "flat": ({"inputs": np.arange(N) / 2}, "inputs of the shape [60]; allowed: [samples, features]"),
-    "words": ({"inputs": IMAGES.astype(np.int64)}, "inputs of the type int64 and the shape [60, 6, 5, 3]"),
-    "negative": (
-        {"inputs": -np.ones((N, 4), int)},
-        "the token -1 of sample 0 is not possible; allowed: whole numbers from 0; ",
-    ),
-    "one-hot": ({"targets": np.eye(3)[LABELS]}, "targets of the shape [60, 3]; allowed: [samples]"),
-    "minus": ({"targets": LABELS - 1}, "the label -1 of sample 0 is not possible; allowed: classes counted from 0"),
-    "one class": ({"targets": LABELS * 0}, "all targets are 0; allowed: two classes or more"),
-    "nan": ({"inputs": np.full((N, 2), np.nan)}, "the input nan of sample 0 is not possible; allowed: finite"),
-    "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "uint8 [3, 5, 5] and uint8 [3, 6, 5]; allowed: of one"),
-    "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets of two types"),
-    "test clients": ({"test": (IMAGES, LABELS)}, "clients of training or test samples alone"),
-    "file": ({"file": "mine.npz"}, "data.file: mine.npz is not possible"),
+    "no targets": ({"targets": None}, "data.targets are required with inputs, one per sample"),
+    "floats": ({"clients": np.arange(N) / 2}, "clients must be whole numbers or text, got floats"),
+    "objects": ({"inputs": np.array([{}] * N)}, "inputs must be numbers, all of one shape, got object of the"),
+    "flat": ({"inputs": np.arange(N) / 2}, "inputs must have the shape [samples, features] or more axes, got [60]"),
+    "words": ({"inputs": IMAGES.astype(np.int64)}, "[samples, length], got int64 of the shape [60, 6, 5, 3]"),
+    "negative": ({"inputs": -np.ones((N, 4), int)}, "tokens must be whole numbers from 0 (other numbers"),
+    "one-hot": ({"targets": np.eye(3)[LABELS]}, "targets must have the shape [samples], one per sample, got [60, 3]"),
+    "minus": ({"targets": LABELS - 1}, "labels must be classes counted from 0, fewer"),
+    "one class": ({"targets": LABELS * 0}, "targets must be two classes or more, or floats"),
+    "nan": ({"inputs": np.full((N, 2), np.nan)}, "inputs must be finite numbers, got nan in sample 0"),
+    "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [3, 5, 5] and uint8 [3, 6, 5]"),
+    "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets must have one type: whole numbers"),
+    "test clients": ({"test": (IMAGES, LABELS)}, "clients are required of both training and test samples"),
+    "file": ({"file": "mine.npz"}, "data.file must be a file, or None with inputs and"),
 }
 
 
@@ -387,20 +381,20 @@ def test_bytes_in_a_column_of_lists_are_pixels():
 def test_a_column_that_is_not_there_is_named_by_its_option(key):
     datasets = pytest.importorskip("datasets")
     columns = {"input": "x", "target": "y", key: "z"}
-    line = f"data.{key}: z is not possible; allowed: a column of the data: x, y"
+    line = f"data.{key}: no column 'z'; allowed: x, y"
     with pytest.raises(PflError, match=line):
         HuggingFace(datasets.Dataset.from_dict({"x": [[0.5]] * 9, "y": [0, 1, 2] * 3}), **columns).setup()
 
 
 def test_inputs_for_testing_need_targets():
-    with pytest.raises(PflError, match=r"data\.test: inputs alone are not possible; allowed: inputs, targets and"):
+    with pytest.raises(PflError, match=r"^data\.test must be inputs, targets and, if known, clients, got inputs"):
         Arrays(IMAGES, LABELS, test=(IMAGES,))
 
 
 def test_a_data_set_from_python_without_a_split_for_training_is_named_by_its_option():
     datasets = pytest.importorskip("datasets")
     given = {"test": datasets.Dataset.from_dict({"image": [[0.5]] * 4, "label": [0, 1] * 2})}
-    with pytest.raises(PflError, match=r"^data.dataset: cannot read 'dict' \(no split 'train' among test\); allowed"):
+    with pytest.raises(PflError, match=r"^data.dataset: cannot read 'dict' \(no split 'train' among test\); give a "):
         HuggingFace(given).setup()
 
 

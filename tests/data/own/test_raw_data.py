@@ -42,7 +42,7 @@ def test_texts_become_tokens_of_the_tokenizer_padded_and_cut(source, hugging_fac
     ("changes", "line"),
     [
         ({"tokenizer": "no/such"}, "data.tokenizer: cannot load 'no/such' ("),
-        ({"inputs": np.arange(20)}, "the input 0 of the type int64 is no text for data.tokenizer"),
+        ({"inputs": np.arange(20)}, "inputs must be texts with data.tokenizer, got 0 (int64)"),
     ],
 )
 def test_what_cannot_be_tokenized_gets_a_line(changes, line, hugging_face, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_tokenizer_that_cannot_pad_gets_a_line(hugging_face, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(hugging_face / "bert")
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(PflError, match=r"has no padding token; allowed: a tokenizer that has one$"):
+    with pytest.raises(PflError, match=r"^data\.tokenizer must have a padding token, got '"):
         Arrays(TEXTS, LABELS, tokenizer=str(tmp_path)).load()
 
 
@@ -72,5 +72,5 @@ def test_a_missing_library_gets_a_line(monkeypatch):
 
 def test_a_table_with_a_tokenizer_has_one_column_of_texts(hugging_face, tmp_path):
     pd.DataFrame({"text": LABELS, "more": 1, "label": LABELS}).to_csv(tmp_path / "texts.csv", index=False)
-    with pytest.raises(PflError, match=r"2 features beside data\.tokenizer; allowed: data\.features with one, a text"):
+    with pytest.raises(PflError, match=r"data\.features must be one text with data\.tokenizer, got 2"):
         Table(str(tmp_path / "texts.csv"), "label", **options(hugging_face)).load()

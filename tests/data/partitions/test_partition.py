@@ -156,7 +156,7 @@ def fits(problem, kind):
 def test_every_client_has_samples_of_its_own_in_every_split_or_a_line_says_what_is_allowed(kind, data):
     problem = data.draw(problems(kind))
     if not fits(problem, kind):
-        with pytest.raises(PflError, match=r"^data\.(num_clients|partition(\.\w+)*): .*allowed: .+$"):
+        with pytest.raises(PflError, match=r"^data\.(num_clients|partition(\.\w+)*) must .+, got .+$"):
             problem.split()
         return
     for number, (split, parts) in enumerate(zip(problem.splits, problem.split(), strict=True)):
@@ -229,26 +229,26 @@ class Own(Partition):
 @pytest.mark.parametrize(
     ("splits", "line"),
     [
-        ([[[0, 1], [2]]], "samples of [2] clients; allowed: 2 in each of 2 splits"),
-        ([[[0, 1], [2]], [[0]]], "samples of [2, 1] clients; allowed: 2 in each of 2 splits"),
-        ([[[0, 1], []], [[0], [1]]], "a client without training samples; allowed: one or more for each"),
-        ([[[0, 1], [2]], [[0], [4]]], "the sample 4; allowed: 0 to 3"),
-        ([[[0, -1], [2]], [[0], [3]]], "the sample -1; allowed: 0 to 5"),
-        ([[[0, 1], [2, 1]], [[0], [3]]], "a sample twice; allowed: each sample once, to one client"),
+        ([[[0, 1], [2]]], "samples of 2 clients in each of 2 splits, got [2]"),
+        ([[[0, 1], [2]], [[0]]], "samples of 2 clients in each of 2 splits, got [2, 1]"),
+        ([[[0, 1], []], [[0], [1]]], "a training sample of each client or more, got a client without"),
+        ([[[0, 1], [2]], [[0], [4]]], "samples from 0 to 3, got 4"),
+        ([[[0, -1], [2]], [[0], [3]]], "samples from 0 to 5, got -1"),
+        ([[[0, 1], [2, 1]], [[0], [3]]], "each sample once, to one client, got one twice"),
     ],
 )
 def test_what_an_own_partition_must_not_return_is_one_line(splits, line, share_out):
     with pytest.raises(PflError) as refused:
         share_out(Own(*splits), [np.arange(6) % 3, np.arange(4) % 3], 2)
-    assert str(refused.value) == f"data.partition: Own returns {line}"
+    assert str(refused.value) == f"data.partition: Own must return {line}"
 
 
 @pytest.mark.parametrize(
     ("partition", "sizes", "clients", "message"),
     [
-        (IID(), [30, 30], 31, r"data\.num_clients: 31 .* 30 training samples .* allowed: 1 to 30"),
-        (IID(), [30, 12], 13, r"data\.num_clients: 13 .* 12 test samples .* allowed: 1 to 12"),
-        (Dirichlet(1.0, 4), [30, 30], 8, r"data\.num_clients: 8 .* at least 4 .* allowed: 1 to 7"),
+        (IID(), [30, 30], 31, r"data\.num_clients must be at most 30, .* 30 training samples .* got 31$"),
+        (IID(), [30, 12], 13, r"data\.num_clients must be at most 12, .* 12 test samples .* got 13$"),
+        (Dirichlet(1.0, 4), [30, 30], 8, r"data\.num_clients must be at most 7, with at least 4 .* got 8$"),
     ],
 )
 def test_more_clients_than_there_are_samples_for_are_refused(partition, sizes, clients, message, share_out):

@@ -217,17 +217,17 @@ def test_slower_clients_hold_higher_classes(classes, clients, data, share_out, c
 @pytest.mark.parametrize(
     ("partition", "clients", "message"),
     [
-        (IID(EqualSizes(7)), 5, r"data\.partition\.sizes: 5 clients with 35 samples .* allowed: up to the 30 "),
-        (ClassShards(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
-        (ClassShards(1), 2, r"data\.partition\.classes_per_client: 1 .* allowed: 2 to 3; .* each needs a client"),
-        (UnequalClassShards(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
-        (UnequalClassShards(1), 2, r"data\.num_clients: 2 .* class 2 has 10 samples for 0 clients; allowed: "),
-        (UnequalClassShards(3), 11, r"data\.num_clients: 11 .* class 0 has 10 samples for 11 clients; allowed: "),
-        (ConsecutiveClasses(4), 5, r"data\.partition\.classes_per_client: 4 .* allowed: 1 to 3"),
+        (IID(EqualSizes(7)), 5, r"data\.partition\.sizes must .* the 30 .* got 35 for 5 clients$"),
+        (ClassShards(4), 5, r"data\.partition\.classes_per_client must be 1 to 3, .* got 4$"),
+        (ClassShards(1), 2, r"classes_per_client must be 2 to 3, .* each needs a client, got 1$"),
+        (UnequalClassShards(4), 5, r"data\.partition\.classes_per_client must be 1 to 3, .* got 4$"),
+        (UnequalClassShards(1), 2, r"data\.num_clients must .* got 2: class 2 has 10 samples for 0 clients$"),
+        (UnequalClassShards(3), 11, r"data\.num_clients must .* got 11: class 0 has 10 samples for 11 clients$"),
+        (ConsecutiveClasses(4), 5, r"data\.partition\.classes_per_client must be 1 to 3, .* got 4$"),
         # class 1 has the clients 0, 1, 3 and 4 with 3 samples each
         (ConsecutiveClasses(2, EqualSizes(6)), 5, r"data\.partition\.sizes: .* class 1 need 12 .* up to its 10 "),
-        (SpeedGroups(4), 5, r"data\.partition\.groups: 4 .* allowed: 1 to 3"),
-        (SpeedGroups(3), 2, r"data\.partition\.groups: 3 .* allowed: 1 to 2"),
+        (SpeedGroups(4), 5, r"data\.partition\.groups must be 1 to 3, got 4$"),
+        (SpeedGroups(3), 2, r"data\.partition\.groups must be 1 to 2, got 3$"),
     ],
 )
 def test_impossible_split_is_refused(partition, clients, message, share_out):
@@ -254,7 +254,7 @@ def test_uniform_sizes_reach_both_ends_and_nothing_beyond():
 
 
 def test_uniform_sizes_in_the_wrong_order_are_refused():
-    with pytest.raises(PflError, match=r"^data\.partition\.sizes\.low: 3 .* allowed: 1 to 2 \(sizes\.high\)"):
+    with pytest.raises(PflError, match=r"^data\.partition\.sizes\.low must be 1 to 2 \(sizes\.high\), got 3$"):
         UniformSizes(3, 2)
 
 
@@ -272,5 +272,5 @@ def test_log_normal_sizes_are_rounded_down_to_a_sample_at_least():
 
 
 def test_log_normal_sizes_beyond_all_numbers_are_more_than_there_are(share_out):
-    with pytest.raises(PflError, match=r"^data\.partition\.sizes: 3 clients .* allowed: up to the 30 "):
+    with pytest.raises(PflError, match=r"^data\.partition\.sizes must .* the 30 .* for 3 clients$"):
         share_out(IID(LogNormalSizes(mean=1e4)), [np.arange(30) % 2], 3)
