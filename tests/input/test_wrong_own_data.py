@@ -94,7 +94,7 @@ ROWS = {
     "told": (
         f"{TABLE} --data.features=[age,ill]",
         csv(),
-        "data.features must be other columns than target and client, got ill",
+        "data.features must be other columns than",
     ),
     "index": (TABLE, csv(header=",ward,ill"), "a column without a name, 'Unnamed: 0', perhaps the index"),
     "gap": (TABLE, csv(",3,1"), "column 'age' has no value in line 42"),
@@ -106,7 +106,7 @@ ROWS = {
     "ragged": (
         SAVED,
         saved(image=[[0.5] * (1 + number % 2) for number in range(20)]),
-        "inputs must be numbers, all of one",
+        "must be numbers, all of one",
     ),
 }
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_exported(words, line, refused):
             lambda: Experiment(Digits(), FedAvg()),
             "model: Digits is not possible; allowed: an object of a subclass of M",
         ),
-        (lambda: Digits(partition="Dirichlet"), "data.partition: Dirichlet is not possible; allowed: an object of Pa"),
+        (lambda: Digits(partition="Dirichlet"), "data.partition must be an object of Partition, got Dirichlet"),
         (lambda: Digits(speeds=UniformTime), "data.speeds must be an object of Speeds, got <class"),
         (lambda: Experiment(FedAvg(lr="0.1"), Digits()).fit(), "model.lr: the text '0.1' is not possible in a program"),
         (lambda: Experiment(FedAvg(), Digits(), "3").fit(), "trainer.max_steps: the text '3' is not possible"),
