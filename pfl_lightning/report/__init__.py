@@ -6,8 +6,7 @@ from pfl_lightning.report.compare_figures import time_figure
 from pfl_lightning.report.compare_runs import RunRecord, check_same_data, read_run
 from pfl_lightning.report.compare_tables import tables_of
 from pfl_lightning.report.drawing import save_figure
-from pfl_lightning.report.figures.cosines import cosine_figure
-from pfl_lightning.report.figures.density import density_figure
+from pfl_lightning.report.figures.heat_maps import cosine_figure, density_figure
 from pfl_lightning.report.figures.partition import partition_card, partition_figure, partition_table
 from pfl_lightning.report.figures.scatter import scatter_figure
 from pfl_lightning.report.figures.topology import neighbours_figure, topology_figure

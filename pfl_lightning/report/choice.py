@@ -17,7 +17,8 @@ from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_mar
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 from pfl_lightning.score_kind import ScoreKind
 
-OWN, ORACLE = "clients' own choice", "best in hindsight (oracle: chosen on test)"
+OWN = "clients' own choice"
+ORACLE = "best in hindsight (oracle: chosen on test)"
 SHOWN = ("mean", "p90")
 EDGES = (0, 25, 50, 75, 90, 100)  # percentiles of the reference's errors, between the groups
 SHARE = ScoreKind("share", higher_is_better=True, scale=100, unit=" (%)", digits=0)
@@ -47,9 +48,10 @@ class Choice:
     @property
     def outcomes(self) -> dict[str, Floats]:
         """Errors under each fixed curve, under the clients' own choice and under the best, ``[seeds, clients]``."""
-        own = np.take_along_axis(self.errors, self.picks[None], axis=0)[0]
-        fixed = {curve.label: errors for curve, errors in zip(self.curves, self.errors, strict=True)}
-        return {**fixed, OWN: own, ORACLE: self.errors.min(axis=0)}
+        outcomes = {curve.label: errors for curve, errors in zip(self.curves, self.errors, strict=True)}
+        outcomes[OWN] = np.take_along_axis(self.errors, self.picks[None], axis=0)[0]
+        outcomes[ORACLE] = self.errors.min(axis=0)
+        return outcomes
 
     @property
     def groups(self) -> dict[str, NDArray[np.bool_]]:
@@ -81,7 +83,7 @@ def choice_of(curves: Sequence[Curve]) -> Choice:
         The choices of the clients that have samples for choosing and test samples, in the models after the last round.
     """
     seeds = common_seeds(curves)
-    both = [
+    results = [
         [
             _loss_and_error(tried, test, curve.score_kind)
             for run, tried, test in zip(curve.runs, curve.final("choice"), curve.final("test"), strict=True)
@@ -89,7 +91,7 @@ def choice_of(curves: Sequence[Curve]) -> Choice:
         ]
         for curve in curves
     ]
-    losses, errors = np.moveaxis(np.array(both), 2, 0)
+    losses, errors = np.moveaxis(np.array(results), 2, 0)
     return Choice(curves, seeds, errors, np.nan_to_num(losses, nan=np.inf).argmin(axis=0))
 
 
@@ -100,10 +102,11 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         Mean and p90 of the test errors under each curve, under the clients' own choice and in hindsight; and the share
         of the clients of each group that pick each curve.
     """
-    score_kind, reference = choice.curves[0].score_kind, reference_of(choice.curves).label
+    score_kind = choice.curves[0].score_kind
+    reference = reference_of(choice.curves).label
     errors = [
-        {"method": label, "seeds": len(each)} | over_seeds({name: map(TEST[name], each) for name in SHOWN})
-        for label, each in choice.outcomes.items()
+        {"method": label, "seeds": len(seeds)} | over_seeds({name: map(TEST[name], seeds) for name in SHOWN})
+        for label, seeds in choice.outcomes.items()
     ]
     shares = {name: choice.shares(group) for name, group in choice.groups.items()}
     picks = [

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
-from pfl_lightning.report.convergence import converged_round
 from pfl_lightning.report.run_files import Clients, Floats
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.settings.values import outermost, shown_class
@@ -59,7 +58,7 @@ class Curve:
     @cached_property
     def means(self) -> Floats:
         """Mean score of the clients, ``[seeds, evaluations]``."""
-        return self._each(lambda run: run.means[self.model])
+        return self._stack(lambda run: run.means[self.model])
 
     @cached_property
     def final_scores(self) -> list[Floats]:
@@ -85,18 +84,18 @@ class Curve:
 
     def times(self, communication_time: float) -> Floats:
         """Simulated seconds at each evaluation, ``[seeds, evaluations]``; see ``RunRecord.seconds``."""
-        return self._each(lambda run: run.seconds(run.rounds, communication_time))
+        return self._stack(lambda run: run.seconds(run.rounds, communication_time))
 
     @cached_property
     def calls(self) -> Floats:
         """Weighted sums that the server has asked for until each evaluation, ``[seeds, evaluations]``."""
-        return self._each(lambda run: run.calls)
+        return self._stack(lambda run: run.calls)
 
     def until(self, tag: str) -> Floats:
         """What a count has grown to at each evaluation, ``[seeds, evaluations]``."""
-        return self._each(lambda run: run.until(tag))
+        return self._stack(lambda run: run.until(tag))
 
-    def _each(self, values: Callable[[RunRecord], Floats]) -> Floats:
+    def _stack(self, values: Callable[[RunRecord], Floats]) -> Floats:
         """What every run has at the evaluations that all seeds have, ``[seeds, evaluations]``."""
         return np.stack([values(run)[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
@@ -126,11 +125,10 @@ class Curve:
         sign = 1 if self.score_kind.higher_is_better else -1
         reached = sign * self.means >= sign * score - 1e-6  # metrics.csv holds numbers of single precision
         first = reached.argmax(1)
-        before, there = (
-            np.where(reached.any(1), costs[np.arange(len(costs)), places], np.nan)
-            for places in (np.maximum(first - 1, 0), first)
-        )
-        return before, there
+        seeds = np.arange(len(costs))
+        ends = costs[seeds, np.maximum(first - 1, 0)], costs[seeds, first]
+        before, at_target = np.where(reached.any(1), ends, np.nan)
+        return before, at_target
 
     def logs_losses(self) -> bool:
         """Whether the runs have logged the training loss of every round up to the last evaluation."""
@@ -139,17 +137,18 @@ class Curve:
     @cached_property
     def rounds_to_convergence(self) -> Floats:
         """The round at which the training loss has converged, nan for never, ``[seeds]``."""
-        found = [converged_round(list(run.logged.get(LOSS, {}).values())) for run in self.runs]
-        return np.array(found, dtype=float)  # None becomes nan
+        rounds = [converged_round(list(run.logged.get(LOSS, {}).values())) for run in self.runs]
+        return np.array(rounds, dtype=float)  # None becomes nan
 
     def seconds_to_convergence(self, communication_time: float) -> Floats:
-        """Simulated seconds until then, nan for never, ``[seeds]``."""
-        both = zip(self.runs, self.rounds_to_convergence, strict=True)
-        return np.concatenate([run.seconds(np.array([last]), communication_time) for run, last in both])
+        """Simulated seconds until ``rounds_to_convergence``, nan for never, ``[seeds]``."""
+        ends = zip(self.runs, self.rounds_to_convergence, strict=True)
+        return np.concatenate([run.seconds(np.array([last]), communication_time) for run, last in ends])
 
     def _named(self, name: str) -> str:
-        usual = self.runs[0].label.suffixes.get(self.model, "" if self.model in usual_models(self.runs[0]) else None)
-        return name + (f" ({self.model})" if usual is None else usual) + self.suffix
+        run = self.runs[0]
+        default = "" if self.model in usual_models(run) else f" ({self.model})"
+        return name + run.label.suffixes.get(self.model, default) + self.suffix
 
 
 def usual_models(run: RunRecord) -> list[str]:
@@ -175,14 +174,16 @@ def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Cur
     for run in runs:
         groups.setdefault(repr(sorted(run.settings.items())), []).append(run)
     curves = [curve for group in groups.values() for curve in _curves_of_group(group, models)]
-    known = dict.fromkeys(model for run in runs for model in run.means)
-    if unknown := [model for model in models if model not in known]:
-        raise PflError(f"models: {unknown[0]} is in none of the runs; allowed: {', '.join(known)}")
-    named: dict[str, list[Curve]] = {}
+    choices = dict.fromkeys(model for run in runs for model in run.means)
+    if unknown := [model for model in models if model not in choices]:
+        raise PflError(f"models: {unknown[0]} is in none of the runs; allowed: {', '.join(choices)}")
+    namesakes: dict[str, list[Curve]] = {}
     for curve in curves:
-        named.setdefault(curve.label, []).append(curve)
-    suffix = {curve: text for same in named.values() for curve, text in zip(same, _suffixes(same), strict=True)}
-    curves = [replace(curve, suffix=suffix[curve]) for curve in curves]
+        namesakes.setdefault(curve.label, []).append(curve)
+    suffixes = {
+        curve: suffix for same in namesakes.values() for curve, suffix in zip(same, _suffixes(same), strict=True)
+    }
+    curves = [replace(curve, suffix=suffixes[curve]) for curve in curves]
     families = [curve.family for curve in curves]
     return sorted(curves, key=lambda curve: (families.index(curve.family), curve.doubled))
 
@@ -191,28 +192,32 @@ def without_doubling(curve: Curve, curves: Sequence[Curve]) -> Curve | None:
     """The same method without stage doubling among some curves; how long they run may differ."""
     if not curve.doubled:
         return None
-    same = (c for c in curves if not c.doubled and c.model == curve.model and _made_of(c) == _made_of(curve))
+    settings = _undoubled_settings(curve)
+    same = (c for c in curves if not c.doubled and c.model == curve.model and _undoubled_settings(c) == settings)
     return next(same, None)
 
 
-def _made_of(curve: Curve) -> dict[str, Any]:
+def _undoubled_settings(curve: Curve) -> dict[str, Any]:
     """The settings of a curve without its doubling and the number of its rounds and evaluations."""
-    left_out = ("trainer", curve.runs[0].label.doubling)
-    return {key: value for key, value in curve.runs[0].settings.items() if key.partition(".")[0] not in left_out}
+    run = curve.runs[0]
+    excluded = ("trainer", run.label.doubling)
+    return {key: value for key, value in run.settings.items() if key.partition(".")[0] not in excluded}
 
 
 def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[Curve]:
     """The curves of runs that differ only in their seed."""
     group.sort(key=lambda run: run.seed)
-    for run, other in pairwise(group):
-        if run.seed == other.seed:
-            both = f"'{run.folder}' and '{other.folder}'"
-            raise PflError(f"seed_everything: {run.seed} in {both} with the same settings; allowed: one run per seed")
+    for run, successor in pairwise(group):
+        if run.seed == successor.seed:
+            folders = f"'{run.folder}' and '{successor.folder}'"
+            raise PflError(
+                f"seed_everything: {run.seed} in {folders} with the same settings; allowed: one run per seed"
+            )
     first = group[0]
-    chosen = [model for model in models if model in first.means] if models else usual_models(first)
-    if not chosen:
+    compared = [model for model in models if model in first.means] if models else usual_models(first)
+    if not compared:
         raise PflError(f"models: '{first.folder}' has none of {', '.join(models)}; allowed: {', '.join(first.means)}")
-    for model in chosen:
+    for model in compared:
         curve = Curve(group, model)
         if not len(curve.rounds):
             raise PflError(f"runs: the seeds of '{first.folder}' share no evaluated round; allowed: at least one")
@@ -229,5 +234,35 @@ def _suffixes(curves: Sequence[Curve]) -> list[str]:
 
 
 def _suffix(settings: Mapping[str, Any], keys: Sequence[str]) -> str:
-    shown = [(key.partition(".")[2] or key, shown_class(str(settings[key]))) for key in keys if key in settings]
-    return "".join(f", {name}" if name == value else f", {name}={value}" for name, value in shown)
+    options = [(key.partition(".")[2] or key, shown_class(str(settings[key]))) for key in keys if key in settings]
+    return "".join(f", {name}" if name == value else f", {name}={value}" for name, value in options)
+
+
+def converged_round(
+    losses: Sequence[float], window: int = 5, improvement: float = 1e-3, patience: int = 10
+) -> int | None:
+    """The first round at which a loss has all but stopped falling.
+
+    The DePRL paper reports convergence times (Xiong et al., AAAI 2024, arXiv:2312.10815, Table 9) without a criterion;
+    this one is ours: in each of the last ``patience`` rounds, the moving average over ``window`` rounds has improved by
+    at most the share ``improvement``.
+
+    Args:
+        losses: Training losses of the rounds 1, 2, ...
+        window: Rounds in the moving average.
+        improvement: Share of the average of the round before.
+        patience: Rounds in a row.
+
+    Returns:
+        A round, from ``window + patience`` on; None if the loss is still falling at the end, or is not finite.
+
+    Examples:
+        >>> converged_round([4.0, 3.0, 2.0, 1.0, 1.0, 1.0, 1.0], window=1, patience=3)
+        7
+    """
+    if len(losses) < window + patience:
+        return None
+    averages = np.convolve(losses, np.full(window, 1 / window), mode="valid")  # of the rounds window, window + 1, ...
+    stalled = (averages[1:] >= (1 - improvement) * averages[:-1]) & np.isfinite(averages[1:])
+    ends = np.flatnonzero(np.lib.stride_tricks.sliding_window_view(stalled, patience).all(1))
+    return int(ends[0]) + window + patience if len(ends) else None

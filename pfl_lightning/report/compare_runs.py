@@ -17,11 +17,15 @@ from pfl_lightning.settings.values import SAME_NUMBERS, class_name, flat, named_
 
 TEST_MEAN = re.compile(rf"test/(.+)/({'|'.join(SCORE_KINDS)})/mean")
 LINK_BITS = "bits/paper"  # of one client, by the formula of FedMac's paper
-COHORT, CALLS = "system/cohort", "sums/calls"  # clients that trained; weighted sums that the server has asked for
-LOSS, COMPUTE, TOTAL = "train/loss", "time/compute", "time/total"
+COHORT = "system/cohort"  # clients that trained
+CALLS = "sums/calls"  # weighted sums that the server has asked for
+LOSS = "train/loss"
+COMPUTE = "time/compute"
+TOTAL = "time/total"
 TRAINER = ("max_steps", "val_check_interval", "precision")  # the trainer's other options make no other curve
 # new clients come after training, and the communication time is applied afterwards, unless it decides who uploads when
-COMMUNICATION_TIME, WITHOUT_ROUNDS = "data.communication_time", "Asynchronous"
+COMMUNICATION_TIME = "data.communication_time"
+WITHOUT_ROUNDS = "Asynchronous"
 NO_MATTER = {*SAME_NUMBERS, COMMUNICATION_TIME, "data.new_clients", "data.new_samples", "data.new_head_epochs"}
 
 
@@ -67,10 +71,12 @@ class RunRecord:
         Where clients do not wait for each other, they are known for the run's own communication time alone, nan for
         others.
         """
-        own, tag = self.settings.get(COMMUNICATION_TIME), COMPUTE
-        if own is not None:
-            tag, communication_time = TOTAL, 0.0 if own == communication_time else np.nan
-        return np.array([self.logged[tag].get(each, np.nan) for each in rounds]) + communication_time * rounds
+        simulated = self.settings.get(COMMUNICATION_TIME)
+        if simulated is None:
+            seconds = self.logged[COMPUTE]
+            return np.array([seconds.get(index, np.nan) for index in rounds]) + communication_time * rounds
+        seconds = self.logged[TOTAL] if simulated == communication_time else {}
+        return np.array([seconds.get(index, np.nan) for index in rounds])
 
     def until(self, tag: str) -> Floats:
         """What a count that is logged has grown to at each evaluation, ``[evaluations]``."""
@@ -101,10 +107,10 @@ def read_run(folder: Path) -> RunRecord:
         raise PflError(f"runs: '{folder / run_files.METRICS}' has rounds out of order; allowed: run folders of pfl fit")
     tags = [tag for name in logged if (tag := TEST_MEAN.fullmatch(name))]
     clients = run_files.read_clients(folder / run_files.CLIENTS)
-    known = {round_index for split, _, round_index in clients if split == "test"}
+    tested = {round_index for split, _, round_index in clients if split == "test"}
     names = [tag[0] for tag in tags]
     evaluated = logged[[COMPUTE, *names]].dropna(how="all", subset=names)  # one model can have diverged
-    left_out = [round_index for round_index in evaluated.index if round_index not in known]
+    left_out = [round_index for round_index in evaluated.index if round_index not in tested]
     evaluated = evaluated.drop(left_out)
     if not tags or evaluated.empty:
         raise PflError(f"runs: '{folder}' has no test results; allowed: runs that were evaluated on test samples")
@@ -123,7 +129,7 @@ def read_run(folder: Path) -> RunRecord:
 
 
 def check_same_data(runs: Sequence[RunRecord]) -> None:
-    """Refuse runs that cannot be compared; only who takes part may differ between runs on the same data.
+    """Reject runs that cannot be compared; only who takes part may differ between runs on the same data.
 
     Raises:
         PflError: If a setting of the data differs.
@@ -131,12 +137,11 @@ def check_same_data(runs: Sequence[RunRecord]) -> None:
     first = runs[0]
     for run in runs[1:]:
         for key in sorted(first.settings.keys() | run.settings.keys()):
-            was, now = first.settings.get(key), run.settings.get(key)
+            values = first.settings.get(key), run.settings.get(key)
             may_differ = key.startswith("data.participation") or key in NO_MATTER
-            if was != now and f"{key}.".startswith("data.") and not may_differ:
-                raise PflError(
-                    f"{key}: {was} in '{first.folder}', {now} in '{run.folder}'; allowed: runs on the same data"
-                )
+            if values[0] != values[1] and f"{key}.".startswith("data.") and not may_differ:
+                difference = f"{values[0]} in '{first.folder}', {values[1]} in '{run.folder}'"
+                raise PflError(f"{key}: {difference}; allowed: runs on the same data")
 
 
 def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -144,8 +149,8 @@ def settings_of(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     trainer = config["trainer"]
     callbacks = dict(named_callbacks(trainer.get("callbacks")))
     parts = {"model": config["model"], "data": config["data"], "trainer": {name: trainer.get(name) for name in TRAINER}}
-    found = dict(flat(parts | callbacks))
-    has_rounds = class_name(str(found.get("data.participation"))) != WITHOUT_ROUNDS
-    for key, value in found.items():
+    settings = dict(flat(parts | callbacks))
+    has_rounds = class_name(str(settings.get("data.participation"))) != WITHOUT_ROUNDS
+    for key, value in settings.items():
         if value is not None and (key not in NO_MATTER or (key == COMMUNICATION_TIME and not has_rounds)):
             yield key, value

@@ -79,22 +79,25 @@ def error_table(curves: Sequence[Curve]) -> Table:
         samples. Each is a mean over the seeds, with its sample standard deviation as ``<name>_seed_std``, nan for one
         seed.
     """
-    score_kind, reference, trained = curves[0].score_kind, reference_of(curves), evaluate_training(curves)
+    score_kind = curves[0].score_kind
+    reference = reference_of(curves)
+    has_training = evaluate_training(curves)
     rows = []
     for curve in curves:
         row = _about(curve)
         row |= over_seeds({name: map(statistic, curve.final_errors) for name, statistic in TEST.items()})
         row["reference"] = reference.label
         row |= over_seeds({f"{name} difference": differences(curve, reference, TEST[name]) for name in COMPARED})
-        if trained:
-            row |= over_seeds({f"train loss {name}": map(each, curve.final("train")) for name, each in TRAIN.items()})
+        if has_training:
+            results = curve.final("train")
+            row |= over_seeds({f"train loss {name}": map(statistic, results) for name, statistic in TRAIN.items()})
         rows.append(row)
-    what = f"Clients' test {score_kind.error_name}{score_kind.unit}"
-    texts = [seeds_markdown(f"{what} at the last evaluation, {OVER_SEEDS}", rows, TEST, score_kind)]
-    if others := [row for row in rows if row["method"] != reference.label]:
-        title = f"{what} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
-        texts.append(seeds_markdown(title, others, COMPARED, score_kind, key="{} difference", sign="+"))
-    if trained:
+    errors = f"Clients' test {score_kind.error_name}{score_kind.unit}"
+    texts = [seeds_markdown(f"{errors} at the last evaluation, {OVER_SEEDS}", rows, TEST, score_kind)]
+    if compared := [row for row in rows if row["method"] != reference.label]:
+        title = f"{errors} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
+        texts.append(seeds_markdown(title, compared, COMPARED, score_kind, key="{} difference", sign="+"))
+    if has_training:
         title = f"Clients' training loss, weighted by their samples, {OVER_SEEDS}"
         texts.append(seeds_markdown(title, rows, TRAIN, LOSS, key="train loss {}"))
     return Table("errors", rows, "\n".join(texts))
@@ -126,7 +129,8 @@ def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_
         seconds over those of the same method without doubling, nan where there is none. The text has a row for each
         target and curve, and a column for each communication time.
     """
-    score_kind, rows = curves[0].score_kind, []
+    score_kind = curves[0].score_kind
+    rows = []
     for target, curve, time in product(targets, curves, communication_times):
         plain = without_doubling(curve, curves)
         reference = float(plain.seconds_to(target, time).mean()) if plain else nan
@@ -174,7 +178,7 @@ def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) ->
 
 
 def convergence_table(curves: Sequence[Curve], communication_times: Sequence[float]) -> Table:
-    """Simulated seconds until the training loss has all but stopped to fall, see ``converged_round``.
+    """Simulated seconds until the training loss has all but stopped falling, see ``converged_round``.
 
     Args:
         curves: Curves that log the training loss of every round.
@@ -198,9 +202,9 @@ def convergence_table(curves: Sequence[Curve], communication_times: Sequence[flo
     ]
     cells = []
     for method, same in groupby(rows, itemgetter("method")):
-        first, *others = same
-        shown = [f"{first['round']:.4g}", *(_seconds(row["seconds"]) for row in (first, *others))]
-        cells.append([method, *(_if_reached(first, text) for text in shown)])
+        times = list(same)
+        texts = [f"{times[0]['round']:.4g}", *(_seconds(row["seconds"]) for row in times)]
+        cells.append([method, *(_if_reached(times[0], text) for text in texts)])
     title = "Round, and simulated seconds, at which the training loss has converged, mean over seeds"
     text = markdown(title, ("method", "round", *_time_columns(communication_times)), cells)
     return Table("convergence", rows, text)
@@ -242,8 +246,9 @@ def _if_reached(row: Row, text: str) -> str:
 
 def _interval(row: Row, name: str, show: Callable[[float], str]) -> str:
     """From the cost before to that at which a target was reached; a single number where they look the same."""
-    after, by = show(row[f"after_{name}"]), show(row[name])
-    return by if after == by else f"{after} to {by}"
+    start = show(row[f"after_{name}"])
+    end = show(row[name])
+    return end if start == end else f"{start} to {end}"
 
 
 def _seconds(seconds: float) -> str:

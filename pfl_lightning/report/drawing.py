@@ -113,9 +113,9 @@ def draw_line(axes: Axes, x: NDArray[Any], y: NDArray[Any], style: Style, label:
 
 def fill_band(axes: Axes, x: NDArray[Any], low: Floats, high: Floats, style: Style) -> None:
     """Fill a band so faintly that others can be seen through it; thin edges in the line's style say whose it is."""
-    face, edge = to_rgba(style["color"], 0.1), to_rgba(style["color"], 0.5)
-    look = {"facecolor": face, "edgecolor": edge, "linewidth": 0.5, "linestyle": style.get("linestyle", "-")}
-    axes.fill_between(x, low, high, **look)
+    color = style["color"]
+    edges = {"edgecolor": to_rgba(color, 0.5), "linewidth": 0.5, "linestyle": style.get("linestyle", "-")}
+    axes.fill_between(x, low, high, facecolor=to_rgba(color, 0.1), **edges)
 
 
 def save_figure(figure: Figure, *paths: Path, dpi: int = 200) -> None:

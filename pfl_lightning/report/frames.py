@@ -72,10 +72,11 @@ def _table(folders: Folders, read: Callable[[Path], "pd.DataFrame"]) -> "pd.Data
             raise PflError(f"folders: '{path}' is no run folder; allowed: folders such as runs/FedRep-Digits/version_0")
     configs = [run_files.read_settings(path) for path in paths]
     settings = [dict(settings_of(config)) for config in configs]
-    varied, tables = _varied(settings), [read(path) for path in paths]
+    varied = _varied(settings)
+    tables = [read(path) for path in paths]
     abouts = [
-        _about(path, config) | {key: each.get(key) for key in varied}
-        for path, config, each in zip(paths, configs, settings, strict=True)
+        _about(path, config) | {key: setting.get(key) for key in varied}
+        for path, config, setting in zip(paths, configs, settings, strict=True)
     ]
     about = pd.DataFrame([about for about, table in zip(abouts, tables, strict=True) for _ in range(len(table))])
     return pd.concat([about, pd.concat(tables, ignore_index=True)], axis=1)
@@ -89,8 +90,8 @@ def _about(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _varied(settings: list[dict[str, Any]]) -> list[str]:
     """The settings that differ; an option that only some classes have is one of them if it differs among those."""
     varied: list[str] = []
-    for key in sorted({key for each in settings for key in each}):
-        values = [each.get(key) for each in settings]
+    for key in sorted({key for setting in settings for key in setting}):
+        values = [setting.get(key) for setting in settings]
         if any(key.startswith(f"{outer}.") for outer in varied):
             values = [value for value in values if value is not None]
         if any(value != values[0] for value in values):
@@ -103,7 +104,7 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
     import pandas as pd
 
     logged = run_files.read_table(folder / run_files.METRICS, ("round",))
-    scores = {tag: found.groups() for tag in logged if (found := SCORE.fullmatch(tag))}
+    scores = {tag: score.groups() for tag in logged if (score := SCORE.fullmatch(tag))}
     table = logged.set_index("round")[list(scores)]
     table.columns = pd.MultiIndex.from_tuples(scores.values(), names=["split", "model", "quantity", None])
     statistics = table.stack([0, 1, 2], future_stack=True).dropna(how="all").reset_index()
@@ -113,7 +114,8 @@ def _evaluations(folder: Path) -> "pd.DataFrame":
 
 def _clients(folder: Path, name: str) -> "pd.DataFrame":
     """The rows of one run, from ``clients.csv`` or another such table."""
-    table, tags = run_files.read_client_table(folder / name), run_files.read_table(folder / run_files.METRICS, ())
+    table = run_files.read_client_table(folder / name)
+    tags = run_files.read_table(folder / run_files.METRICS, ())
     counts = any("/accuracy/" in tag for tag in tags)  # not of a regression
     accuracy = table["correct"] / table["samples"] if counts else nan
     table.insert(list(table).index("loss") + 1, "accuracy", accuracy)

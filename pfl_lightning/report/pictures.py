@@ -1,4 +1,4 @@
-"""All figures of a comparison, with their captions."""
+"""All figures of a comparison, and their captions in words for a paper."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -8,9 +8,8 @@ from typing import Literal, get_args
 from matplotlib.figure import Figure
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.report.captions import CAPTIONS, caption_of, latex
 from pfl_lightning.report.choice import Choice
-from pfl_lightning.report.client_figures import clients_figure, samples_figure
+from pfl_lightning.report.client_figures import choice_figure, clients_figure, samples_figure, tail_figure
 from pfl_lightning.report.compare_curves import Curve
 from pfl_lightning.report.compare_figures import (
     cohort_figure,
@@ -19,9 +18,11 @@ from pfl_lightning.report.compare_figures import (
     error_rounds_figure,
     time_figure,
 )
+from pfl_lightning.report.compare_runs import WITHOUT_ROUNDS
 from pfl_lightning.report.costs import COMMUNICATION, LINK, ROUNDS, TRAINING
 from pfl_lightning.report.drawing import save_figure
-from pfl_lightning.report.tail_figures import choice_figure, tail_figure
+from pfl_lightning.report.tails import count_sums, evaluate_training, reference_of
+from pfl_lightning.settings.values import class_name
 
 Format = Literal["png", "pdf", "svg"]
 HEAD = "# Figures\n\nEach with its caption, in plain text and for LaTeX.\n"  # of figures.md
@@ -82,13 +83,131 @@ def write_pictures(pictures: Iterator[Picture], formats: Sequence[Format], out: 
     Raises:
         PflError: If the folder has a ``figures.md`` of someone else.
     """
-    shown = "png" if "png" in formats else formats[0]
+    ending = "png" if "png" in formats else formats[0]
     if has_pictures(out):
-        for name, ending in product(CAPTIONS, get_args(Format)):
-            (out / f"{name}.{ending}").unlink(missing_ok=True)
+        for name, old_ending in product(CAPTIONS, get_args(Format)):
+            (out / f"{name}.{old_ending}").unlink(missing_ok=True)
     sections = [HEAD]
     for name, figure, caption in pictures:
-        save_figure(figure, *(out / f"{name}.{ending}" for ending in formats))
+        save_figure(figure, *(out / f"{name}.{suffix}" for suffix in formats))
         code = latex(name, caption)
-        sections.append(f"## {name}\n\n![{name}]({name}.{shown})\n\n{caption}\n\n```latex\n{code}\n```\n")
+        sections.append(f"## {name}\n\n![{name}]({name}.{ending})\n\n{caption}\n\n```latex\n{code}\n```\n")
     (out / "figures.md").write_text("\n".join(sections))
+
+
+SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"}
+LATEX = str.maketrans({**SIGNS, **{sign: f"\\{sign}" for sign in "%_&#${}"}})
+CAPTIONS = {  # by the name of the figure
+    "accuracy_time": "{score} against simulated time. A round takes as long as its slowest participant "
+    "computes{alone}, plus {times} s of communication{panels}. {lines}",
+    "accuracy_rounds": "{score} against communication rounds, whatever a round takes or sends. {lines}",
+    "accuracy_bits": "{score} against communication. Left: all that clients send and receive, as it is encoded. Right: "
+    "the models over the link of one client, as the mean over the participants of a round, by the formula of FedMac "
+    "(64 bits a value, arXiv:2107.05330). {lines}",
+    "accuracy_samples": "{score} against the samples of which all clients have taken gradients; a sample counts anew "
+    "in each epoch. {lines}",
+    "errors_rounds": "Test {error}{rows} of the clients{where}: mean (left) and 90th percentile (right) over the "
+    "clients, against {sums}. {lines}",
+    "tail": "Final test {error} of the clients{where}. Left: from the best served client to the worst. Right: 90th "
+    "percentile against mean over the clients; the grey lines go through {reference}. Lines are {means}.{bars}",
+    "clients": "Clients by their final test {error}{losses}{where}. Dashed: mean over the clients; dotted: 90th "
+    "percentile (p90). A client's values are {means}.",
+    "samples": "Final test {error}{losses} of each client{where}, against its number of samples. Dashed: mean over the "
+    "clients; dotted: 90th percentile (p90). A client's values are {means}.",
+    "cohort": "Clients that trained in each round{where}. Lines are {means}{range}.",
+    "choice": "Left: mean (filled) and 90th percentile (open) of the clients' test {error}{where} under each model, if "
+    "each client picks the model with the smallest loss on samples of its own, and if it could choose by its test "
+    "samples. Right: which model clients pick, by the percentile of their {error} under {reference}. Means over "
+    "{seeds}{deviation}.",
+}
+
+
+def caption_of(
+    name: str, curves: Sequence[Curve], communication_times: Sequence[float] = (0.0,), common_seeds: int | None = None
+) -> str:
+    """The caption of a figure.
+
+    Args:
+        name: Name of the figure.
+        curves: The curves that it shows.
+        communication_times: Those of its panels.
+        common_seeds: Number of seeds over which means are taken; by default those of each curve.
+    """
+    numbers = [common_seeds] if common_seeds else [len(curve.runs) for curve in curves]
+    score_kind = curves[0].score_kind
+    seeds = _seeds(numbers)
+    several = max(numbers) > 1
+    deviation = "± one sample standard deviation over the seeds"
+    means = f"means over {seeds}"
+    has_training = evaluate_training(curves)
+    where = _where(curves)
+    words = {
+        "score": f"Test {score_kind.name} as the mean over the clients{where},",
+        "error": score_kind.error_name,
+        "where": where,
+        "alone": _exceptions(curves),
+        "times": _listed([f"{time:g}" for time in communication_times]),
+        "panels": ", from left to right" if len(communication_times) > 1 else "",
+        "lines": f"Lines are {means}{f'; bands are {deviation}' if several else ''}. {_evaluations(curves)}",
+        "means": means,
+        "seeds": seeds,
+        "bars": f" Bands and bars are {deviation}." if several else "",
+        "deviation": f"; bars are {deviation}" if several else "",
+        "range": ", bands from the smallest to the largest of the seeds" if several else "",
+        "rows": " (top) and training loss, weighted by samples (bottom)" if has_training else "",
+        "losses": " and training loss" if has_training else "",
+        "sums": "the sums that the server asks for" if count_sums(curves) else "communication rounds",
+        "reference": reference_of(curves).label,
+    }
+    return CAPTIONS[name].format(**words).rstrip()
+
+
+def latex(name: str, caption: str) -> str:
+    """A figure of LaTeX with a caption.
+
+    Args:
+        name: Name of its file, without the ending.
+        caption: The caption.
+    """
+    return rf"""\begin{{figure}}
+  \centering
+  \includegraphics[width=\linewidth]{{{name}}}
+  \caption{{{caption.translate(LATEX)}}}
+  \label{{fig:{name}}}
+\end{{figure}}"""
+
+
+def _where(curves: Sequence[Curve]) -> str:
+    """The data, and the number of clients if it is a setting."""
+    settings = curves[0].runs[0].settings
+    clients = settings.get("data.num_clients")
+    return f" on {class_name(str(settings['data']))}" + (f" with {clients} clients" if clients else "")
+
+
+def _exceptions(curves: Sequence[Curve]) -> str:
+    settings = [curve.runs[0].settings for curve in curves]
+    text = ""
+    if any("model.topology" in setting for setting in settings):
+        text += " (without a server, clients wait for their neighbours alone)"
+    if any(class_name(str(setting.get("data.participation"))) == WITHOUT_ROUNDS for setting in settings):
+        text += " (where nobody waits, an update comes with its last upload, at that run's own time of communication)"
+    return text
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _seeds(numbers: Sequence[int]) -> str:
+    if min(numbers) < max(numbers):
+        return f"{min(numbers)} to {max(numbers)} seeds"
+    return "one seed" if numbers[0] == 1 else f"{numbers[0]} seeds"
+
+
+def _evaluations(curves: Sequence[Curve]) -> str:
+    """How often clients are evaluated, if all curves agree; a score is only known there."""
+    intervals = {curve.runs[0].settings.get("trainer.val_check_interval") for curve in curves}
+    interval = intervals.pop()
+    if intervals or not isinstance(interval, int):
+        return ""
+    return "Clients are evaluated after every round." if interval == 1 else f"Evaluations are {interval} rounds apart."

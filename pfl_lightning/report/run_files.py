@@ -17,13 +17,14 @@ from pfl_lightning.settings.values import named_callbacks
 if TYPE_CHECKING:
     import pandas as pd
 
-CONFIG, LABEL, METRICS, CLIENTS = FILES = ("config.yaml", "label.yaml", "metrics.csv", "clients.csv")
-EVALUATION, RESULTS = ["split", "model", "round"], ["client", "samples", "correct", "loss"]  # columns of clients.csv
-KINDS = {
-    "split": "str",
-    "model": "str",
-    **dict.fromkeys(("round", "client", "samples", "correct"), "int"),
-}  # else float
+CONFIG = "config.yaml"
+LABEL = "label.yaml"
+METRICS = "metrics.csv"
+CLIENTS = "clients.csv"
+FILES = (CONFIG, LABEL, METRICS, CLIENTS)
+EVALUATION = ["split", "model", "round"]  # columns of clients.csv
+RESULTS = ["client", "samples", "correct", "loss"]  # further columns
+TYPES = dict.fromkeys(("split", "model"), "str") | dict.fromkeys(("round", *RESULTS[:3]), "int")  # else float
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -110,9 +111,9 @@ def read_table(file: Path, columns: Sequence[str]) -> "pd.DataFrame":
 
     with _reading(file) as path:
         text = path.read_text(encoding="utf-8")
-        whole = io.StringIO(text[: text.rfind("\n") + 1])
-        cells = pd.read_csv(whole, dtype=object, index_col=False)
-        table = cells.astype({name: KINDS.get(name, "float") for name in cells})  # Python's floats, to the last digit
+        complete = io.StringIO(text[: text.rfind("\n") + 1])
+        cells = pd.read_csv(complete, dtype=object, index_col=False)
+        table = cells.astype({name: TYPES.get(name, "float") for name in cells})  # Python's floats, to the last digit
     if missing := [name for name in columns if name not in table]:
         raise PflError(f"runs: '{path}' has no column {missing[0]}; allowed: run folders of pfl fit")
     return table
@@ -127,7 +128,8 @@ def read_client_table(path: Path) -> "pd.DataFrame":
     table = read_table(path, [*EVALUATION, *RESULTS])
     sizes = table.groupby("round").size()
     if len(sizes) and sizes.iloc[-1] < sizes.iloc[0]:
-        table, sizes = table[table["round"] < sizes.index[-1]], sizes[:-1]
+        table = table[table["round"] < sizes.index[-1]]
+        sizes = sizes[:-1]
     if sizes.nunique() > 1:
         raise PflError(f"runs: '{path}' has more clients in some rounds than in others; allowed: tables of pfl fit")
     return table

@@ -61,20 +61,20 @@ def looks_of(labels: Sequence[str], plain: Sequence[str] | None = None) -> list[
         line is dashed, and its marker open where it was filled.
     """
     bases = labels if plain is None else plain
-    left = _left({LOOKS[base] for base in bases if base in LOOKS})
-    found = {base: LOOKS[base] if base in LOOKS else next(left) for base in dict.fromkeys(bases)}
+    free = _free_looks({LOOKS[base] for base in bases if base in LOOKS})
+    looks = {base: LOOKS[base] if base in LOOKS else next(free) for base in dict.fromkeys(bases)}
     return [
         {
-            "color": found[base].color,
-            "marker": found[base].marker,
-            "markerfacecolor": found[base].color if found[base].filled == (base == label) else "white",
+            "color": looks[base].color,
+            "marker": looks[base].marker,
+            "markerfacecolor": looks[base].color if looks[base].filled == (base == label) else "white",
             "linestyle": "-" if base == label else "--",
         }
         for label, base in zip(labels, bases, strict=True)
     ]
 
 
-def _left(taken: set[Look]) -> Iterator[Look]:
-    """Looks in an endless order, first those in colours of their own; filled markers before open ones."""
-    hues = {look.color for look in taken}
-    return cycle(sorted(LOOKS.values(), key=lambda look: (look in taken, look.color in hues, not look.filled)))
+def _free_looks(used: set[Look]) -> Iterator[Look]:
+    """Looks in an endless order, first those in unused colours; filled markers before open ones."""
+    colors = {look.color for look in used}
+    return cycle(sorted(LOOKS.values(), key=lambda look: (look in used, look.color in colors, not look.filled)))

@@ -42,8 +42,8 @@ def over_seeds(values: Mapping[str, Iterable[float]]) -> Row:
     The latter is the sample standard deviation, nan for one seed.
     """
     row: Row = {}
-    for name, each in values.items():
-        array = np.array(list(each))
+    for name, numbers in values.items():
+        array = np.array(list(numbers))
         row[name] = float(array.mean()) if len(array) else nan
         row[f"{name}_seed_std"] = float(array.std(ddof=1)) if len(array) > 1 else nan
     return row
@@ -87,11 +87,11 @@ def _with_spread(row: Row, name: str, score_kind: ScoreKind, sign: str) -> str:
 
 def markdown(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table with a line above it."""
-    shown = table.Table(*columns, box=box.MARKDOWN)
+    grid = table.Table(*columns, box=box.MARKDOWN)
     for row in rows:
-        shown.add_row(*map(str, row))
+        grid.add_row(*map(str, row))
     text = io.StringIO()
-    Console(file=text, width=1000, markup=False, emoji=False, force_terminal=False).print(shown)
+    Console(file=text, width=1000, markup=False, emoji=False, force_terminal=False).print(grid)
     return "\n".join((title, "", *(line.rstrip() for line in text.getvalue().splitlines() if line.strip()), ""))
 
 

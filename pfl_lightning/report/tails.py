@@ -57,11 +57,11 @@ def common_seeds(curves: Sequence[Curve]) -> list[int]:
 
 def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], float]) -> list[float]:
     """A statistic of the final errors minus that of the reference, for each seed that both have."""
-    values, others = (
-        {run.seed: statistic(errors) for run, errors in zip(one.runs, one.final_errors, strict=True)}
-        for one in (curve, reference)
+    values, baseline = (
+        {run.seed: statistic(errors) for run, errors in zip(compared.runs, compared.final_errors, strict=True)}
+        for compared in (curve, reference)
     )
-    return [values[seed] - others[seed] for seed in common_seeds([curve, reference])]
+    return [values[seed] - baseline[seed] for seed in common_seeds([curve, reference])]
 
 
 def evaluate_training(curves: Sequence[Curve]) -> bool:

@@ -1,18 +1,20 @@
+import numpy as np
 import pytest
+from fakes.curves import curves
 
-from pfl_lightning.report import curves_of, read_run
-from pfl_lightning.report.client_figures import clients_figure, samples_figure
+from pfl_lightning.report import choice_of
+from pfl_lightning.report.choice import choice_tables
+from pfl_lightning.report.client_figures import choice_figure, clients_figure, samples_figure, tail_figure
+from pfl_lightning.report.compare_figures import error_rounds_figure
 
 
 @pytest.fixture
-def curves(write_run):
+def fedrep_and_local(write_run):
     """FedRep with two seeds, and Local with one; two clients."""
-    return curves_of(
-        [
-            read_run(write_run("one", {"stored": [[0.0, 0.2], [0.4, 0.8]]})),
-            read_run(write_run("two", {"stored": [[0.0, 0.2], [0.6, 1.0]]}, seed=2)),
-            read_run(write_run("three", {"stored": [[0.1, 0.1], [0.3, 0.5]]}, "Local")),
-        ]
+    return curves(
+        write_run("one", {"stored": [[0.0, 0.2], [0.4, 0.8]]}),
+        write_run("two", {"stored": [[0.0, 0.2], [0.6, 1.0]]}, seed=2),
+        write_run("three", {"stored": [[0.1, 0.1], [0.3, 0.5]]}, "Local"),
     )
 
 
@@ -23,11 +25,11 @@ def evaluated(write_run, evaluate):
     runs = [write_run(str(seed), {"global": [[0.2, 0.2], [0.4, 0.8]]}, "DeltaFL", seed=seed) for seed in losses]
     for run, seed in zip(runs, losses, strict=True):
         evaluate(run, "train", losses[seed], samples=[10, 1000], first=2)
-    return curves_of(list(map(read_run, runs)))
+    return curves(*runs)
 
 
-def test_histograms_are_of_each_clients_mean_error_over_the_seeds(curves):
-    rows = clients_figure(curves).axes
+def test_histograms_are_of_each_clients_mean_error_over_the_seeds(fedrep_and_local):
+    rows = clients_figure(fedrep_and_local).axes
     # FedRep: accuracies (.4, .8) and (.6, 1) give errors 50 and 10 %; all bins end with the largest error, 70 %
     bars = [bar for bar in rows[0].patches if bar.get_height()]
     assert [bar.get_height() for bar in bars] == [1, 1]
@@ -48,10 +50,10 @@ def test_training_losses_are_a_second_column_of_histograms(evaluated):
 
 
 def test_histograms_show_losses_as_they_are_and_clients_without_any_error(write_run):
-    (axes,) = clients_figure(curves_of([read_run(write_run("loss", {"stored": [[3.0, 5.0]]}, score_name="loss"))])).axes
+    (axes,) = clients_figure(curves(write_run("loss", {"stored": [[3.0, 5.0]]}, score_name="loss"))).axes
     assert axes.get_title(loc="left").startswith("FedRep: mean 4 ")
     assert axes.get_xlabel() == "final test loss of a client"
-    (axes,) = clients_figure(curves_of([read_run(write_run("run", {"stored": [[1.0, 1.0]]}))])).axes
+    (axes,) = clients_figure(curves(write_run("run", {"stored": [[1.0, 1.0]]}))).axes
     (bar,) = [bar for bar in axes.patches if bar.get_height()]
     assert (bar.get_x(), bar.get_height()) == pytest.approx((0, 2))
     assert bar.get_width() > 0
@@ -64,8 +66,78 @@ def test_each_client_is_a_point_at_its_samples_and_its_mean_error(evaluated):
     assert (test.get_ylabel(), train.get_ylabel()) == ("test error (%)", "training loss")
 
 
-def test_all_points_are_inside_the_panels_that_curves_share(curves):
-    panels = samples_figure(curves).axes
+def test_all_points_are_inside_the_panels_that_curves_share(fedrep_and_local):
+    panels = samples_figure(fedrep_and_local).axes
     assert [axes.get_title() for axes in panels] == ["FedRep", "Local"]
     assert len({axes.get_ylim() for axes in panels}) == 1
     assert panels[0].get_ylim()[1] > 70  # Local's largest error
+
+
+ERRORS = {1: [0.1, 0.4, 0.2], 2: [0.1, 0.6, 0.2]}
+
+
+@pytest.fixture
+def folders(write_run):
+    """FedAvg with two seeds, and Delta-FL with one."""
+    start = [0.1, 0.1, 0.1]
+    mean = [
+        write_run(f"mean{seed}", {"global": [start, [1 - error for error in errors]]}, "FedAvg", seed=seed)
+        for seed, errors in ERRORS.items()
+    ]
+    return [*mean, write_run("tail", {"global": [start, [0.7, 0.7, 0.7]]}, "DeltaFL")]
+
+
+def test_a_line_of_the_tail_goes_through_the_percentiles_of_the_clients(folders):
+    left, right = tail_figure(curves(*folders)).axes
+    mean, tail = left.lines[:2]
+    assert (mean.get_label(), tail.get_label()) == ("FedAvg", "Delta-FL")
+    values = dict(zip(mean.get_xdata(), mean.get_ydata(), strict=True))
+    # three clients stand at 0, 50 and 100 %
+    assert [values[percent] for percent in (0, 50, 100)] == pytest.approx([10, 20, 50])
+    assert tail.get_ydata() == pytest.approx(np.full(101, 30))
+    # the price: means 23.3 and 30, and 90th percentiles 36 and 52; grey lines through the reference
+    point = right.lines[0].get_xydata()[0]
+    assert point == pytest.approx([80 / 3, 44])
+    assert [right.lines[-2].get_xdata()[0], right.lines[-1].get_ydata()[0]] == pytest.approx([80 / 3, 44])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [np.nan, np.inf])
+def test_losses_that_are_not_finite_are_left_out_of_the_pictures(loss, folders, evaluate):
+    """Those of a model that diverges while it is finetuned for an evaluation."""
+    for folder in folders:
+        evaluate(folder, "train", [[5.0, 6.0], [loss, 3.0]], samples=[30, 10], first=3)
+    found = curves(*folders)
+    for draw in (error_rounds_figure, samples_figure):
+        figure = draw(found)
+        figure.draw_without_rendering()
+        assert np.isfinite([axes.get_ylim() for axes in figure.axes]).all()
+
+
+def test_errors_and_training_losses_are_drawn_against_the_sums_of_the_server(folders, evaluate, log):
+    for folder in folders:
+        evaluate(folder, "train", [[5.0, 6.0], [1.0, 3.0]], samples=[30, 10], first=3)
+    assert error_rounds_figure(curves(*folders)).axes[-1].get_xlabel() == "communication rounds"
+    log(folders[2], "sums/calls", {5: 20, 10: 40})
+    panels = error_rounds_figure(curves(*folders)).axes
+    assert [axes.get_xlabel() for axes in panels] == ["", "", "sums at the server", "sums at the server"]
+    expected = [(80 / 3, 30), (44, 30), (1.5, 1.5), (3, 3)]  # the mean loss is (30 * 1 + 10 * 3) / 40
+    for axes, (mean, tail) in zip(panels, expected, strict=True):
+        assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 10], [0, 40]]
+        assert [line.get_ydata()[-1] for line in axes.lines] == pytest.approx([mean, tail])
+    # the errors at the start, 90 %, do not set the scale
+    assert panels[0].get_ylim()[1] == pytest.approx(1.1 * 44)
+
+
+def test_bars_show_who_picks_which_model(folders, evaluate):
+    for folder, losses in zip(folders, ([1.0, 3.0, 1.0], [1.0, 1.0, 1.0], [2.0, 2.0, 2.0]), strict=True):
+        evaluate(folder, "choice", [losses, losses])
+    choice = choice_of(curves(*folders))
+    worth, served = choice_figure(choice).axes
+    assert [label.get_text() for label in worth.get_yticklabels()][:3] == ["FedAvg", "Delta-FL", "clients' own choice"]
+    heights = [[bar.get_height() for bar in bars] for bars in served.containers]
+    assert heights == [
+        pytest.approx([100 * row[name] for name in choice.groups]) for row in choice_tables(choice)[1].rows
+    ]
+    # seed 1: the client in the middle of the errors under FedAvg keeps it, the worst one takes Delta-FL
+    assert heights[1] == pytest.approx([0, 0, 100])

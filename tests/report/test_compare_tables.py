@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes.curves import curves
 
-from pfl_lightning.report import curves_of, read_run, write_csv
+from pfl_lightning.report import write_csv
 from pfl_lightning.report.compare_tables import (
     convergence_table,
     cost_table,
@@ -17,10 +18,6 @@ from pfl_lightning.report.compare_tables import (
 from pfl_lightning.report.costs import COMMUNICATION
 from pfl_lightning.report.tables import markdown
 from pfl_lightning.score_kind import LOSS
-
-
-def curves(*folders):
-    return curves_of([read_run(folder) for folder in folders])
 
 
 def cells(text):

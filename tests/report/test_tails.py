@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
+from fakes.curves import curves
 
 from pfl_lightning import metrics
-from pfl_lightning.report import curves_of, read_run
 from pfl_lightning.report.tails import reference_of, superquantile, weighted_p90
 
 ONE = {"global": [[0.5]]}
@@ -43,9 +43,9 @@ def test_the_reference_is_the_first_baseline_else_the_first(runs, label, write_r
         write_run(str(index), ONE, method, model={"conformity": conformity})
         for index, (method, conformity) in enumerate(runs)
     ]
-    assert reference_of(curves_of(list(map(read_run, folders)))).label == label
+    assert reference_of(curves(*folders)).label == label
 
 
 def test_a_doubled_baseline_is_no_reference(write_run, doubling):
     folders = [write_run("a", ONE, "FedRep"), write_run("b", ONE, "FedAvg", callbacks=[doubling])]
-    assert reference_of(curves_of(list(map(read_run, folders)))).label == "FedRep"
+    assert reference_of(curves(*folders)).label == "FedRep"

@@ -13,7 +13,7 @@ from pfl_lightning.report.style import CARD, CARD_SIZE
 
 Counts = NDArray[np.int64]
 
-SHOWN = 100  # clients in the bubble plot; more cannot be told apart
+BUBBLES = 100  # clients in the bubble plot; more cannot be told apart
 POINTS = 1000  # clients in the plot of sizes; more take seconds and change nothing
 TAB_BLUE = "#1f77b4"
 
@@ -32,7 +32,8 @@ def partition_table(counts: Mapping[str, Counts]) -> Table:
     for split, per_class in counts.items():
         held = per_class[per_class.sum(1) > 0]
         if len(held):
-            sizes, classes = held.sum(1), (held > 0).sum(1)
+            sizes = held.sum(1)
+            classes = (held > 0).sum(1)
             spread = (sizes.min(), np.median(sizes), sizes.max(), (held.sum(0) > 0).sum(), np.median(classes))
             table.add_row(split, f"{len(held):,}", f"{sizes.sum():,}", *(f"{value:,g}" for value in spread))
     return table
@@ -50,12 +51,12 @@ def partition_figure(counts: Mapping[str, Counts], title: str) -> Figure:
     """
     train = counts["train"]
     ids = np.flatnonzero(train.sum(1))
-    shown = _spread(ids, SHOWN)
+    clients = _spread(ids, BUBBLES)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     bubbles, sizes = figure.subplots(1, 2, width_ratios=(3, 1))
     bubbles.tick_params(axis="x", labelsize=8)
-    _draw_bubbles(bubbles, train, shown, room=(600, 260), labels=20)
-    among = "" if len(shown) == len(ids) else f", {len(shown)} of them shown"
+    _draw_bubbles(bubbles, train, clients, room=(600, 260), labels=20)
+    among = "" if len(clients) == len(ids) else f", {len(clients)} of them shown"
     bubbles.set_title(f"{title}: training samples per class and client ({len(ids):,} clients{among})")
     _draw_sizes(sizes, {split: np.sort(per_class.sum(1)) for split, per_class in counts.items()})
     return figure
@@ -72,30 +73,33 @@ def partition_card(counts: Mapping[str, Counts], title: str) -> Figure:
     with rc_context(CARD):
         figure = Figure(figsize=CARD_SIZE, layout="constrained")
         axes = figure.subplots()
-        _draw_bubbles(axes, counts["train"], _spread(ids, SHOWN), room=(250, 170), labels=6)
+        _draw_bubbles(axes, counts["train"], _spread(ids, BUBBLES), room=(250, 170), labels=6)
         axes.set_title(f"{title}: {len(ids):,} clients")
         axes.grid(visible=False)
     return figure
 
 
-def _draw_bubbles(axes: Axes, train: Counts, shown: NDArray[np.int64], room: tuple[float, float], labels: int) -> None:
+def _draw_bubbles(
+    axes: Axes, train: Counts, clients: NDArray[np.int64], room: tuple[float, float], labels: int
+) -> None:
     """One bubble per client and class; the area is the number of samples, the largest nearly fills its place.
 
     Args:
         axes: Where to draw.
         train: Training samples of each class at each client, ``[clients, classes]``.
-        shown: The clients that are drawn.
+        clients: The clients that are drawn.
         room: Width and height of the axes, in points.
         labels: About how many clients, and classes, are named at most.
     """
-    columns, classes = np.nonzero(train[shown])
-    amounts = train[shown][columns, classes]
-    place = min(room[0] / max(len(shown), 1), room[1] / train.shape[1], 24)  # points across
+    counts = train[clients]
+    columns, classes = np.nonzero(counts)
+    amounts = counts[columns, classes]
+    place = min(room[0] / max(len(clients), 1), room[1] / train.shape[1], 24)  # points across
     areas = (0.95 * place) ** 2 * amounts / amounts.max(initial=1)
     axes.scatter(columns, classes, s=areas, color=TAB_BLUE, linewidths=0)
-    step = max(1, len(shown) // labels)
-    axes.set_xticks(np.arange(0, len(shown), step), [str(client) for client in shown[::step]])
-    axes.set(xlabel="client", ylabel="class", xlim=(-0.7, len(shown) - 0.3), ylim=(-0.7, train.shape[1] - 0.3))
+    step = max(1, len(clients) // labels)
+    axes.set_xticks(np.arange(0, len(clients), step), map(str, clients[::step]))
+    axes.set(xlabel="client", ylabel="class", xlim=(-0.7, len(clients) - 0.3), ylim=(-0.7, train.shape[1] - 0.3))
     axes.set_yticks(np.arange(0, train.shape[1], max(1, train.shape[1] // labels)))
     axes.spines[["top", "right"]].set_visible(False)
 
@@ -104,8 +108,8 @@ def _draw_sizes(axes: Axes, sizes: Mapping[str, Counts]) -> None:
     """The number of samples of every client, from the smallest to the largest client of each split."""
     for split, ascending in sizes.items():
         if len(held := ascending[ascending > 0]):
-            shown = _spread(held, POINTS)
-            axes.plot(np.linspace(0, 100, len(shown)), shown, drawstyle="steps-mid", label=split)
+            points = _spread(held, POINTS)
+            axes.plot(np.linspace(0, 100, len(points)), points, drawstyle="steps-mid", label=split)
             if held[-1] > 20 * held[0]:
                 axes.set_yscale("log")
     axes.set(xlabel="% of the clients, by size", ylabel="samples of a client", title="Sizes")

@@ -25,7 +25,8 @@ def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: 
     """
     size, alpha = (14, 0.6) if len(values) <= CROWD else (6, 0.4)
     axes.scatter(samples, values, s=size, color=color, alpha=alpha, linewidths=0, clip_on=False)
-    mean, p90 = float(np.mean(values)), float(np.percentile(values, 90))
+    mean = float(np.mean(values))
+    p90 = float(np.percentile(values, 90))
     axes.axhline(mean, color="black", linestyle="--", linewidth=1, label=f"mean {mean:.3g}")
     axes.axhline(p90, color="black", linestyle=":", linewidth=1, label=f"p90 {p90:.3g}")
     axes.set_xscale("log")

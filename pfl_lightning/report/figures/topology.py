@@ -26,7 +26,8 @@ NAMED = 20  # most classes in a legend
 SPARSE = 5  # most neighbours of a client, on average, for links that can be followed
 SPRINGS = 100  # iterations of a layout
 BARS = 100  # most bars of a histogram
-INK, NOTHING = "#404040", "#d9d9d9"  # of text and links; of a client without training samples
+INK = "#404040"  # of text and links
+NO_SAMPLES = "#d9d9d9"  # of a client without training samples
 
 
 def topology_figure(graph: "nx.Graph", counts: Counts, title: str) -> Figure:
@@ -42,12 +43,13 @@ def topology_figure(graph: "nx.Graph", counts: Counts, title: str) -> Figure:
     """
     figure = Figure(figsize=(8, 7), layout="constrained")
     axes = figure.subplots()
-    places, colors = places_of(graph), class_colors(counts.shape[1])
+    places = places_of(graph)
+    colors = class_colors(counts.shape[1])
     _draw_links(axes, graph, places)
     if len(graph) <= PIES:
         _draw_pies(axes, places, counts, colors)
     else:
-        dots = [colors[held.argmax()] if held.any() else NOTHING for held in counts]
+        dots = [colors[held.argmax()] if held.any() else NO_SAMPLES for held in counts]
         axes.scatter(places[:, 0], places[:, 1], s=40, c=dots, linewidths=0, zorder=2)
     axes.set_title(title, color=INK)
     axes.set_aspect("equal")
@@ -66,8 +68,9 @@ def neighbours_figure(graph: "nx.Graph", title: str) -> Figure:
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     degrees = np.array([degree for _, degree in graph.degree()])
-    low, high = degrees.min(), degrees.max()
-    axes.hist(degrees, bins=min(high - low + 1, BARS), range=(low - 0.5, high + 0.5), color=INK)
+    fewest = degrees.min()
+    most = degrees.max()
+    axes.hist(degrees, bins=min(most - fewest + 1, BARS), range=(fewest - 0.5, most + 0.5), color=INK)
     axes.set_title(title, color=INK)
     axes.set(xlabel="neighbours of a client", ylabel="clients")
     axes.spines[["top", "right"]].set_visible(False)
@@ -86,13 +89,14 @@ def places_of(graph: "nx.Graph") -> Places:
     import networkx as nx
 
     start = nx.spectral_layout(graph)  # not a random one, which tangles
-    found = nx.spring_layout(graph, pos=start, iterations=SPRINGS, seed=0)
-    return np.array([found[client] for client in range(size)])
+    layout = nx.spring_layout(graph, pos=start, iterations=SPRINGS, seed=0)
+    return np.array([layout[client] for client in range(size)])
 
 
 def circle(size: int) -> Places:
     """Places on a circle, clockwise from the top, ``[size, 2]``; many are staggered inwards, so that they are apart."""
-    number, rings = np.arange(size), -(-size // AROUND)
+    number = np.arange(size)
+    rings = -(-size // AROUND)
     depth = number % rings + rings * (number >= size - size % rings)  # the last ones are not beside the first
     radius = 1 - min(0.09, 0.6 / rings) * depth
     angle = np.pi / 2 - 2 * np.pi * number / size
@@ -109,18 +113,20 @@ def class_colors(num_classes: int) -> list[str]:
 
 def _draw_links(axes: Axes, graph: "nx.Graph", places: Places) -> None:
     """Links behind the clients, the paler the more there are."""
-    each = 2 * graph.number_of_edges() / len(graph)
     lines = [places[list(link)] for link in graph.edges()]
-    width, alpha = np.clip(6 / (1 + each), 0.3, 1.5), np.clip(min(4 / (1 + each), 400 / (1 + len(lines))), 0.05, 0.7)
+    crowd = 1 + 2 * len(lines) / len(graph)  # a client and its neighbours, on average
+    width = np.clip(6 / crowd, 0.3, 1.5)
+    alpha = np.clip(min(4 / crowd, 400 / (1 + len(lines))), 0.05, 0.7)
     axes.add_collection(LineCollection(lines, colors=[INK], linewidths=width, alpha=alpha, zorder=1))
 
 
 def _draw_pies(axes: Axes, places: Places, counts: Counts, colors: list[str]) -> None:
     """A pie for each client, clockwise from the top; around its id where there is room."""
-    radius, slices = radius_of(places), []
+    radius = radius_of(places)
+    slices = []
     for place, held in zip(places, counts, strict=True):
         if not held.any():
-            slices.append((Wedge(place, radius, 0, 360), NOTHING))
+            slices.append((Wedge(place, radius, 0, 360), NO_SAMPLES))
         ends = 90 - 360 * np.cumsum([0, *held]) / max(held.sum(), 1)
         slices += [(Wedge(place, radius, ends[c + 1], ends[c]), colors[c]) for c in np.flatnonzero(held).tolist()]
     wedges, faces = zip(*slices, strict=True)
@@ -131,8 +137,8 @@ def _draw_pies(axes: Axes, places: Places, counts: Counts, colors: list[str]) ->
         axes.add_collection(PatchCollection(holes, facecolors="white", linewidths=0, zorder=3))
         for client, (x, y) in enumerate(places):
             axes.text(x, y, str(client), ha="center", va="center_baseline", fontsize=8, color=INK, zorder=4)
-    low, high = places.min(0) - 1.1 * radius, places.max(0) + 1.1 * radius
-    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
+    xlim, ylim = zip(places.min(0) - 1.1 * radius, places.max(0) + 1.1 * radius, strict=True)
+    axes.set(xlim=xlim, ylim=ylim)
 
 
 def radius_of(places: Places) -> float:

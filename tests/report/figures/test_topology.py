@@ -5,7 +5,7 @@ from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_hex, to_rgba
 
 from pfl_lightning.report import neighbours_figure, topology_figure
-from pfl_lightning.report.figures.topology import NOTHING, circle, class_colors, places_of, radius_of
+from pfl_lightning.report.figures.topology import NO_SAMPLES, circle, class_colors, places_of, radius_of
 
 KITE = nx.Graph([(0, 1), (1, 2), (1, 3), (2, 3)])
 COUNTS = np.array([[6, 2, 0], [0, 5, 0], [0, 0, 0], [1, 1, 2]])
@@ -28,7 +28,7 @@ def test_every_client_is_a_pie_of_its_classes():
     # client 0 has two slices, client 1 a whole pie, client 2 nothing, client 3 three slices
     red, green, blue = class_colors(3)
     faces = [to_hex(color) for color in pies.get_facecolors()]
-    assert faces == [red, green, green, NOTHING, red, green, blue]
+    assert faces == [red, green, green, NO_SAMPLES, red, green, blue]
     spans = [span(path) for path in pies.get_paths()]
     assert np.take(spans, [0, 1, 4, 5, 6]) == pytest.approx([270, 90, 90, 90, 180], abs=1)
 
@@ -54,7 +54,7 @@ def test_many_clients_are_dots_in_the_colour_of_their_largest_class():
     *_, dots = topology_figure(ring, counts, "Ring").axes[0].collections
     assert np.array_equal(dots.get_offsets(), places_of(ring))
     colors = [tuple(color) for color in dots.get_facecolors()]
-    assert colors[:2] == [to_rgba(class_colors(3)[2]), to_rgba(NOTHING)]
+    assert colors[:2] == [to_rgba(class_colors(3)[2]), to_rgba(NO_SAMPLES)]
 
 
 @pytest.mark.parametrize("graph", [nx.cycle_graph(9), nx.complete_graph(7), nx.circulant_graph(16, [1, 2, 4, 8])])

@@ -1,43 +1,39 @@
 import pytest
+from fakes.curves import curves
 
-from pfl_lightning.report import curves_of, read_run
-from pfl_lightning.report.captions import caption_of, latex
+from pfl_lightning.report.pictures import caption_of, latex
 
 
 @pytest.fixture
-def curves(write_run):
+def folders(write_run):
     """FedRep with two seeds."""
     trainer = {"val_check_interval": 10}
-    runs = [write_run(str(seed), {"stored": [[0.1], [0.6]]}, seed=seed, trainer=trainer) for seed in (1, 2)]
-    return curves_of(list(map(read_run, runs)))
+    return [write_run(str(seed), {"stored": [[0.1], [0.6]]}, seed=seed, trainer=trainer) for seed in (1, 2)]
 
 
-def test_a_caption_says_over_what_means_are_taken_and_what_time_is(curves):
-    assert caption_of("accuracy_time", curves, [0, 10]) == (
+def test_a_caption_says_over_what_means_are_taken_and_what_time_is(folders):
+    assert caption_of("accuracy_time", curves(*folders), [0, 10]) == (
         "Test accuracy as the mean over the clients on Digits with 20 clients, against simulated time. A round takes "
         "as long as its slowest participant computes, plus 0 and 10 s of communication, from left to right. Lines are "
         "means over 2 seeds; bands are ± one sample standard deviation over the seeds. Evaluations are 10 rounds apart."
     )
 
 
-def test_a_single_seed_has_no_band(curves):
-    (curve,) = curves_of(curves[0].runs[:1])
+def test_a_single_seed_has_no_band(folders):
     for name in ("accuracy_time", "accuracy_bits", "tail"):
-        caption = caption_of(name, [curve])
+        caption = caption_of(name, curves(folders[0]))
         assert "one seed" in caption
         assert "standard deviation" not in caption
 
 
 def test_methods_without_a_server_wait_for_their_neighbours(write_run):
     run = write_run("ring", {"stored": [[0.5]]}, "DPSGD", model={"topology": "Ring"})
-    assert "clients wait for their neighbours alone" in caption_of("accuracy_time", curves_of([read_run(run)]))
+    assert "clients wait for their neighbours alone" in caption_of("accuracy_time", curves(run))
 
 
 def test_a_run_in_which_nobody_waits_has_a_time_of_its_own(write_run):
     run = write_run("buff", {"stored": [[0.5]]}, data={"participation": {"class_path": "Asynchronous"}})
-    assert "where nobody waits, an update comes with its last" in caption_of(
-        "accuracy_time", curves_of([read_run(run)])
-    )
+    assert "where nobody waits, an update comes with its last" in caption_of("accuracy_time", curves(run))
 
 
 def test_a_caption_can_be_pasted_into_latex():

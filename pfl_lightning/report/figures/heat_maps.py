@@ -1,4 +1,6 @@
-from collections.abc import Mapping
+"""Heat maps: cosines between clients, and the density of layers over the rounds."""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -28,9 +30,9 @@ def cosine_figure(maps: Mapping[str, Map], counts: Counts) -> Figure:
         image = axes.imshow(cosines[np.ix_(order, order)], vmin=lowest, vmax=1, interpolation="nearest")
         axes.set_title(f"{name}, smallest {cosines.min():.4g}")
         axes.set_xlabel("clients by their largest class")
-        shown = np.arange(len(order) if len(order) <= NUMBERED else 0)
+        clients = order if len(order) <= NUMBERED else order[:0]
         axes.set_xticks([])
-        axes.set_yticks(shown, [str(client) for client in order[shown]], fontsize=6)
+        axes.set_yticks(range(len(clients)), map(str, clients), fontsize=6)
         figure.colorbar(image, ax=axes, shrink=0.8)
     figure.suptitle("Cosines between clients")
     return figure
@@ -45,3 +47,35 @@ def by_largest_class(counts: Counts) -> NDArray[np.int64]:
     """
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     return np.lexsort([shares.max(1), counts.argmax(1)])
+
+
+INCHES = 0.25  # height of a layer's row
+LABELS = 60  # most rows that are all named
+
+
+def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArray[np.float64], title: str) -> Figure:
+    """A heat map of the density of a model's layers over the rounds.
+
+    Args:
+        rounds: Rounds completed at each evaluation, ascending.
+        rows: Names of the layers from input to output, and of the whole model at the end.
+        densities: Shares of entries in [0, 1], ``[evaluations, rows]``.
+        title: What is shown.
+
+    Returns:
+        A figure with the input layer at the top, and the last densities in numbers; a column reaches halfway to the
+        evaluations beside it.
+    """
+    figure = Figure(figsize=(7, 1.2 + INCHES * min(len(rows), LABELS)), layout="constrained")
+    axes = figure.subplots()
+    middles = np.arange(len(rows)) + 0.5
+    mesh = axes.pcolormesh(rounds, middles, densities.T, shading="nearest", vmin=0, vmax=1, rasterized=True)
+    axes.axhline(len(rows) - 1, color="white", linewidth=2)  # the whole model is apart from its layers
+    step = -(-len(rows) // LABELS)
+    labels = [f"{row}: {share:.1%}" for row, share in zip(rows, densities[-1], strict=True)]
+    axes.set_yticks(np.arange(0, len(rows), step) + 0.5, labels[::step], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="round", title=title)
+    axes.locator_params(axis="x", integer=True)
+    figure.colorbar(mesh, label="density")
+    return figure
