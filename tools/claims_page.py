@@ -36,11 +36,11 @@ has no file there has not been decided by this rule; the papers' pages have it. 
 claims of a paper, but of a simulation or a closed form of ours, or, in Delta-FL's Table 2, of other test devices than
 those at hand (95 % intervals of draws of devices and seeds), and are not counted.
 
-A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval
-of the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on
-the other side, or if a run never reaches what is compared. Otherwise it *cannot be told*, and the number of seeds
-is that with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if
-one does, by intervals that are wider for their number (Bonferroni's), since one of many can be off by chance. A claim
+A claim about runs is decided by the differences between runs of the same seeds. It *holds* if the 95 % t-interval of
+the mean difference is on the claimed side of 0, or of the margin that it names; it *fails* if the interval is on the
+other side, or if a run never reaches what is compared. Otherwise it is *inconclusive*, and the number of seeds is
+that with which the same mean and spread would tell. A claim of several differences holds if all do, and fails if one
+does, by intervals that are wider for their number (Bonferroni's), since one of many can be off by chance. A claim
 that one of several is better holds if one is, by such intervals, and fails if none can be. What is computed without
 seeds holds or fails.
 

@@ -15,7 +15,7 @@ from scipy import stats
 Floats = NDArray[np.float64]
 Key = TypeVar("Key")
 
-HOLDS, FAILS, UNTOLD = VERDICTS = ("holds", "fails", "cannot be told")
+HOLDS, FAILS, INCONCLUSIVE = VERDICTS = ("holds", "fails", "inconclusive")
 LEVEL = 0.95  # of the t-interval of a mean over the seeds
 MOST = 1000  # seeds that are worth asking for
 OURS = "our own check"  # stands where the paper's numbers would
@@ -120,8 +120,8 @@ def seeds_needed(differences: Floats, level: float = LEVEL) -> float:
 def untold(seeds: float) -> str:
     """The verdict that so many seeds would tell."""
     if isnan(seeds):
-        return f"{UNTOLD}; one seed has no spread"
-    return f"{UNTOLD}; {'no few' if seeds == inf else f'{seeds:.0f}'} seeds would tell"
+        return f"{INCONCLUSIVE}; one seed has no spread"
+    return f"{INCONCLUSIVE}; {'no few' if seeds == inf else f'{seeds:.0f}'} seeds would tell"
 
 
 def within(differences: Floats, band: float) -> tuple[Floats, Floats]:

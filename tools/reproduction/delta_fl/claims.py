@@ -8,7 +8,7 @@ from scipy.stats import bootstrap
 
 from pfl_lightning.report import Curve
 from pfl_lightning.report.tails import TEST, TRAIN
-from reproduction.claims import FAILS, HOLDS, OURS, UNTOLD, Claim, Floats, any_of, listed, paired, spread, within
+from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE, OURS, Claim, Floats, any_of, listed, paired, spread, within
 
 Curves = Mapping[str, Curve]  # of one pair, by the names of their folders
 Check = Callable[[Curves], list[Claim]]
@@ -90,7 +90,7 @@ def elsewhere(conformity: str, errors: Floats, reference: Floats) -> Claim:
         f"{conformity}: 90th percentile of the test error minus FedAvg's, draws of {len(devices)} devices (points)",
         f"{gap(seeds, devices):.1f}, from {low:.1f} to {high:.1f}",
         "below 0",
-        HOLDS if high < 0 else FAILS if low > 0 else UNTOLD,
+        HOLDS if high < 0 else FAILS if low > 0 else INCONCLUSIVE,
         OURS,
     )
 

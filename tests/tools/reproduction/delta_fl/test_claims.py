@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fakes.panels import passed
-from reproduction.claims import FAILS, HOLDS, UNTOLD
+from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE
 from reproduction.delta_fl import claims
 
 from pfl_lightning.report import Curve
@@ -54,7 +54,7 @@ def test_the_best_of_several_conformities_needs_more_than_one_that_is_tried_alon
     family = {"fedavg": fedavg, claims.HALF: curve([[0.2]] * 3)}
     assert claims.served_better(family)[0].verdict == HOLDS
     others = {f"{claims.CONFORMITY}{conformity}": fedavg for conformity in (0.8, 0.1)}
-    assert claims.served_better(family | others)[0].word == UNTOLD
+    assert claims.served_better(family | others)[0].word == INCONCLUSIVE
 
 
 def test_a_tail_that_few_devices_make_is_not_told_for_others():
@@ -63,7 +63,7 @@ def test_a_tail_that_few_devices_make_is_not_told_for_others():
     family = {"fedavg": curve([errors]), f"{claims.CONFORMITY}0.5": curve([errors - 0.1])}
     family |= {f"{claims.CONFORMITY}0.8": curve([errors + 0.1]), f"{claims.CONFORMITY}0.1": curve([one])}
     found = claims.served_better_elsewhere(family)
-    assert [claim.verdict for claim in found] == [HOLDS, FAILS, UNTOLD]
+    assert [claim.verdict for claim in found] == [HOLDS, FAILS, INCONCLUSIVE]
     assert [claim.measured for claim in found[:2]] == ["-10.0, from -10.0 to -10.0", "10.0, from 10.0 to 10.0"]
     assert found[2].measured == "-1.0, from -4.0 to 0.0"
 
@@ -105,7 +105,7 @@ def test_a_smaller_tail_of_the_training_loss_is_weighted_by_samples():
 
 
 @pytest.mark.parametrize(
-    ("lost", "expected"), [((0.005, 0.0051), HOLDS), ((0.005, 0.05), UNTOLD), ((0.05, 0.051), FAILS)], ids=str
+    ("lost", "expected"), [((0.005, 0.0051), HOLDS), ((0.005, 0.05), INCONCLUSIVE), ((0.05, 0.051), FAILS)], ids=str
 )
 def test_means_on_par_differ_by_less_than_a_point_as_far_as_the_seeds_can_tell(lost, expected):
     fedavg = curve([[0.10] * 4, [0.30] * 4])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from fakes.panels import FAST, LATE, NEVER, SLOW, curve, panel, passed
-from reproduction.claims import FAILS, HOLDS, UNTOLD
+from reproduction.claims import FAILS, HOLDS, INCONCLUSIVE
 from reproduction.srpfl import claims
 
 SHRINKS = claims.gain_shrinks_with_communication
@@ -41,7 +41,7 @@ def test_final_accuracies_agree_within_3_points_or_it_cannot_be_told():
     ends = [curve(*([0.1, 0.2, 0.3, 0.4, end] for end in seeds)) for seeds in ((0.58, 0.59), (0.55, 0.55), (0.5, 0.6))]
     slow = curve(*2 * [SLOW.means[0]])
     verdicts = [claims.agree_in_the_end(panel(fast, slow))[0].word for fast in ends]
-    assert verdicts == [UNTOLD, FAILS, UNTOLD]  # 1.5 ± 0.7 points, 5, and 5 ± 7
+    assert verdicts == [INCONCLUSIVE, FAILS, INCONCLUSIVE]  # 1.5 ± 0.7 points, 5, and 5 ± 7
     assert claims.agree_in_the_end(panel(slow, slow))[0][2:4] == ("within 3.0", HOLDS)
 
 
@@ -85,7 +85,7 @@ def test_a_curve_ends_above_another_as_far_as_the_seeds_can_tell():
     check = claims.above("LG-SRPFL", "FedRep-SRPFL")
     high, low, once = of_seeds(SLOW, SLOW), of_seeds(NEVER, NEVER), of_seeds(SLOW, NEVER)
     verdicts = [check({"LG-SRPFL": high, "FedRep-SRPFL": other})[0].word for other in (low, once, high)]
-    assert verdicts == [HOLDS, UNTOLD, FAILS]
+    assert verdicts == [HOLDS, INCONCLUSIVE, FAILS]
     assert check({"LG-SRPFL": high, "FedRep-SRPFL": once})[0].measured == "15.0 ± 21.2"  # 0 and 30 points
 
 

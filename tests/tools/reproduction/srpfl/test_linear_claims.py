@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from fakes.panels import passed
-from reproduction.claims import HOLDS, UNTOLD
+from reproduction.claims import HOLDS, INCONCLUSIVE
 from reproduction.srpfl import linear
 from reproduction.srpfl import linear_claims as claims
 from reproduction.srpfl.linear import PARTICIPANTS, POOLS, SAFE_ROUNDS, SEEDS
@@ -75,7 +75,7 @@ def test_costly_communication_loses_the_gain_unless_there_are_fewer_rounds():
 
 def test_means_that_are_right_by_luck_cannot_be_told():
     wide = {noise: {n: values * (0.5, 1.5) for n, values in by_size.items()} for noise, by_size in FLOORS.items()}
-    assert {claim.word for claim in claims.floor_claims(wide)[:2]} == {UNTOLD}
+    assert {claim.word for claim in claims.floor_claims(wide)[:2]} == {INCONCLUSIVE}
 
 
 @pytest.mark.slow
@@ -88,5 +88,5 @@ def test_no_claim_fails_with_fewer_seeds_and_rounds_and_the_picture_is_drawn(pla
     monkeypatch.setattr(claims, "SAFE_LAST", 50)
     monkeypatch.setattr(linear, "RACES", 3)
     monkeypatch.setattr(claims, "NEAR_RATIO", 0.4)
-    assert {claim.word for claim in claims.linear_claims(place(""))} <= {HOLDS, UNTOLD}
+    assert {claim.word for claim in claims.linear_claims(place(""))} <= {HOLDS, INCONCLUSIVE}
     assert (place("").folder / "linear.png").is_file()
