@@ -13,7 +13,7 @@ import json as json_format
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn, TypeVar, get_args
+from typing import Any, NoReturn, get_args
 
 import torch
 from benchmarks import evaluation, loading, report, training
@@ -35,12 +35,10 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.memory import keep_freed_memory
 from pfl_lightning.report import save_figure
 
-Name = TypeVar("Name", bound=str)
-
 CONTESTS: dict[str, Callable[..., Contest]] = {
     "data-loading": loading.contest,
     "evaluation": evaluation.contest,
-}  # the others train
+}  # the other workloads train
 OURS = rounds.HERE / "ours.py"
 
 
@@ -58,9 +56,11 @@ def refuse(message: str) -> NoReturn:
     raise SystemExit(2)
 
 
-def choose(key: str, names: list[str] | str | None, allowed: Sequence[Name]) -> list[Name]:
-    """The names that were asked for; all of them when None."""
-    wanted = [names] if isinstance(names, str) else allowed if names is None else names
+def choose(key: str, names: Sequence[str] | bool | None, allowed: Sequence[Any]) -> list[Any]:
+    """The names that were asked for; all of them when None or True, and none when False."""
+    if isinstance(names, str):
+        names = [names]
+    wanted = allowed if names is None or names is True else names or []
     for name in wanted:
         if name not in allowed:
             refuse(f"{key}: {name} is not possible; allowed: {', '.join(allowed)}")
@@ -71,13 +71,25 @@ def check_files(json: Path | None, figure: Path | None) -> None:
     """Refuse files that cannot be written, before hours are spent."""
     for key, path in (("json", json), ("figure", figure)):
         if path and (path.is_dir() or not path.parent.is_dir()):
-            refuse(f"{key}: {path} is not possible; allowed: a file in an existing folder")
-    endings = FigureCanvasBase.get_supported_filetypes()
+            refuse(f"{key} must be a file in an existing folder, got {path}")
+    endings = sorted(FigureCanvasBase.get_supported_filetypes())
     if figure and figure.suffix[1:] not in endings:
-        refuse(f"figure: {figure} is not possible; allowed extensions: {', '.join(sorted(endings))}")
+        refuse(f"figure: {figure} is not possible; allowed extensions: {', '.join(endings)}")
 
 
-def suited(name: str, ways: Sequence[Name], attempt: Callable[[Name], object]) -> list[Name]:
+def check_peers(peers: bool, checkouts: Mapping[str, Path], peers_root: Path | None, accelerator: Accelerator) -> None:
+    """Refuse what other libraries cannot be measured with."""
+    if (peers or checkouts) and peers_root is None:
+        refuse("peers_root must be a folder for the environments of peers and tracks, got none")
+    if (peers or checkouts) and accelerator != "cpu":
+        refuse(f"accelerator must be cpu with peers and tracks, got {accelerator}")
+    for name, checkout in checkouts.items():
+        track = TRACKS[name]
+        if not (checkout / track.entry).is_file():
+            refuse(f"tracks.{name} must be a checkout of {track.library}, with {track.entry}, got {checkout}")
+
+
+def suited(name: str, ways: Sequence[str], attempt: Callable[[str], object]) -> list[str]:
     """The backends or variants that can run a network; what is wrong with the others is said."""
     able = []
     for way in ways:
@@ -103,10 +115,19 @@ def measure_workload(
         return measure_population(name, POPULATIONS[name], repeats, threads, device)
     workload = WORKLOADS[name]
     data = RandomClients(workload, device)
-    contest = CONTESTS.get(name, training.contest)
     tried = backends if name in CONTESTS else [*backends, *variants]
     able = suited(name, tried, lambda way: training.MAKERS[way](workload, data))
-    return measure(name, contest(workload, able, device), repeats)
+    contest = CONTESTS.get(name, training.contest)(workload, able, device)
+    return measure(name, contest, repeats)
+
+
+def measure_track(name: str, checkout: Path, data_root: Path, root: Path, repeats: int, threads: int) -> list[Record]:
+    """The records of another library's own command and of ours."""
+    print(f"{name}: {repeats} repeats, {threads} threads", file=sys.stderr)
+    try:
+        return TRACKS[name].measure(name, checkout, data_root, root, repeats, threads)
+    except (PeerError, PflError) as error:
+        return [rounds.missing(TRACKS[name].library, str(error), name)]
 
 
 def main(
@@ -139,8 +160,8 @@ def main(
         threads: Threads that torch may use; its own choice by default.
         accelerator: Device on which all is measured, the plain loop too; on a gpu it is also counted how often the
             processor waits for it. Other libraries are measured on a cpu only.
-        variants: Whether other ways to run our round are tried too, or the names of some: bf16, vmapped, grouped,
-            unfolded, compiled, graphs.
+        variants: Whether other ways to run our round are tried too, or the names of some: bf16, vmapped, compiled,
+            graphs.
         json: File to write the measurements to.
         figure: Picture of the ratios; its ending says the format.
         peers: Whether other libraries are measured too, or the names of some: plain_torch, jax_scan, fedjax, flower,
@@ -153,11 +174,11 @@ def main(
     chosen = choose("workloads", workloads, [*WORKLOADS, *POPULATIONS])
     engines = choose("backends", backends, get_args(BackendName))
     check_files(json, figure)
-    libraries = choose("peers", None if peers is True else peers or [], list(PEERS))
+    libraries = choose("peers", peers, list(PEERS))
     checkouts = tracks or {}
     choose("tracks", list(checkouts), list(TRACKS))
     check_peers(bool(libraries), checkouts, peers_root, accelerator)
-    tried = choose("variants", None if variants is True else variants or [], list(VARIANTS))
+    tried = choose("variants", variants, list(VARIANTS))
     try:
         device = device_of(accelerator)
     except PflError as error:
@@ -167,46 +188,13 @@ def main(
     records: list[Record] = []
     for name in chosen:
         records += measure_workload(name, engines, repeats, threads, device, tried)
-    if peers_root is not None:
-        records += measure_others(libraries, checkouts, root, peers_root, repeats, threads)
-    show(records, repeats, threads, json, figure)
-
-
-def check_peers(
-    libraries: bool, checkouts: Mapping[str, Path], peers_root: Path | None, accelerator: Accelerator
-) -> None:
-    """Refuse what other libraries cannot be measured with."""
-    for key, wanted in (("peers", libraries), ("tracks", bool(checkouts))):
-        if wanted and peers_root is None:
-            refuse(f"peers_root: None is not possible with {key}; allowed: a folder for their environments")
-        if wanted and accelerator != "cpu":
-            refuse(f"{key}: not possible with accelerator {accelerator}; allowed: accelerator cpu")
-    for name, checkout in checkouts.items():
-        needed = f"a checkout of {TRACKS[name].library}, with {TRACKS[name].entry}"
-        if not (checkout / TRACKS[name].entry).is_file():
-            refuse(f"tracks.{name}: {checkout} is not possible; allowed: {needed}")
-
-
-def measure_others(
-    libraries: Sequence[str],
-    checkouts: Mapping[str, Path],
-    data_root: Path,
-    root: Path,
-    repeats: int,
-    threads: int,
-) -> list[Record]:
-    """The records of other libraries, whose environments are under ``root``, and of their own commands."""
-    records = []
-    if libraries:
+    if peers_root is not None and libraries:
         print(f"peers: {repeats} repeats, {threads} threads", file=sys.stderr)
-        records += rounds.measure_peers(root, libraries, OURS, repeats, threads)
-    for name, checkout in checkouts.items():
-        print(f"{name}: {repeats} repeats, {threads} threads", file=sys.stderr)
-        try:
-            records += TRACKS[name].measure(checkout, data_root, root, repeats, threads)
-        except (PeerError, PflError) as error:
-            records.append(rounds.missing(TRACKS[name].library, str(error), name))
-    return records
+        records += rounds.measure_peers(peers_root, libraries, OURS, repeats, threads)
+    if peers_root is not None:
+        for name, checkout in checkouts.items():
+            records += measure_track(name, checkout, root, peers_root, repeats, threads)
+    show(records, repeats, threads, json, figure)
 
 
 def show(records: Sequence[Record], repeats: int, threads: int, json: Path | None, figure: Path | None) -> None:

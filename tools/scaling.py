@@ -19,8 +19,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from benchmarks.report import markdown
 from benchmarks.training import Ours
-from benchmarks.workloads import CIFAR_LIKE, WORKLOADS, RandomClients
+from benchmarks.workloads import WORKLOADS, RandomClients
 from jsonargparse import auto_cli
 
 from pfl_lightning import processes
@@ -30,7 +31,6 @@ from pfl_lightning.memory import keep_freed_memory
 from pfl_lightning.models import LeNet5
 
 Result = TypeVar("Result")
-LOOPBACK = Path("/proc/net/dev")
 
 
 def rounds(
@@ -45,14 +45,14 @@ def rounds(
         counts: Numbers of processes; the last one is compared with the first.
         repeats: Rounds of which the median counts, after one that does not.
     """
-    if wrong := [name for name in workloads if name not in WORKLOADS]:
-        sys.exit(f"scaling: workloads: {wrong[0]} is not possible; allowed: {', '.join(WORKLOADS)}")
-    columns = ["workload", *(f"{count} x {_threads(count)} threads" for count in counts), "times faster"]
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    if unknown := [name for name in workloads if name not in WORKLOADS]:
+        sys.exit(f"scaling: workloads: {unknown[0]} is not possible; allowed: {', '.join(WORKLOADS)}")
+    rows = []
     for name in workloads:
-        seconds = [together(count, partial(seconds_of_a_round, name, repeats)) for count in counts]
-        row = " | ".join(f"{each:.3g} s" for each in seconds)
-        print(f"| {name} | {row} | {seconds[0] / seconds[-1]:.2f} |", flush=True)
+        seconds = [in_processes(count, partial(seconds_of_a_round, name, repeats)) for count in counts]
+        rows.append([name, *(f"{median:.3g} s" for median in seconds), f"{seconds[0] / seconds[-1]:.2f}"])
+    settings = (f"{count} x {threads_of(count)} threads" for count in counts)
+    print(markdown(["workload", *settings, "times faster"], rows))
 
 
 def seconds_of_a_round(name: str, repeats: int) -> float:
@@ -60,7 +60,7 @@ def seconds_of_a_round(name: str, repeats: int) -> float:
     keep_freed_memory()
     ours = Ours(WORKLOADS[name], RandomClients(WORKLOADS[name]), "auto")
     ours.turn()
-    return statistics.median(_timed(ours.turn) for _ in range(repeats))
+    return statistics.median(seconds_of(ours.turn) for _ in range(repeats))
 
 
 def states(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Sequence[PositiveInt] = (1, 2, 4)) -> None:
@@ -72,42 +72,47 @@ def states(clients: PositiveInt = 20_000, cohort: PositiveInt = 100, counts: Seq
         counts: Numbers of processes.
     """
     if cohort > clients:
-        sys.exit(f"scaling: cohort: {cohort} is not possible; allowed: 1 to {clients}, the clients")
-    print("| processes | memory of a process | there and back | sent by all |\n|---|---|---|---|")
+        sys.exit(f"scaling: cohort must be 1 to {clients}, the clients, got {cohort}")
+    rows = []
     for count in counts:
-        memory, seconds, sent = together(count, partial(use_of_states, clients, cohort))
-        print(f"| {count} | {memory / 1e9:.2f} GB | {seconds:.3g} s | {sent / 1e6:.1f} MB |", flush=True)
+        memory, seconds, sent = in_processes(count, partial(use_of_states, clients, cohort))
+        rows.append([str(count), f"{memory / 1e9:.2f} GB", f"{seconds:.3g} s", f"{sent / 1e6:.1f} MB"])
+    print(markdown(["processes", "memory of a process", "there and back", "sent by all"], rows))
 
 
 def use_of_states(clients: int, cohort: int) -> tuple[float, float, float]:
     """Bytes that a process needs for them, seconds to move the rows of a cohort there and back, bytes sent."""
-    network, before = LeNet5(CIFAR_LIKE, 10, channels=(6, 16), hidden=(120, 84)), _resident()
-    held = ClientStates({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
-    held.shard.fill()
-    memory, ids = _resident() - before, torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
+    network = LeNet5((3, 32, 32), 10, channels=(6, 16), hidden=(120, 84))
+    before = resident_bytes()
+    bank = ClientStates({name: tensor.expand(clients, *tensor.shape) for name, tensor in network.state_dict().items()})
+    bank.shard.fill()
+    memory = resident_bytes() - before
+    ids = torch.randperm(clients, generator=torch.Generator().manual_seed(0))[:cohort]
     shares = [ids[places] for places in processes.shares(torch.ones(cohort))]
 
-    def place() -> None:
-        with held.placed(shares, changes=True):
-            held.gather(shares[processes.rank()])
+    def move() -> None:
+        with bank.placed(shares, changes=True):
+            bank.gather(shares[processes.rank()])
 
-    place()
-    sent = _sent()
-    seconds = _timed(place)
-    return memory, seconds, _sent() - sent
+    move()
+    sent = sent_bytes()
+    seconds = seconds_of(move)
+    return memory, seconds, sent_bytes() - sent
 
 
-def together(count: int, work: Callable[[], Result]) -> Result:
+def in_processes(count: int, work: Callable[[], Result]) -> Result:
     """Do some work in several processes at once; the result is that of the first."""
     results: Any = mp.get_context("spawn").SimpleQueue()
     with TemporaryDirectory() as folder:
-        mp.spawn(_one, (count, f"file://{folder}/meet", work, results), nprocs=count)  # type: ignore[attr-defined]
+        arguments = (count, f"file://{folder}/meet", work, results)
+        mp.spawn(run_process, arguments, nprocs=count)  # type: ignore[attr-defined]
     result: Result = results.get()
     return result
 
 
-def _one(rank: int, count: int, place: str, work: Callable[[], object], results: "Queue[object]") -> None:
-    torch.set_num_threads(_threads(count))
+def run_process(rank: int, count: int, place: str, work: Callable[[], object], results: "Queue[object]") -> None:
+    """Do the work as one of several processes."""
+    torch.set_num_threads(threads_of(count))
     dist.init_process_group("gloo", place, rank=rank, world_size=count)
     result = work()
     dist.barrier()
@@ -116,11 +121,13 @@ def _one(rank: int, count: int, place: str, work: Callable[[], object], results:
     dist.destroy_process_group()
 
 
-def _threads(count: int) -> int:
+def threads_of(count: int) -> int:
+    """Threads of each of several processes."""
     return max(1, (os.cpu_count() or 1) // count)
 
 
-def _timed(action: Callable[[], object]) -> float:
+def seconds_of(action: Callable[[], object]) -> float:
+    """Wall-clock seconds that all processes need for an action."""
     dist.barrier()
     begin = time.perf_counter()
     action()
@@ -128,15 +135,16 @@ def _timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def _resident() -> float:
-    """Bytes of this process that are in memory."""
+def resident_bytes() -> float:
+    """Memory of this process."""
     return float(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _sent() -> float:
-    """Bytes that this machine has sent to itself."""
-    line = next(line for line in LOOPBACK.read_text().splitlines() if line.strip().startswith("lo:"))
-    return float(line.split()[9])
+def sent_bytes() -> float:
+    """What this machine has sent to itself."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    loopback = next(line for line in lines if line.strip().startswith("lo:"))
+    return float(loopback.split()[9])
 
 
 if __name__ == "__main__":

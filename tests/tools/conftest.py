@@ -1,3 +1,4 @@
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -17,8 +18,9 @@ def bench(monkeypatch):
 @pytest.fixture
 def tiny():
     """A small workload of FedRep."""
-    from benchmarks.workloads import Workload
+    from benchmarks.workloads import WORKLOADS
 
     from pfl_lightning.models import MLP
 
-    return Workload(partial(MLP, hidden=(8,)), (1, 4, 4), cohort=3, samples=20, head_epochs=2)
+    small = replace(WORKLOADS["fedrep-mlp"], network=partial(MLP, hidden=(8,)), input_shape=(1, 4, 4))
+    return replace(small, cohort=3, samples=20).with_options(head_epochs=2)

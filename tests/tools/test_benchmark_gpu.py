@@ -13,7 +13,7 @@ from benchmarks.device import device_of, name_of
 from benchmarks.training import contestants
 from benchmarks.variants import VARIANTS
 from benchmarks.waits import WARNING, listening, waits
-from benchmarks.workloads import WORKLOADS, RandomClients, Workload
+from benchmarks.workloads import WORKLOADS, RandomClients
 from torch import nn
 
 from pfl_lightning.errors import PflError
@@ -27,18 +27,22 @@ class Normed(Network):
 
 
 META, CPU = torch.device("meta"), torch.device("cpu")
-IMAGES = {"input_shape": (1, 16, 16), "cohort": 3, "samples": 8, "batch_size": 4, "head_epochs": 2}
-LENET = Workload(partial(LeNet5, channels=(2, 3), hidden=(6, 5)), **IMAGES)
-PERCEPTRON = Workload(partial(MLP, hidden=(8,)), **IMAGES)
-NORMED = Workload(Normed, **IMAGES)
+IMAGES = {"input_shape": (1, 16, 16), "cohort": 3}
 RAGGED = (8, 5, 3)
+SMALL_LENET = partial(LeNet5, channels=(2, 3), hidden=(6, 5))
 
 
-def like(name, samples=RAGGED):
+def like(name, samples=RAGGED, network=None):
     """A workload of the benchmark on small images."""
-    small = PERCEPTRON if name.endswith("mlp") else LENET
-    epochs = min(small.head_epochs, WORKLOADS[name].head_epochs)
-    return replace(WORKLOADS[name], **{**IMAGES, "samples": samples, "head_epochs": epochs}, network=small.network)
+    network = network or (partial(MLP, hidden=(8,)) if name.endswith("mlp") else SMALL_LENET)
+    epochs = {"head_epochs": 2} if "head_epochs" in WORKLOADS[name].options else {}
+    small = replace(WORKLOADS[name], **IMAGES, samples=samples, network=network)
+    return small.with_options(batch_size=4, **epochs)
+
+
+LENET = like("fedrep-lenet", samples=8)
+PERCEPTRON = like("fedrep-mlp", samples=8)
+NORMED = like("fedrep-lenet", samples=8, network=Normed)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +55,7 @@ def uncompiled(monkeypatch):
     [
         *map(like, ("fedavg-mlp", "fedrep-mlp", "fedprox-mlp", "ditto-mlp", "pfedme-mlp", "fedrep-lenet")),
         like("fedavg-mlp", samples=8),
-        replace(LENET, network=partial(LeNet5, channels=(2, 3), hidden=(6, 5), dropout=0.5)),
+        replace(LENET, network=partial(SMALL_LENET, dropout=0.5)),
         NORMED,
     ],
 )
@@ -66,13 +70,13 @@ def test_evaluation_and_the_batches_of_a_round_wait_nowhere():
     ragged = replace(PERCEPTRON, samples=RAGGED)
     _, scores = evaluation.contestants(ragged, ["auto", "sequential"], META)
     batches = loading.OurBatches(ragged, META)
-    for action in (*(one.scores for one in scores.values()), lambda: loading.exhaust(batches.batches())):
+    for action in (*(one.turn for one in scores.values()), lambda: loading.exhaust(batches.batches())):
         waits(action, META)
         assert waits(action, META) == {}
 
 
 def test_a_round_that_chooses_clients_by_their_losses_waits_where_it_reads_them():
-    _, ours = contestants(replace(PERCEPTRON, head_epochs=0, conformity=0.5), ["auto"], META)
+    _, ours = contestants(like("deltafl-mlp", samples=8), ["auto"], META)
     files = {place.rpartition(":")[0] for place in waits(ours["auto"].turn, META)}
     assert "pfl_lightning/methods/delta_fl.py" in files
 
@@ -134,10 +138,10 @@ def test_seconds_end_when_the_gpu_is_done(monkeypatch):
 def test_the_command_measures_and_counts_on_another_device(bench, monkeypatch, tmp_path, capsys):
     """The meta device stands in for a GPU; it has no numbers that could be compared."""
     monkeypatch.setattr(bench, "device_of", lambda accelerator: {"cpu": CPU, "gpu": META}[accelerator])
-    monkeypatch.setitem(WORKLOADS, "fedavg-mlp", replace(PERCEPTRON, head_epochs=0))
-    monkeypatch.setitem(WORKLOADS, "deltafl-mlp", replace(PERCEPTRON, head_epochs=0, conformity=0.5))
+    monkeypatch.setitem(WORKLOADS, "fedavg-mlp", like("fedavg-mlp", samples=8))
+    monkeypatch.setitem(WORKLOADS, "deltafl-mlp", like("deltafl-mlp", samples=8))
     written = tmp_path / "records.json"
-    chosen = "--workloads [fedavg-mlp,deltafl-mlp] --backends auto --variants [vmapped,grouped]"
+    chosen = "--workloads [fedavg-mlp,deltafl-mlp] --backends auto --variants [vmapped,graphs]"
     with listening(Counter()):  # makes numbers up, so that all work is the same
         bench.run(f"{chosen} --accelerator gpu --repeats 1 --threads 1 --json {written}".split())
     records = json.loads(written.read_text())
@@ -151,16 +155,16 @@ def test_the_command_measures_and_counts_on_another_device(bench, monkeypatch, t
     assert titles == "| workload | backend | seconds | ratio | spread | share of peak | peak MiB | waits |"
     assert rows[1].endswith("| 0 |")
     assert any(row.startswith("deltafl-mlp, auto: waits at pfl_lightning/") for row in rows)
-    assert "fedavg-mlp: grouped is left out: variants: grouped is not possible" in output.err
+    assert "fedavg-mlp: graphs is left out: variants: graphs is not possible" in output.err
 
 
 @pytest.mark.parametrize(
     ("name", "workload"),
     [
         ("bf16", LENET),
-        *((name, replace(LENET, samples=RAGGED)) for name in ("vmapped", "grouped", "unfolded")),
-        ("compiled", replace(PERCEPTRON, head_epochs=0)),
-        *((name, NORMED) for name in ("bf16", "vmapped", "unfolded")),
+        ("vmapped", replace(LENET, samples=RAGGED)),
+        ("compiled", like("fedavg-mlp", samples=8)),
+        *((name, NORMED) for name in ("bf16", "vmapped")),
     ],
 )
 def test_a_variant_takes_the_same_steps_as_our_round(name, workload):
@@ -172,25 +176,10 @@ def test_a_variant_takes_the_same_steps_as_our_round(name, workload):
 
 
 def test_a_variant_that_does_other_work_is_not_timed(monkeypatch):
-    lazy = replace(LENET, lr=0.01)
+    lazy = LENET.with_options(lr=0.01)
     monkeypatch.setitem(training.MAKERS, "lazy", lambda _, data: VARIANTS["vmapped"](lazy, data))
     with pytest.raises(RuntimeError, match="lazy moves"):
         training.check_same_work(LENET, ["lazy"])
-
-
-def test_graphs_are_recorded_once_for_tensors_of_a_kind(monkeypatch):
-    """What torch makes of a recorded function needs a GPU; here it stays the function that it is."""
-    recorded = []
-    monkeypatch.setattr(torch.cuda, "make_graphed_callables", lambda f, samples, **_: recorded.append(samples) or f)
-    torch.set_default_dtype(torch.float64)
-    monkeypatch.setitem(training.MAKERS, "graphs", partial(variants.run_by, variants.Graphs()))
-    _, ours = contestants(LENET, ["sequential", "graphs"])
-    for one in ours.values():
-        one.turn()
-        one.turn()
-    torch.testing.assert_close(ours["graphs"].state(), ours["sequential"].state(), rtol=0, atol=1e-12)
-    # inputs, and weights and biases: of the head alone, and of all five layers
-    assert [len(samples) for samples in recorded] == [1 + 2, 1 + 10]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -202,9 +191,6 @@ def test_on_a_gpu_a_variant_does_the_same_work_too(name):
 @pytest.mark.parametrize(
     ("name", "workload", "why"),
     [
-        ("grouped", PERCEPTRON, "plain convolutions"),
-        ("grouped", NORMED, "plain convolutions"),
-        ("unfolded", PERCEPTRON, "one with convolutions"),
         ("vmapped", replace(NORMED, samples=RAGGED), "of one size"),
         ("graphs", LENET, "with --accelerator gpu"),
     ],

@@ -5,37 +5,46 @@ import pytest
 import torch
 from benchmarks import population, timing, training
 from benchmarks.population import Measurement, measure_population, population_record
-from benchmarks.workloads import PFLLIB_CNN, WORKLOADS, RandomClients, ragged_counts
+from benchmarks.workloads import WORKLOADS, RandomClients, ragged_counts
 from fakes.forked import SERVER
 
 from pfl_lightning.methods import DeltaFL, FedRep, Method
-from pfl_lightning.models import ResNet18
 
 pytestmark = pytest.mark.usefixtures("bench")
+
+
+def as_method(workload, method, **options):
+    """The same work by another method, of which FedRep's head epochs are no option."""
+    rates = {name: value for name, value in workload.options.items() if name != "head_epochs"}
+    return replace(workload, method=method, options={**rates, **options})
+
+
 TRAINING = [name for name in WORKLOADS if name not in ("data-loading", "evaluation")]
 
 
-def small(workload):
+def small(name):
     """A workload as small as it can be; a batch holds all samples of any client."""
+    workload = WORKLOADS[name].with_options(batch_size=6)
     shape = {1: (1, 4, 4), 3: (3, 32, 32)}.get(workload.input_shape[0], (5, 7))
-    sizes = {"input_shape": shape, "cohort": 4 if workload.gossip else 3, "batch_size": 6}
-    unequal = workload.conformity < 1 or not isinstance(workload.samples, int)
-    follows = 0.5 if workload.follows else 0.0
+    cohort = 4 if workload.method in ("DPSGD", "DePRL") else 3
+    if name == "fedavg-resnet18":
+        shape = (3, 9, 9)
+        cohort = 2
+    if name == "fedavg-cnn":
+        shape = (1, 16, 16)
+        workload = workload.with_options(lr=0.05)
+    if "copy_lr" in workload.options:  # so that copies go half the way
+        workload = workload.with_options(copy_lr=workload.options["copy_lr"] * 0.5 / 0.075)
+    samples = (3, 6, 4) if workload.method == "DeltaFL" or name == "ragged-mlp" else 6
     stages = (1, 2, 3) if len(workload.stages) > 1 else (None,)
-    if workload.network is ResNet18:
-        sizes |= {"input_shape": (3, 9, 9), "cohort": 2}
-    if workload.network is PFLLIB_CNN:
-        sizes |= {"input_shape": (1, 16, 16), "lr": 0.05}
     classes = shape[1] if len(shape) == 2 else 10
-    return replace(
-        workload, **sizes, samples=(3, 6, 4) if unequal else 6, follows=follows, stages=stages, classes=classes
-    )
+    return replace(workload, input_shape=shape, cohort=cohort, samples=samples, stages=stages, classes=classes)
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_plain_loop_and_sequential_backend_do_the_same_when_there_is_no_order_of_batches(name):
     torch.set_default_dtype(torch.float64)
-    workload = small(WORKLOADS[name])
+    workload = small(name)
     plain, ours = training.contestants(workload, ["sequential"])
     start = plain.state()
     for _ in range(1 if workload.in_flight else 2):  # later uploads are of older models, which the plain loop has not
@@ -60,7 +69,7 @@ def test_ragged_clients_hold_what_was_drawn(tiny):
     counts = ragged_counts(100)
     assert counts == ragged_counts(100)
     assert 20 <= min(counts) < max(counts) <= 600
-    workload = replace(tiny, samples=(5, 2, 9), head_epochs=0)
+    workload = replace(tiny, samples=(5, 2, 9))
     data = RandomClients(workload)
     assert data.tables["train"].counts.tolist() == [5, 2, 9]
     assert sorted(data.tables["train"].flat[:-1].tolist()) == list(range(16))
@@ -69,7 +78,7 @@ def test_ragged_clients_hold_what_was_drawn(tiny):
 
 @pytest.mark.parametrize("head_epochs", [0, 2])
 def test_operations_of_the_plain_loop_are_those_of_its_layers(head_epochs, tiny):
-    plain, _ = training.contestants(replace(tiny, head_epochs=head_epochs), [])
+    plain, _ = training.contestants(tiny if head_epochs else as_method(tiny, "FedAvg"), [])
     first, last = 16 * 8, 8 * 10  # weights; each costs a product and a sum per sample, forwards and for its gradient
     if head_epochs:
         # on the head: forwards, and its gradient; on the body: forwards, the body's gradient, and back through the head
@@ -134,7 +143,8 @@ def test_a_client_that_does_not_train_is_noticed(tiny, monkeypatch):
 
 @pytest.mark.parametrize("conformity", [0.1, 0.5, 0.8])
 def test_the_tail_of_the_plain_loop_holds_more_than_its_share_and_without_its_best_client_no_more(conformity, tiny):
-    plain, _ = training.contestants(replace(tiny, cohort=20, samples=ragged_counts(20), conformity=conformity), [])
+    workload = as_method(tiny, "DeltaFL", conformity=conformity)
+    plain, _ = training.contestants(replace(workload, cohort=20, samples=ragged_counts(20)), [])
     tail = sorted(plain.tail(range(20)), key=plain.loss)
     assert all(plain.loss(client) < plain.loss(tail[0]) for client in set(range(20)) - set(tail))
     held = torch.tensor([len(plain.data[client][1]) for client in tail]).sum() / plain.samples
@@ -142,7 +152,7 @@ def test_the_tail_of_the_plain_loop_holds_more_than_its_share_and_without_its_be
 
 
 def test_a_backend_that_trains_another_tail_is_not_timed(tiny, monkeypatch):
-    workload = replace(tiny, head_epochs=0, conformity=0.5)
+    workload = as_method(tiny, "DeltaFL", conformity=0.5)
     training.check_same_work(workload, ["sequential"])
     monkeypatch.setattr(DeltaFL, "select_clients", Method.select_clients)
     with pytest.raises(RuntimeError, match="trains clients that the other does not"):
@@ -151,7 +161,8 @@ def test_a_backend_that_trains_another_tail_is_not_timed(tiny, monkeypatch):
 
 @pytest.mark.parametrize("network", ["mlp", "lenet"])
 def test_only_the_tail_makes_a_difference_between_delta_fl_and_fedavg(network):
-    assert replace(WORKLOADS[f"deltafl-{network}"], conformity=1.0) == WORKLOADS[f"fedavg-{network}"]
+    usual = WORKLOADS[f"fedavg-{network}"]
+    assert WORKLOADS[f"deltafl-{network}"] == replace(usual, method="DeltaFL").with_options(conformity=0.5)
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from peers.reference import Outcome
 CLIENTS, SAMPLES, ROUNDS, WIDTHS = 3, 20, 2, (12, 8, 6, 3)
 INTERPRETER = Path(sys.executable)
 PLAIN, OURS = rounds.HERE / "plain_torch.py", rounds.HERE / "ours.py"
-ZIP = "zip(self.inputs, self.targets, orders, strict=True)"
 
 
 @pytest.fixture
@@ -73,9 +72,9 @@ def test_the_plain_loop_and_our_own_program_do_the_steps_of_the_reference(progra
 @pytest.mark.parametrize(
     ("program", "changes"),
     [
-        (PLAIN, {"a client": (ZIP, f"list({ZIP})[1:]"), "mean": ("len(self.inputs)", "(len(self.inputs) - 1)")}),
-        (PLAIN, {"a step": (".split(self.work.batch_size)", ".split(self.work.batch_size)[:-1]")}),
-        (PLAIN, {"momentum": (", momentum=self.work.momentum", "")}),
+        (PLAIN, {"a client": ("range(clients)", "range(1, clients)"), "mean": ("1 / clients", "1 / (clients - 1)")}),
+        (PLAIN, {"a step": (".split(work.batch_size)", ".split(work.batch_size)[:-1]")}),
+        (PLAIN, {"momentum": (", momentum=work.momentum", "")}),
         (OURS, {"order": ('"order", 0)', '"order", 1)')}),
     ],
     ids=str,
@@ -140,11 +139,9 @@ def test_an_environment_is_built_once_and_again_when_its_pins_change(tmp_path, m
     assert len(calls) == 4
 
 
-def test_a_peer_needs_an_environment_only_if_it_has_requirements_and_one_that_can_be_made(tmp_path):
+def test_a_peer_needs_an_environment_only_if_it_has_requirements(tmp_path):
     assert rounds.environment(rounds.PEERS["plain_torch"], tmp_path / "nothing") == INTERPRETER
     assert not (tmp_path / "nothing").exists()
-    with pytest.raises(PeerError, match=r"needs Python 3\.90 or newer"):
-        rounds.environment(Peer("some.py", ("some==1.0",), (3, 90)), tmp_path)
 
 
 def test_peers_that_cannot_be_built_or_run_do_not_stop_the_others(outcome, tmp_path, monkeypatch):
@@ -155,8 +152,12 @@ def test_peers_that_cannot_be_built_or_run_do_not_stop_the_others(outcome, tmp_p
 
     lazy = tmp_path / "lazy.py"
     monkeypatch.setattr(rounds, "run_program", run_here)  # a process takes seconds to import torch
-    peers = {**rounds.PEERS, "ancient": Peer("ancient.py", ("ancient==0.1",), (3, 90))}
-    monkeypatch.setattr(rounds, "PEERS", peers)
+
+    def cannot_build(command, timeout):
+        raise PeerError("no ancient==0.1 for this Python")
+
+    monkeypatch.setattr(environments, "execute", cannot_build)
+    monkeypatch.setitem(rounds.PEERS, "ancient", Peer("ancient.py", ("ancient==0.1",)))
     records = rounds.measure_peers(tmp_path, ["ancient"], lazy, repeats=2, threads=1, clients=2, samples=20, rounds=2)
     plain, ancient, ours = records
     assert [row["backend"] for row in records] == ["plain_torch", "ancient", "ours"]
@@ -165,7 +166,7 @@ def test_peers_that_cannot_be_built_or_run_do_not_stop_the_others(outcome, tmp_p
     assert plain["spread"][0] <= plain["seconds"] <= plain["spread"][1]
     assert plain["deviation"] < 0.01
     assert ancient["seconds"] is ancient["ratio_to_plain"] is ancient["spread"] is None
-    assert "Python 3.90" in ancient["reason"]
+    assert "this Python" in ancient["reason"]
     assert ours["reason"] == "too lazy"
     json.dumps(records)
 

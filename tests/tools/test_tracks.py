@@ -35,15 +35,15 @@ def test_pfllibs_command_reads_our_clients_and_its_seconds_and_accuracy_are_read
     data = Digits(num_clients=4)
     data.setup()
     pfllib.write_clients(data, tmp_path / "dataset" / "FashionMNIST")
-    outcome = of_pfllib.theirs(INTERPRETER, tmp_path / "system", 1)
+    outcome = of_pfllib.run_library(INTERPRETER, tmp_path / "system", 1)
     assert (outcome.seconds, outcome.accuracy) == ([1.125, 2.125, 3.125], 0.25)
     assert outcome.peak > 2**20
     (tmp_path / "system" / "main.py").write_text("raise OSError('no such file')")
     with pytest.raises(PeerError, match="OSError: no such file"):
-        of_pfllib.theirs(INTERPRETER, tmp_path / "system", 1)
+        of_pfllib.run_library(INTERPRETER, tmp_path / "system", 1)
     (tmp_path / "system" / "main.py").write_text("print('no actor fits')")
     with pytest.raises(PeerError, match="no numbers; its last line: no actor fits"):
-        of_pfllib.theirs(INTERPRETER, tmp_path / "system", 1)
+        of_pfllib.run_library(INTERPRETER, tmp_path / "system", 1)
 
 
 def test_seconds_of_pfllib_are_read_whole():
@@ -51,14 +51,14 @@ def test_seconds_of_pfllib_are_read_whole():
 
 
 def test_our_command_beside_anothers_is_timed_round_by_round(tmp_path, monkeypatch):
-    def in_a_fork(command, folder, threads, environ):
-        code, told, said = pfl(folder, *command[3:], OMP_NUM_THREADS=str(threads), **environ)
+    def in_a_fork(command, timeout, folder, environ):
+        code, told, said = pfl(folder, *command[3:], **environ)
         assert code == 0, said
         return told, 0
 
-    monkeypatch.setattr(track, "finished", in_a_fork)  # Python needs seconds to import all that
+    monkeypatch.setattr(track, "execute", in_a_fork)  # Python needs seconds to import all that
     begun, three_rounds = time.perf_counter(), replace(TRACKS["pfllib"], rounds=3)
-    outcome = three_rounds.ours(["--config=data/digits"], tmp_path / "ours", 1)
+    outcome = three_rounds.run_ours(["--config=data/digits"], tmp_path / "ours", 1)
     assert len(outcome.seconds) == 2
     assert 0 < min(outcome.seconds) <= max(outcome.seconds) < time.perf_counter() - begun
     assert 0 < outcome.accuracy < 1

@@ -20,19 +20,19 @@ class OurBatches:
     """What the engine does for an epoch: the inputs of some clients at once, in the order in which they are visited."""
 
     def __init__(self, workload: Workload, device: torch.device = CPU) -> None:
-        self.workload, self.data, self.rounds = workload, RandomClients(workload, device), 0
+        self.batch_size = workload.options["batch_size"]
+        self.data = RandomClients(workload, device)
+        self.rounds = 0
 
     def batches(self) -> Batches:
         """Inputs and labels, ``[clients, batch, ...]``, of a round."""
         batch = self.data.make_round(self.rounds)
-        for _, cohort in batch.examples.split(AT_ONCE):
-            key = (batch.seed, "train", self.rounds, "all", "order", 0)
-            order = permutations(key, cohort.ids, cohort.device_counts, cohort.longest)
-            inputs, targets = cohort.gather(order), cohort.targets(order)
-            for start in range(0, cohort.longest, self.workload.batch_size):
-                visited = slice(start, start + self.workload.batch_size)
-                yield inputs[:, visited], targets[:, visited]
+        key = (batch.seed, "train", self.rounds, "all", "order", 0)
         self.rounds += 1
+        for _, cohort in batch.examples.split(AT_ONCE):
+            order = permutations(key, cohort.ids, cohort.device_counts, cohort.longest)
+            inputs = cohort.gather(order).split(self.batch_size, dim=1)
+            yield from zip(inputs, cohort.targets(order).split(self.batch_size, dim=1), strict=True)
 
 
 class UsualBatches:
@@ -43,9 +43,8 @@ class UsualBatches:
         table = RandomClients(workload).tables["train"]
         dataset = TensorDataset(table.samples.inputs, table.samples.targets)
         parts = table.flat[: int(table.counts.sum())].split(table.counts.tolist())
-        self.loaders = [
-            DataLoader(Subset(dataset, part.tolist()), batch_size=workload.batch_size, shuffle=True) for part in parts
-        ]
+        size = workload.options["batch_size"]
+        self.loaders = [DataLoader(Subset(dataset, part.tolist()), batch_size=size, shuffle=True) for part in parts]
 
     def batches(self) -> Batches:
         """Inputs and labels, ``[batch, ...]``, of a round."""
@@ -61,7 +60,8 @@ def contest(workload: Workload, backends: Sequence[BackendName], device: torch.d
     Raises:
         RuntimeError: If they are not the same.
     """
-    usual, ours = UsualBatches(workload, device), OurBatches(workload, device)
+    usual = UsualBatches(workload, device)
+    ours = OurBatches(workload, device)
     check_same_batches(usual, ours)
     actions = {"plain": lambda: exhaust(usual.batches()), "auto": lambda: exhaust(ours.batches())}
     return Contest(actions, int(workload.counts().sum()), dense=False, device=device)
@@ -80,17 +80,17 @@ def check_same_batches(usual: UsualBatches, ours: OurBatches) -> None:
         RuntimeError: If they differ.
     """
     with default_float(torch.float64):
-        expected, found = (fingerprint(one.batches()) for one in (usual, ours))
-    if not (expected.shape == found.shape and torch.allclose(expected, found)):
+        expected, prints = (fingerprints(contestant.batches()) for contestant in (usual, ours))
+    if not (expected.shape == prints.shape and torch.allclose(expected, prints)):
         raise RuntimeError("our batches have other samples than the loaders'")
 
 
-def fingerprint(batches: Batches) -> Tensor:
+def fingerprints(batches: Batches) -> Tensor:
     """For every sample two random sums of its numbers, and its label; samples are sorted, ``[samples, 3]``."""
     rows = []
     for inputs, targets in batches:
         numbers = inputs.reshape(targets.numel(), -1)
         weights = torch.rand(2, numbers.shape[1], generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         rows.append(torch.cat([numbers.double().cpu() @ weights.T, targets.reshape(-1, 1).cpu()], dim=1))
-    every = torch.cat(rows)
-    return every[every[:, 0].argsort()]
+    samples = torch.cat(rows)
+    return samples[samples[:, 0].argsort()]

@@ -50,18 +50,19 @@ def measure_population(
     check_same_work(replace(workloads[smallest], clients=None), ["auto"], device)
     actions = {size: partial(in_fresh_process, workload, threads, device) for size, workload in workloads.items()}
     runs = in_turns(actions, repeats, name)
-    records = {size: population_record(f"{name}-{size}", of_size, runs[smallest]) for size, of_size in runs.items()}
-    return [record | {"device": name_of(device)} for record in records.values()]
+    records = [population_record(f"{name}-{size}", of_size, runs[smallest]) for size, of_size in runs.items()]
+    return [row | {"device": name_of(device)} for row in records]
 
 
 def population_record(name: str, runs: Sequence[Measurement], smallest: Sequence[Measurement]) -> Record:
     """What one size takes; the ratio is the median over the turns of its seconds / those of the smallest."""
     seconds = [run.seconds for run in runs]
-    peak, least = (statistics.median(run.peak for run in of_size) for of_size in (runs, smallest))
+    peak = statistics.median(run.peak for run in runs)
+    smallest_peak = statistics.median(run.peak for run in smallest)
     return record(name, "auto", seconds) | {
         "ratio_to_smallest": float(np.median(np.divide(seconds, [run.seconds for run in smallest]))),
         "peak_mebibytes": peak,
-        "more_than_smallest_mebibytes": peak - least,
+        "more_than_smallest_mebibytes": peak - smallest_peak,
         "bank_mebibytes": runs[0].bank,
         "bank_more_than_smallest_mebibytes": runs[0].bank - smallest[0].bank,
     }

@@ -45,8 +45,9 @@ class Contest:
 def measure(name: str, contest: Contest, repeats: int) -> list[Record]:
     """One record for each action: its seconds, how much of the machine's peak it makes use of, and its memory."""
     device = contest.device
-    left, right, out = (torch.rand(PEAK_SIZE, PEAK_SIZE, device=device) for _ in range(3))
-    actions: dict[str, Action] = {**contest.actions, PEAK: partial(torch.mm, left, right, out=out)}
+    matrix = torch.rand(PEAK_SIZE, PEAK_SIZE, device=device)
+    product = partial(torch.mm, matrix, matrix, out=torch.empty_like(matrix))
+    actions: dict[str, Action] = {**contest.actions, PEAK: product}
     nominal = operations(actions["plain"])
     in_turns(actions, warm_ups(device))
     seconds = in_turns({key: partial(seconds_of, action, device) for key, action in actions.items()}, repeats, name)

@@ -12,24 +12,9 @@ from benchmarks.device import CPU
 from benchmarks.loops import LOOPS, PlainLoop, State, flat
 from benchmarks.timing import Contest, default_float
 from benchmarks.workloads import RandomClients, Workload
+from pfl_lightning import methods
 from pfl_lightning.client import BackendName, Examples
-from pfl_lightning.methods import (
-    APFL,
-    DPSGD,
-    MOON,
-    SCAFFOLD,
-    DeltaFL,
-    DePRL,
-    Ditto,
-    FedAvg,
-    FedMac,
-    FedProto,
-    FedProx,
-    FedRep,
-    HeurFedAMP,
-    Method,
-    PFedMe,
-)
+from pfl_lightning.methods import Method
 from pfl_lightning.seeding import Key
 from pfl_lightning.tree import Params
 
@@ -43,20 +28,22 @@ class Ours:
 
     def __init__(self, workload: Workload, data: RandomClients, backend: BackendName) -> None:
         self.method = method_of(workload, backend).to(data.device)
-        self.workload, self.data = workload, data
+        self.workload = workload
+        self.data = data
         without_trainer(self.method)
 
-    def turn(self) -> None:
+    def turn(self) -> object:
         """The rounds that are measured together."""
         for size in self.workload.stages:
             self.data.participation.resize(size)
             self.method.training_step(self.data.make_round(self.method.accounting.clock.rounds), 0)
+        return None
 
     def state(self) -> State:
         """The shared tensors, and the kept ones in the order of the clients."""
-        every = torch.arange(self.data.num_clients, device=self.data.device)
+        clients = torch.arange(self.data.num_clients, device=self.data.device)
         shared = [tensor for name, tensor in self.method.network.state_dict().items() if name in self.method.shared]
-        return flat(shared), flat(self.method.clients.gather(every).values())
+        return flat(shared), flat(self.method.clients.gather(clients).values())
 
     def watch(self) -> dict[int, float]:
         """Note from now on how far each client moves; what is noted is in the result."""
@@ -75,13 +62,9 @@ class Ours:
         return travelled
 
 
+Maker = Callable[[Workload, RandomClients], Ours]
 # ways to run our round, by their names; variants.py adds its own
-MAKERS: dict[str, Callable[[Workload, RandomClients], Ours]] = {
-    backend: partial(Ours, backend=backend) for backend in get_args(BackendName)
-}
-
-
-FIXED_MOMENTUM: dict[str, type[Method]] = {"APFL": APFL, "SCAFFOLD": SCAFFOLD}
+MAKERS: dict[str, Maker] = {backend: partial(Ours, backend=backend) for backend in get_args(BackendName)}
 
 
 def method_of(workload: Workload, backend: BackendName) -> Method:
@@ -90,37 +73,10 @@ def method_of(workload: Workload, backend: BackendName) -> Method:
     Raises:
         PflError: If the backend cannot run the network.
     """
-    settings: dict[str, Any] = {"network": workload.network, "backend": backend, "weight_decay": 0.0}
-    settings |= {name: getattr(workload, name) for name in ("adapter", "epochs", "batch_size", "lr", "momentum")}
-    method: Method
-    if workload.loop == "AdamW":
-        settings |= {"local_optimizer": "AdamW", "momentum": None}
-        heads = workload.head_epochs
-        method = FedRep(head_epochs=heads, **settings) if heads else FedAvg(**settings)
-    elif workload.loop in FIXED_MOMENTUM:
-        method = FIXED_MOMENTUM[workload.loop](**{name: settings[name] for name in settings if name != "momentum"})
-    elif workload.loop:
-        method = {"MOON": MOON, "FedProto": FedProto}[workload.loop](**settings)
-    elif workload.gossip:
-        kind = partial(DePRL, head_epochs=workload.head_epochs) if workload.head_epochs else DPSGD
-        method = kind(**settings)
-    elif workload.head_epochs:
-        method = FedRep(head_epochs=workload.head_epochs, **settings)
-    elif workload.correlation:
-        copy_lr = workload.follows / workload.correlation
-        method = FedMac(correlation=workload.correlation, copy_lr=copy_lr, **settings)
-    elif workload.follows:
-        method = PFedMe(proximity=workload.proximity, copy_lr=workload.follows / workload.proximity, **settings)
-    elif workload.attentive:
-        method = HeurFedAMP(proximity=workload.proximity, **settings)
-    elif workload.proximity:
-        method = (Ditto if workload.personal else FedProx)(proximity=workload.proximity, **settings)
-    elif workload.conformity < 1:
-        method = DeltaFL(conformity=workload.conformity, **settings)
-    else:
-        method = FedAvg(**settings)
-    shape, clients = workload.input_shape, len(workload.counts())
-    method.build(shape, workload.classes, clients, input_kind=workload.input_kind)
+    make = getattr(methods, workload.method)
+    method: Method = make(network=workload.network, backend=backend, **workload.options)
+    shape = workload.input_shape
+    method.build(shape, workload.classes, len(workload.counts()), input_kind=workload.input_kind)
     return method
 
 
@@ -138,16 +94,8 @@ def contestants(
     """The plain loop, and each backend and variant, with the same clients and the same start model."""
     data = RandomClients(workload, device)
     network = workload.module(method_of(workload, "sequential").network).to(device)
-    loop = LOOPS.get(workload.loop, PlainLoop)
-    return loop(workload, network, data), {name: MAKERS[name](workload, data) for name in names}
-
-
-def contest(workload: Workload, names: Sequence[str], device: torch.device = CPU) -> Contest:
-    """The plain loop, and each backend and variant, which have been shown to do the same work."""
-    check_same_work(workload, names, device)
-    plain, ours = contestants(workload, names, device)
-    actions = {"plain": plain.turn, **{name: one.turn for name, one in ours.items()}}
-    return Contest(actions, plain.samples, device=device)
+    loop = LOOPS[workload.method](workload, network, data)
+    return loop, {name: MAKERS[name](workload, data) for name in names}
 
 
 def check_same_work(workload: Workload, names: Sequence[str], device: torch.device = CPU) -> None:
@@ -162,15 +110,17 @@ def check_same_work(workload: Workload, names: Sequence[str], device: torch.devi
         start = plain.state()
         expected, clients = moved(plain, start)
         for backend, contestant in ours.items():
-            found, travelled = moved(contestant, start)
-            if others := travelled.keys() ^ clients.keys():
-                raise RuntimeError(f"{backend} or the plain loop trains clients that the other does not: {others}")
+            distances, travelled = moved(contestant, start)
+            if difference := travelled.keys() ^ clients.keys():
+                raise RuntimeError(f"{backend} or the plain loop trains clients that the other does not: {difference}")
             for client, distance in clients.items():
                 if not travelled[client] > distance / 2:
                     travel = f"{travelled[client]:.3g}, the plain loop by {distance:.3g}"
                     raise RuntimeError(f"{backend} moves a client by {travel}")
-            if not all(abs(one - other) <= 0.2 * other for one, other in zip(found, expected, strict=True)):
-                raise RuntimeError(f"{backend} moves shared and kept numbers by {found}, the plain loop by {expected}")
+            for distance, plain_distance in zip(distances, expected, strict=True):
+                if not abs(distance - plain_distance) <= 0.2 * plain_distance:
+                    moves = f"{distances}, the plain loop by {expected}"
+                    raise RuntimeError(f"{backend} moves shared and kept numbers by {moves}")
 
 
 def moved(contestant: PlainLoop | Ours, start: State) -> tuple[list[float], dict[int, float]]:
@@ -178,3 +128,17 @@ def moved(contestant: PlainLoop | Ours, start: State) -> tuple[list[float], dict
     travelled = contestant.watch()
     contestant.turn()
     return [float((after - before).norm()) for after, before in zip(contestant.state(), start, strict=True)], travelled
+
+
+def contest(
+    workload: Workload,
+    names: Sequence[str],
+    device: torch.device = CPU,
+    check: Callable[..., None] = check_same_work,
+    contestants: Callable[..., tuple[Any, Any]] = contestants,
+) -> Contest:
+    """The plain loop, and each backend and variant, which have been shown to do the same work."""
+    check(workload, names, device)
+    plain, ours = contestants(workload, names, device)
+    actions = {"plain": plain.turn, **{name: contestant.turn for name, contestant in ours.items()}}
+    return Contest(actions, plain.samples, device=device)

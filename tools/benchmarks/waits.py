@@ -28,10 +28,10 @@ def waits(action: Action, device: torch.device) -> Counter[str]:
     On a GPU torch tells; it does not notice all (``torch.cuda.set_sync_debug_mode``). On the meta device, which stands
     in for one on a machine without, ``Listener`` notices the usual operations.
     """
-    found: Counter[str] = Counter()
-    with told_by_torch(found) if device.type == "cuda" else listening(found):
+    places: Counter[str] = Counter()
+    with warned_by_torch(places) if device.type == "cuda" else listening(places):
         action()
-    return found
+    return places
 
 
 def place() -> str:
@@ -45,12 +45,12 @@ def place() -> str:
 
 
 @contextmanager
-def told_by_torch(found: Counter[str]) -> Iterator[None]:
+def warned_by_torch(places: Counter[str]) -> Iterator[None]:
     """Let torch warn of every wait, and count them."""
 
     def note(message: Warning | str, *_: Any) -> None:
         if WARNING in str(message):
-            found[place()] += 1
+            places[place()] += 1
 
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(), patch.object(warnings, "showwarning", note):
@@ -63,9 +63,9 @@ def told_by_torch(found: Counter[str]) -> Iterator[None]:
 
 
 @contextmanager
-def listening(found: Counter[str]) -> Iterator[None]:
+def listening(places: Counter[str]) -> Iterator[None]:
     """Notice the waits on the meta device, for which torch has no ``autocast``, not even to say that there is none."""
-    with Listener(found), patch.object(torch, "autocast", lambda *_, **__: nullcontext()):
+    with Listener(places), patch.object(torch, "autocast", lambda *_, **__: nullcontext()):
         yield
 
 
@@ -76,41 +76,42 @@ class Listener(TorchDispatchMode):
     index, a copy to the processor, and a copy from it that is not ``non_blocking``. ``torch.tensor`` escapes it.
 
     Args:
-        found: Counts the waits by their places.
+        places: Counts the waits.
     """
 
-    def __init__(self, found: Counter[str]) -> None:
+    def __init__(self, places: Counter[str]) -> None:
         super().__init__()
-        self.found = found
+        self.places = places
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Carry an operation out, and note whether it waits."""
-        kind, kwargs = func.overloadpacket, kwargs or {}
+        kind = func.overloadpacket
+        kwargs = kwargs or {}
         if kind in MADE_UP and args[0].is_meta:
-            self.found[place()] += 1
+            self.places[place()] += 1
             return MADE_UP[kind](args[0])
         if kind in (aten._to_copy, aten.copy_):
             return self.copied(func, *args, **kwargs)
         if kind in (aten.index, aten.index_put, aten.index_put_):
             masks = [index is not None and index.is_meta and index.dtype == torch.bool for index in args[1]]
-            self.found.update([place()] if any(masks) else [])
+            self.places.update([place()] if any(masks) else [])
             indices = [all_places(i).unbind(1) if is_mask else (i,) for i, is_mask in zip(args[1], masks, strict=True)]
-            args = (args[0], list(chain.from_iterable(indices)), *args[2:])
+            args = (args[0], [*chain(*indices)], *args[2:])
         return func(*args, **kwargs)
 
-    def copied(self, func: Any, first: Tensor, *others: Any, **options: Any) -> Any:
+    def copied(self, func: Any, first: Tensor, *rest: Any, **options: Any) -> Any:
         """A copy, or its target."""
-        source = others[0] if others else first
-        target = first.device if others else options.get("device", first.device)
-        non_blocking = others[1] if len(others) > 1 else options.get("non_blocking", False)
+        source = rest[0] if rest else first
+        target = first.device if rest else options.get("device", first.device)
+        non_blocking = rest[1] if len(rest) > 1 else options.get("non_blocking", False)
         if torch.device(target).type == source.device.type or (non_blocking and not source.is_meta):
-            return func(first, *others, **options)
-        self.found[place()] += 1
+            return func(first, *rest, **options)
+        self.places[place()] += 1
         if not source.is_meta:
-            return func(first, *others, **options)
-        return first.fill_(1) if others else torch.ones(source.shape, dtype=options.get("dtype") or source.dtype)
+            return func(first, *rest, **options)
+        return first.fill_(1) if rest else torch.ones(source.shape, dtype=options.get("dtype") or source.dtype)
 
 
 def all_places(tensor: Tensor) -> Tensor:

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from blazefl.contrib.fedavg import FedAvgBaseClientTrainer, FedAvgBaseServerHandler
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
-from peers.plain_torch import network
-from peers.work import Program, Weights, Work, run, threads
+from peers.plain_torch import Loaders, TorchProgram, network
+from peers.work import Work, run
 
 
 class Model(StrEnum):
@@ -28,21 +28,12 @@ class Selector:
         return network(self.work)
 
 
-class Clients:
-    """What BlazeFL asks a data set for; its loaders do not shuffle, since the samples are in order already."""
-
-    def __init__(self, work: Work) -> None:
-        self.work = work
-        self.parts: list[TensorDataset] = []
-
-    def put_in_order(self, number: int) -> None:
-        """The samples as round ``number`` uses them."""
-        inputs, targets = map(torch.from_numpy, self.work.ordered(number))
-        self.parts = [TensorDataset(x, y) for x, y in zip(inputs, targets, strict=True)]
+class Clients(Loaders):
+    """The data set."""
 
     def get_dataloader(self, type_: str, cid: int, batch_size: int, generator: Any) -> DataLoader[Any]:
         """Batches of a client."""
-        return DataLoader(self.parts[cid], batch_size=batch_size)
+        return self.of(cid)
 
 
 class Trainer(FedAvgBaseClientTrainer):
@@ -58,36 +49,31 @@ class Trainer(FedAvgBaseClientTrainer):
         return super().train(model_parameters, train_loader, cid)
 
 
-class BlazeFL(Program):
+class BlazeFL(TorchProgram):
     """FedAvg's own handler and serial trainer, joined as in BlazeFL's examples."""
 
     packages = ("blazefl", "torch", "numpy")
 
     def __init__(self, work: Work) -> None:
-        torch.set_num_threads(threads())
-        self.data, clients = Clients(work), len(work.targets)
-        selector, rounds, seed = Selector(work), len(work.orders), 0
-        self.server = FedAvgBaseServerHandler(
-            selector, Model.MLP, self.data, rounds, clients, 1.0, "cpu", work.batch_size, seed
-        )
-        self.trainer = Trainer(
-            work.momentum, selector, Model.MLP, self.data, "cpu", clients, 1, work.batch_size, work.lr, seed
-        )
+        super().__init__(work)
+        self.data = Clients(work.batch_size)
+        start = (Selector(work), Model.MLP, self.data)
+        clients = len(work.targets)
+        seed = 0
+        self.server = FedAvgBaseServerHandler(*start, len(work.orders), clients, 1.0, "cpu", work.batch_size, seed)
+        self.trainer = Trainer(work.momentum, *start, "cpu", clients, 1, work.batch_size, work.lr, seed)
+        self.model = self.server.model
 
     def prepare(self, number: int) -> None:
         """Samples in the round's order."""
-        self.data.put_in_order(number)
+        self.data.clients = self.ordered(number)
 
     def round(self, number: int) -> None:
         """One round of FedAvg."""
-        sampled, broadcast = self.server.sample_clients(), self.server.downlink_package()
-        self.trainer.local_process(broadcast, sampled)
+        sampled = self.server.sample_clients()
+        self.trainer.local_process(self.server.downlink_package(), sampled)
         for upload in self.trainer.uplink_package():
             self.server.load(upload)
-
-    def weights(self) -> Weights:
-        """The server's model."""
-        return {name: tensor.numpy() for name, tensor in self.server.model.state_dict().items()}
 
 
 if __name__ == "__main__":

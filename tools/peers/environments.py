@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Timer
 
 PATIENCE_TO_BUILD = 3600  # seconds
 
@@ -21,13 +23,11 @@ class Peer:
 
     Attributes:
         program: File beside this one.
-        requirements: Pins for pip; none for what runs with the caller's own interpreter.
-        python: Oldest Python that will do.
+        requirements: Pins for pip; none for what runs with the caller's own packages.
     """
 
     program: str
     requirements: tuple[str, ...] = ()
-    python: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -35,86 +35,92 @@ class Peer:
         return Path(self.program).stem.removesuffix("_round")
 
 
-TORCH, TORCHVISION, JAX, NUMPY = "torch==2.15.0", "torchvision==0.29.2", "jax==0.10.2", "numpy==2.4.6"
+TORCH = "torch==2.15.0"
+TORCHVISION = "torchvision==0.29.2"
+JAX = "jax==0.10.2"
+NUMPY = "numpy==2.4.6"
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in (
         Peer("plain_torch.py"),
-        Peer("jax_scan.py", (JAX, NUMPY), (3, 11)),
-        Peer("fedjax_round.py", ("fedjax==0.0.17", JAX, NUMPY), (3, 11)),
-        Peer("flower.py", ("flwr[simulation]==1.41.0", TORCH, NUMPY), (3, 11)),
-        Peer("pfl_research.py", ("pfl[pytorch]==0.6.0", TORCH, NUMPY), (3, 11)),
-        Peer("blazefl_round.py", ("blazefl[contrib,reproducibility]==2.0.3", TORCH, NUMPY), (3, 12)),
-        Peer("fedlab_round.py", ("fedlab==1.3.0", TORCH, TORCHVISION, NUMPY), (3, 11)),
+        Peer("jax_scan.py", (JAX, NUMPY)),
+        Peer("fedjax_round.py", ("fedjax==0.0.17", JAX, NUMPY)),
+        Peer("flower.py", ("flwr[simulation]==1.41.0", TORCH, NUMPY)),
+        Peer("pfl_research.py", ("pfl[pytorch]==0.6.0", TORCH, NUMPY)),
+        Peer("blazefl_round.py", ("blazefl[contrib,reproducibility]==2.0.3", TORCH, NUMPY)),
+        Peer("fedlab_round.py", ("fedlab==1.3.0", TORCH, TORCHVISION, NUMPY)),
     )
 }
 
 
 def environment(peer: Peer, root: Path) -> Path:
-    """Interpreter of the peer's own environment under ``root``, which is built on the first call.
+    """Interpreter of the peer's own environment under ``root``, of this Python, which is built on the first call.
 
     Raises:
-        PeerError: There is no Python for it, or pip cannot install it.
+        PeerError: pip cannot install it, for instance because it needs a newer Python.
     """
     if not peer.requirements:
         return Path(sys.executable)
     folder = root.absolute() / peer.name
-    interpreter, marker = folder / "bin" / "python", folder / "complete.txt"
+    interpreter = folder / "bin" / "python"
+    marker = folder / "complete.txt"
     wanted = "\n".join(peer.requirements)
     if not (marker.exists() and marker.read_text() == wanted):
-        base = base_interpreter(peer.python)
         shutil.rmtree(folder, ignore_errors=True)
-        execute([base, "-m", "venv", folder], PATIENCE_TO_BUILD)
-        pip: list[str | Path] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        execute([sys.executable, "-m", "venv", folder], PATIENCE_TO_BUILD)
+        pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         execute([*pip, *peer.requirements], PATIENCE_TO_BUILD)
         marker.write_text(wanted)
     return interpreter
 
 
-def base_interpreter(minimum: tuple[int, int] | None) -> Path:
-    """This Python, or the oldest one to be found that is new enough.
+def execute(
+    command: Sequence[str | Path],
+    timeout: float,
+    folder: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[str, int]:
+    """Run a command.
+
+    Args:
+        command: Its words.
+        timeout: Seconds after which it is stopped.
+        folder: Where it runs.
+        environ: Further variables; without ``PYTHONPATH`` the command sees nothing but its own packages.
+
+    Returns:
+        What it printed, stdout first, and the most memory that one of its processes held, in bytes.
 
     Raises:
-        PeerError: None is.
+        PeerError: It fails; with the line that says most.
     """
-    if minimum is None or sys.version_info[:2] >= minimum:
-        return Path(sys.executable)
-    for minor in range(minimum[1], minimum[1] + 5):
-        on_path = shutil.which(f"python{minimum[0]}.{minor}")
-        installed = sorted((Path.home() / ".pyenv" / "versions").glob(f"{minimum[0]}.{minor}.*/bin/python"))
-        for candidate in [Path(on_path), *installed] if on_path else installed:
-            # asked, because pyenv puts names on the path that lead nowhere
-            if subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:
-                return candidate
-    raise PeerError(f"needs Python {minimum[0]}.{minimum[1]} or newer, and there is none on this machine")
-
-
-def execute(command: Sequence[str | Path], timeout: float, environ: Mapping[str, str] | None = None) -> None:
-    """Runs a command in silence.
-
-    Raises:
-        PeerError: It fails; with the line of its stderr that says most.
-    """
-    isolated = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    try:
-        done = subprocess.run(
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with TemporaryFile("w+", errors="replace") as out, TemporaryFile("w+", errors="replace") as err:
+        process = subprocess.Popen(
             [str(part) for part in command],
-            env=environ or isolated,
+            cwd=folder,
+            env={**variables, **(environ or {})},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=timeout,
+            stdout=out,
+            stderr=err,
         )
-    except subprocess.TimeoutExpired:
-        raise PeerError(f"took more than {timeout:.0f} seconds") from None
-    if done.returncode:
-        raise PeerError(last_line(done.stderr) or f"exit status {done.returncode}")
+        timer = Timer(timeout, process.kill)
+        timer.start()
+        _, status, usage = os.wait4(process.pid, 0)  # which alone tells the memory
+        late = not timer.is_alive()
+        timer.cancel()
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        text = f"{out.read()}\n{err.read()}"
+    if process.returncode:
+        reason = last_line(text) or f"exit status {process.returncode}"
+        raise PeerError(f"took more than {timeout:.0f} seconds" if late else reason)
+    return text, usage.ru_maxrss * 1024
 
 
-def last_line(stderr: str) -> str:
+def last_line(text: str) -> str:
     """The last of pip's errors, otherwise the last line there is."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR: ")]
     return " ".join((errors or lines or [""])[-1].split())[:300]

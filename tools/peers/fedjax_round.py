@@ -41,10 +41,10 @@ class FedJax(Program):
     def prepare(self, number: int) -> None:
         """Data sets with the samples in the round's order."""
         keys = jax.random.split(jax.random.PRNGKey(number), len(self.work.targets))
-        held = zip(*self.work.ordered(number), keys, strict=True)
+        samples = zip(*self.work.ordered(number), keys, strict=True)
         self.clients = [
             (str(client).encode(), fedjax.ClientDataset({"x": x, "y": y}), key)
-            for client, (x, y, key) in enumerate(held)
+            for client, (x, y, key) in enumerate(samples)
         ]
 
     def round(self, number: int) -> None:

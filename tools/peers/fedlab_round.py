@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from fedlab.contrib.algorithm import FedAvgSerialClientTrainer, FedAvgServerHandler
 from fedlab.core.standalone import StandalonePipeline
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
-from peers.plain_torch import network
-from peers.work import Program, Weights, Work, run, threads
+from peers.plain_torch import Loaders, TorchProgram, network
+from peers.work import Work, run
 
 
 class Trainer(FedAvgSerialClientTrainer):
@@ -25,15 +25,12 @@ class Trainer(FedAvgSerialClientTrainer):
         return super().train(model_parameters, train_loader)
 
 
-class Clients:
-    """What FedLab asks a data set for; its loaders do not shuffle, since the samples are in order already."""
-
-    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        self.parts = [TensorDataset(x, y) for x, y in zip(inputs, targets, strict=True)]
+class Clients(Loaders):
+    """The data set."""
 
     def get_dataloader(self, client: int, batch_size: int) -> DataLoader[Any]:
         """Batches of a client."""
-        return DataLoader(self.parts[client], batch_size=batch_size)
+        return self.of(client)
 
 
 class Pipeline(StandalonePipeline):
@@ -43,31 +40,30 @@ class Pipeline(StandalonePipeline):
         """Nothing."""
 
 
-class FedLab(Program):
+class FedLab(TorchProgram):
     """``StandalonePipeline`` with FedAvg's own handler and serial trainer."""
 
     packages = ("fedlab", "torch", "torchvision", "numpy")
 
     def __init__(self, work: Work) -> None:
-        torch.set_num_threads(threads())
-        self.work, model = work, network(work)
+        super().__init__(work)
+        model = network(work)
+        self.data = Clients(work.batch_size)
         self.trainer = Trainer(model, len(work.targets))
         self.trainer.setup_optim(1, work.batch_size, work.lr, work.momentum)
+        self.trainer.setup_dataset(self.data)
         self.server = FedAvgServerHandler(model, global_round=0, sample_ratio=1.0)
         self.pipeline = Pipeline(self.server, self.trainer)
+        self.model = self.server.model
 
     def prepare(self, number: int) -> None:
         """Samples in the round's order."""
-        self.trainer.setup_dataset(Clients(*map(torch.from_numpy, self.work.ordered(number))))
+        self.data.clients = self.ordered(number)
         self.server.global_round = number + 1
 
     def round(self, number: int) -> None:
         """One round of FedAvg: the pipeline stops after it."""
         self.pipeline.main()
-
-    def weights(self) -> Weights:
-        """The server's model."""
-        return {name: tensor.numpy() for name, tensor in self.server.model.state_dict().items()}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from typing import Any
 
 from peers.work import Program, Weights, Work, arguments, read, run, threads
 
-ACTORS, HOME = threads(), tempfile.TemporaryDirectory(prefix="flwr")
+ACTORS = threads()
+HOME = tempfile.TemporaryDirectory(prefix="flwr")
 # before Flower and Ray start: one thread an actor, no reports to anyone, and nothing left behind in the home folder
 os.environ |= {
     "OMP_NUM_THREADS": "1",
@@ -23,12 +24,11 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from torch.optim import SGD  # noqa: E402
 
-from peers.plain_torch import network  # noqa: E402
+from peers.plain_torch import network, train_client  # noqa: E402
 
-client_app, server_app = ClientApp(), ServerApp()
+client_app = ClientApp()
+server_app = ServerApp()
 
 
 @client_app.train()
@@ -36,17 +36,11 @@ def train(message: Message, context: Context) -> Message:
     """One client's round; an actor keeps the samples that it has read once."""
     torch.set_num_threads(1)
     settings = message.content["config"]
-    client = int(context.node_config["partition-id"])
     work = read(Path(settings["data"]))
-    inputs, targets = torch.from_numpy(work.inputs[client]), torch.from_numpy(work.targets[client])
     model = network(work)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
-    for batch in torch.from_numpy(work.orders[settings["number"], client]).split(work.batch_size):
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs[batch]), targets[batch]).backward()
-        optimizer.step()
-    metrics = MetricRecord({"num-examples": len(targets)})
+    train_client(model, work, settings["number"], int(context.node_config["partition-id"]))
+    metrics = MetricRecord({"num-examples": work.targets.shape[1]})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
 
 
@@ -67,7 +61,8 @@ class Flower(Program):
     packages = ("flwr", "ray", "torch", "numpy")
 
     def __init__(self, work: Work, grid: Grid) -> None:
-        self.grid, self.data = grid, str(arguments()[0])
+        self.grid = grid
+        self.data = str(arguments()[0])
         clients = len(work.targets)
         self.strategy = Complete(fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
         self.arrays = ArrayRecord(network(work).state_dict())

@@ -34,13 +34,14 @@ class JaxScan(Program):
         self.work = work
         cores = math.gcd(threads(), len(work.targets))  # each needs as many clients as the others
         mesh = Mesh(np.array(jax.devices()[:cores]), (CLIENTS,))
-        everywhere, split = PartitionSpec(), PartitionSpec(CLIENTS)
+        everywhere = PartitionSpec()
+        split = PartitionSpec(CLIENTS)
         per_client = NamedSharding(mesh, split)
         self.inputs = jax.device_put(work.inputs, per_client)
         self.targets = jax.device_put(work.targets.astype(np.int32), per_client)
         self.orders = [jax.device_put(order.astype(np.int32), per_client) for order in work.orders]
         first = {name: transposed(name, array).copy() for name, array in work.weights.items()}
-        self.now = jax.device_put(first, NamedSharding(mesh, everywhere))
+        self.current = jax.device_put(first, NamedSharding(mesh, everywhere))
         share = partial(share_of_round, work)
         specs = (everywhere, split, split, split)
         # the checker of replicas does not follow the mean through a scan
@@ -49,11 +50,11 @@ class JaxScan(Program):
 
     def round(self, number: int) -> None:
         """One round of FedAvg."""
-        self.now = jax.block_until_ready(self.step(self.now, self.inputs, self.targets, self.orders[number]))
+        self.current = jax.block_until_ready(self.step(self.current, self.inputs, self.targets, self.orders[number]))
 
     def weights(self) -> Weights:
         """The weights, turned back."""
-        return {name: transposed(name, np.asarray(array)) for name, array in self.now.items()}
+        return {name: transposed(name, np.asarray(array)) for name, array in self.current.items()}
 
 
 def transposed(name: str, array: Array) -> Array:
@@ -77,10 +78,10 @@ def client(work: Work, weights: Tree, inputs: jax.Array, targets: jax.Array, ord
     """One client's weights after its steps with heavy-ball momentum."""
 
     def next_step(state: tuple[Tree, Tree], batch: jax.Array) -> tuple[tuple[Tree, Tree], None]:
-        now, velocity = state
-        gradients = jax.grad(loss)(now, work.layers, inputs[batch], targets[batch])
+        current, velocity = state
+        gradients = jax.grad(loss)(current, work.layers, inputs[batch], targets[batch])
         velocity = jax.tree.map(lambda speed, gradient: work.momentum * speed + gradient, velocity, gradients)
-        return (jax.tree.map(lambda weight, speed: weight - work.lr * speed, now, velocity), velocity), None
+        return (jax.tree.map(lambda weight, speed: weight - work.lr * speed, current, velocity), velocity), None
 
     rest = jax.tree.map(jnp.zeros_like, weights)
     trained: Tree

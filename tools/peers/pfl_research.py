@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from peers.plain_torch import network
-from peers.work import Program, Weights, Work, run, threads
+from peers.plain_torch import TorchProgram, network
+from peers.work import Work, run
 
 
 class Perceptron(nn.Module):
@@ -35,22 +35,24 @@ class Perceptron(nn.Module):
         return {}
 
 
-class PflResearch(Program):
+class PflResearch(TorchProgram):
     """``FederatedAveraging`` on a ``SimulatedBackend``, one iteration at a time."""
 
     packages = ("pfl", "torch", "numpy")
 
     def __init__(self, work: Work) -> None:
-        torch.set_num_threads(threads())
-        self.work, self.algorithm, self.perceptron = work, FederatedAveraging(), Perceptron(network(work))
+        super().__init__(work)
+        self.algorithm = FederatedAveraging()
+        self.model = network(work)
         self.data: list[tuple[torch.Tensor, torch.Tensor]] = []
         clients = cycle(range(len(work.targets)))
         users = FederatedDataset(self.user, lambda: next(clients))
         self.backend = SimulatedBackend(training_data=users, val_data=users)
-        self.model = PyTorchModel(
-            self.perceptron,
+        perceptron = Perceptron(self.model)
+        self.pfl_model = PyTorchModel(
+            perceptron,
             lambda parameters, lr: SGD(parameters, lr=lr, momentum=work.momentum),
-            SGD(self.perceptron.parameters(), lr=1.0),  # the server goes all the way to the mean
+            SGD(perceptron.parameters(), lr=1.0),  # the server goes all the way to the mean
         )
         self.training = NNTrainHyperParams(
             local_batch_size=work.batch_size, local_num_epochs=1, local_learning_rate=work.lr
@@ -62,8 +64,7 @@ class PflResearch(Program):
 
     def prepare(self, number: int) -> None:
         """Samples in the round's order."""
-        inputs, targets = map(torch.from_numpy, self.work.ordered(number))
-        self.data = list(zip(inputs, targets, strict=True))
+        self.data = self.ordered(number)
 
     def round(self, number: int) -> None:
         """One round of FedAvg: the algorithm goes on where it stopped, for one more iteration."""
@@ -73,11 +74,7 @@ class PflResearch(Program):
             train_cohort_size=len(self.data),
             val_cohort_size=0,
         )
-        self.algorithm.run(iterations, self.backend, self.model, self.training)
-
-    def weights(self) -> Weights:
-        """The server's model."""
-        return {name: tensor.numpy() for name, tensor in self.perceptron.layers.state_dict().items()}
+        self.algorithm.run(iterations, self.backend, self.pfl_model, self.training)
 
 
 if __name__ == "__main__":

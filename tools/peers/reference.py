@@ -1,15 +1,17 @@
 """The workload that all peers do, and where a float64 loop arrives at, without module or optimizer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from peers.environments import PeerError
+from peers.work import Array, Work, read
 
 TOLERANCE = 0.01  # of the update's norm; rounding errors alone come to a tenth of it
 Weights = dict[str, np.ndarray]
@@ -93,30 +95,26 @@ def distance(left: Weights, right: Weights) -> float:
 
 def reference_of(data: Path) -> Reference:
     """The reference of a workload, in float64 without module or optimizer."""
-    with np.load(data) as stored:
-        arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
-    names = [name for name in arrays if name.startswith("fc")]
-    start = [arrays[name].double() for name in names]
-    now, inputs = start, arrays["inputs"].double()
-    for orders in arrays["orders"]:
-        clients = zip(inputs, arrays["targets"], orders, strict=True)
-        trained = [reference_client(now, x[order], y[order], arrays) for x, y, order in clients]
-        now = [torch.stack(of_one).mean(0) for of_one in zip(*trained, strict=True)]
-    named = [{name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)} for tensors in (start, now)]
-    return len(arrays["orders"]), named[0], named[1]
+    work = read(data)
+    start = {name: array.astype(np.float64) for name, array in work.weights.items()}
+    weights = [torch.from_numpy(array) for array in start.values()]
+    for number in range(len(work.orders)):
+        samples = zip(*work.ordered(number), strict=True)
+        trained = [reference_client(weights, work, inputs, targets) for inputs, targets in samples]
+        weights = [torch.stack(tensors).mean(0) for tensors in zip(*trained, strict=True)]
+    return len(work.orders), start, {name: tensor.numpy() for name, tensor in zip(start, weights, strict=True)}
 
 
-def reference_client(
-    start: Sequence[torch.Tensor], inputs: torch.Tensor, targets: torch.Tensor, settings: Mapping[str, torch.Tensor]
-) -> list[torch.Tensor]:
+def reference_client(start: Sequence[Tensor], work: Work, inputs: Array, targets: np.ndarray) -> list[Tensor]:
     """One client's weights after its steps with heavy-ball momentum."""
-    weights, size = [tensor.clone().requires_grad_() for tensor in start], int(settings["batch_size"])
+    weights = [tensor.clone().requires_grad_() for tensor in start]
     velocity = [torch.zeros_like(tensor) for tensor in start]
-    for x, y in zip(inputs.split(size), targets.split(size), strict=True):
+    samples = torch.from_numpy(inputs).double().split(work.batch_size)
+    for x, y in zip(samples, torch.from_numpy(targets).split(work.batch_size), strict=True):
         for layer in range(0, len(weights), 2):
             x = F.linear(x if layer == 0 else x.relu(), weights[layer], weights[layer + 1])
         gradients = torch.autograd.grad(F.cross_entropy(x, y), weights)
         with torch.no_grad():
             for weight, speed, gradient in zip(weights, velocity, gradients, strict=True):
-                weight -= settings["lr"] * speed.mul_(settings["momentum"]).add_(gradient)
+                weight -= work.lr * speed.mul_(work.momentum).add_(gradient)
     return [weight.detach() for weight in weights]

@@ -9,10 +9,10 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ from peers.reference import Outcome, check, reference_of, write_workload
 HERE = Path(__file__).resolve().parent
 # a client less moves the mean of 100 by less than the tolerance, but that of 4 by far more: all begin with these
 SMALL: dict[str, Any] = {"clients": 4, "samples": 30, "rounds": 2}
-WORKLOAD, PLAIN, OURS = "peers-mlp", "plain_torch", "ours"
+WORKLOAD = "peers-mlp"
+PLAIN = "plain_torch"
+OURS = "ours"
 PATIENCE = 1800  # seconds, for one run of a program
 
 
@@ -35,13 +37,14 @@ def run_program(interpreter: Path, program: Path, data: Path, threads: int) -> O
     Raises:
         PeerError: It fails, or hands back something else than was agreed.
     """
-    environ = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    paths = [str(HERE.parent)]
     if interpreter == Path(sys.executable):  # others see nothing but their own packages
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))
-    environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    with tempfile.TemporaryDirectory() as folder, pinned(threads):
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
+    environ = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    environ["PYTHONPATH"] = os.pathsep.join(paths)
+    with TemporaryDirectory() as folder, pinned(threads):
         out = Path(folder) / "out.npz"
-        execute([interpreter, program, data.absolute(), out], PATIENCE, environ)
+        execute([interpreter, program, data.absolute(), out], PATIENCE, environ=environ)
         return outcome_of(out)
 
 
@@ -54,7 +57,8 @@ def outcome_of(path: Path) -> Outcome:
     try:
         with np.load(path) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        seconds, versions = arrays.pop("seconds").tolist(), json.loads(arrays.pop("versions").item())
+        seconds = arrays.pop("seconds").tolist()
+        versions = json.loads(arrays.pop("versions").item())
     except (OSError, KeyError, ValueError) as error:
         raise PeerError(f"wrote no results that can be read: {error}") from None
     return Outcome(seconds, arrays, versions)
@@ -97,49 +101,43 @@ def measure_peers(
         samples: Samples of a client.
         rounds: Rounds of a process; the first one warms up and is not counted.
     """
-    programs, reasons = build(root, [PLAIN, *(name for name in names if name != PLAIN)])
-    programs[OURS] = (Path(sys.executable), ours)
-    outcomes: dict[str, list[Outcome]] = {name: [] for name in programs}
-    deviations: dict[str, list[float]] = {name: [] for name in programs}
-    with tempfile.TemporaryDirectory() as folder:
-        small, data = Path(folder) / "small.npz", Path(folder) / "data.npz"
-        write_workload(small, **SMALL)
-        write_workload(data, clients, samples, rounds)
-        references = {path: reference_of(path) for path in (small, data)}
-        for turn in range(repeats + 1):
-            workload = data if turn else small
-            for name in [name for name in programs if name not in reasons]:
-                try:
-                    outcome = run_program(*programs[name], workload, threads)
-                    deviation = check(outcome, references[workload])
-                    if turn:
-                        outcomes[name].append(outcome)
-                        deviations[name].append(deviation)
-                except PeerError as error:
-                    reasons[name] = str(error)
-    order = dict.fromkeys([PLAIN, *names, *programs])
-    plain = [] if PLAIN in reasons else outcomes[PLAIN]
-    return [
-        missing(name, reasons[name]) if name in reasons else record(name, outcomes[name], plain, deviations[name])
-        for name in order
-    ]
-
-
-def build(root: Path, names: Sequence[str]) -> tuple[dict[str, tuple[Path, Path]], dict[str, str]]:
-    """Interpreter and program of every peer that can be built, and the reasons of the others."""
-    programs, reasons = {}, {}
-    for name in names:
+    order = [*dict.fromkeys([PLAIN, *names]), OURS]
+    programs = {OURS: (Path(sys.executable), ours)}
+    reasons: dict[str, str] = {}
+    for name in order[:-1]:
         try:
             programs[name] = (environment(PEERS[name], root), HERE / PEERS[name].program)
         except PeerError as error:
             reasons[name] = str(error)
-    return programs, reasons
+    outcomes: dict[str, list[Outcome]] = {name: [] for name in order}
+    deviations: dict[str, list[float]] = {name: [] for name in order}
+    with TemporaryDirectory() as folder:
+        small = Path(folder) / "small.npz"
+        data = Path(folder) / "data.npz"
+        write_workload(small, **SMALL)
+        write_workload(data, clients, samples, rounds)
+        references = {path: reference_of(path) for path in (small, data)}
+        for workload in (small, *[data] * repeats):
+            for name in [name for name in order if name not in reasons]:
+                try:
+                    outcome = run_program(*programs[name], workload, threads)
+                    deviations[name].append(check(outcome, references[workload]))
+                    outcomes[name].append(outcome)
+                except PeerError as error:
+                    reasons[name] = str(error)
+    plain = [] if PLAIN in reasons else outcomes[PLAIN][1:]
+    return [
+        missing(name, reasons[name])
+        if name in reasons
+        else record(name, outcomes[name][1:], plain, deviations[name][1:])  # without the small workload
+        for name in order
+    ]
 
 
 def record(name: str, outcomes: Sequence[Outcome], plain: Sequence[Outcome], deviations: Sequence[float]) -> Record:
     """What was measured of one peer; the ratio is the median over the repeats of its time / the plain loop's."""
     seconds = [second for outcome in outcomes for second in outcome.seconds[1:]]
-    ratios = [typical(one) / typical(other) for one, other in zip(outcomes, plain, strict=False)]
+    ratios = [typical(outcome) / typical(of_plain) for outcome, of_plain in zip(outcomes, plain, strict=False)]
     return timing.record(WORKLOAD, name, seconds) | {
         "ratio_to_plain": statistics.median(ratios) if ratios else None,
         "versions": outcomes[-1].versions,
@@ -154,5 +152,9 @@ def typical(outcome: Outcome) -> float:
 
 def missing(name: str, reason: str, workload: str = WORKLOAD) -> Record:
     """The record of a peer that could not be measured."""
-    empty = dict.fromkeys(("seconds", "ratio_to_plain", "spread"))
-    return {"workload": workload, "backend": name, **empty, "reason": reason}
+    return {
+        "workload": workload,
+        "backend": name,
+        **dict.fromkeys(("seconds", "ratio_to_plain", "spread")),
+        "reason": reason,
+    }

@@ -44,8 +44,7 @@ class Work:
     @property
     def widths(self) -> list[int]:
         """Features, hidden units and classes."""
-        biases = [array.size for name, array in self.weights.items() if name.endswith(".bias")]
-        return [self.inputs.shape[2], *biases]
+        return [self.inputs.shape[2], *(self.weights[f"{name}.bias"].size for name in self.layers)]
 
     @property
     def layers(self) -> list[str]:
@@ -64,9 +63,8 @@ def read(path: Path) -> Work:
     """The workload of a file; once per process, for peers whose worker processes read it themselves."""
     with np.load(path) as stored:
         arrays = {name: stored[name] for name in stored.files}
-    inputs, targets, orders = arrays.pop("inputs"), arrays.pop("targets"), arrays.pop("orders")
-    lr, momentum, batch_size = (arrays.pop(name).item() for name in ("lr", "momentum", "batch_size"))
-    return Work(inputs, targets, orders, arrays, lr, momentum, batch_size)
+    weights = {name: arrays.pop(name) for name in list(arrays) if name.startswith("fc")}
+    return Work(**{name: array if array.ndim else array.item() for name, array in arrays.items()}, weights=weights)
 
 
 class Program(ABC):
@@ -106,12 +104,13 @@ def run(start: Callable[[Work], Program]) -> None:
     """Does all rounds of the workload on the command line and writes down what came out."""
     data, out = arguments()
     work = read(data)
-    program, seconds = start(work), []
+    program = start(work)
+    seconds = []
     for number in range(len(work.orders)):
         program.prepare(number)
         began = time.perf_counter()
         program.round(number)
         seconds.append(time.perf_counter() - began)
-    python = ".".join(map(str, sys.version_info[:3]))
-    versions = {"python": python} | {name: version(name) for name in program.packages}
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    versions |= {name: version(name) for name in program.packages}
     np.savez(out, seconds=seconds, versions=json.dumps(versions), **program.weights())  # type: ignore[arg-type]

@@ -3,4 +3,8 @@
 from peers.tracks import niid_bench, pfl_research, pfllib
 from peers.tracks.track import Track
 
-TRACKS: dict[str, Track] = {each.name: each for each in (pfllib.TRACK, niid_bench.TRACK, pfl_research.TRACK)}
+TRACKS: dict[str, Track] = {
+    "pfllib": pfllib.TRACK,
+    "niid_bench": niid_bench.TRACK,
+    "pfl_research": pfl_research.TRACK,
+}

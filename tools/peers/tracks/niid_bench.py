@@ -32,7 +32,6 @@ def read(text: str) -> tuple[list[float], float]:
 
 
 TRACK = Track(
-    name="niid_bench",
     library="Flower",
     data="fashion_mnist",
     entry="baselines/niid_bench/niid_bench/main.py",
@@ -40,7 +39,6 @@ TRACK = Track(
     peer=Peer(
         "niid_bench.py",
         ("flwr[simulation]==1.5.0", "hydra-core==1.3.2", TORCH, TORCHVISION, "tqdm", "setuptools<81", "async-timeout"),
-        (3, 11),
     ),
     lay_out=lay_out,
     words=f"-m niid_bench.main dataset_name=fmnist partitioning=iid num_rounds={ROUNDS} client_resources.num_cpus=1",

@@ -16,7 +16,9 @@ from peers.environments import NUMPY, TORCH, TORCHVISION, Peer
 from peers.tracks.track import Track
 from pfl_lightning.data import CIFAR10
 
-CLIENTS, COHORT, ROUNDS = 200, 50, 11  # 200 have the 10,000 images that are at hand
+CLIENTS = 200  # they have the 10,000 images that are at hand
+COHORT = 50
+ROUNDS = 11
 ACCURACY = re.compile(r"Central val \| accuracy +: ([\d.]+)")
 SECONDS = re.compile(r"Duration of iteration \(s\) +: ([\d.]+)")
 
@@ -42,22 +44,21 @@ def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
     data = CIFAR10(root=str(files))
     for train, name in ((True, "train"), (False, "test")):
         images, labels = data.read(train)
-        held = images.permute(0, 2, 3, 1).numpy(), labels.numpy()[:, np.newaxis]
-        (written / f"cifar10_{name}.p").write_bytes(pickle.dumps(held))
+        arrays = (images.permute(0, 2, 3, 1).numpy(), labels.numpy()[:, np.newaxis])
+        (written / f"cifar10_{name}.p").write_bytes(pickle.dumps(arrays))
     return folder / "benchmarks"
 
 
 def read(text: str) -> tuple[list[float], float]:
     """Seconds of the rounds between the first and the last, and the last accuracy."""
-    return [float(each) for each in SECONDS.findall(text)[1 : ROUNDS - 1]], float(ACCURACY.findall(text)[-1])
+    return [float(seconds) for seconds in SECONDS.findall(text)[1 : ROUNDS - 1]], float(ACCURACY.findall(text)[-1])
 
 
 TRACK = Track(
-    name="pfl_research",
     library="pfl-research",
     data="cifar10",
     entry="benchmarks/image_classification/pytorch/train.py",
-    peer=Peer("pfl_research_track.py", ("pfl[pytorch]==0.6.0", TORCH, TORCHVISION, NUMPY, "pyyaml"), (3, 11)),
+    peer=Peer("pfl_research_track.py", ("pfl[pytorch]==0.6.0", TORCH, TORCHVISION, NUMPY, "pyyaml")),
     lay_out=lay_out,
     words="image_classification/pytorch/train.py --args_config image_classification/configs/baseline.yaml "
     f"--central_num_iterations {ROUNDS}",

@@ -20,8 +20,9 @@ from pfl_lightning.data import FederatedDataModule
 SETTINGS = "--config=papers/pfllib/fashion_mnist"
 ROUNDS = 4
 RATE = 0.005  # PFLlib's
-OTHERS = ("numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib")
-SECONDS, ACCURACY = re.compile(r"time cost [- ]*([\d.]+)"), re.compile(r"Averaged Test Accuracy: ([\d.]+)")
+DEPENDENCIES = ("numpy", "scikit-learn", "h5py", "cvxpy", "calmsize", "matplotlib")
+SECONDS = re.compile(r"time cost [- ]*([\d.]+)")
+ACCURACY = re.compile(r"Averaged Test Accuracy: ([\d.]+)")
 
 
 def lay_out(checkout: Path, files: Path, folder: Path) -> Path:
@@ -38,22 +39,20 @@ def write_clients(data: FederatedDataModule, folder: Path) -> None:
         table = data.tables[split]
         for client in range(len(table)):
             inputs, targets = held_by(table.examples(torch.tensor([client])), 0)
-            held = np.array({"x": inputs.numpy(), "y": targets.numpy()}, dtype=object)
-            np.savez_compressed(folder / split / f"{client}.npz", data=held)
+            samples = np.array({"x": inputs.numpy(), "y": targets.numpy()}, dtype=object)
+            np.savez_compressed(folder / split / f"{client}.npz", data=samples)
 
 
 def read(text: str) -> tuple[list[float], float]:
     """Seconds of rounds 2 to the last, which are printed, and the last accuracy."""
-    seconds, accuracies = SECONDS.findall(text), ACCURACY.findall(text)
-    return [float(each) for each in seconds[1:ROUNDS]], float(accuracies[-1])
+    return [float(seconds) for seconds in SECONDS.findall(text)[1:ROUNDS]], float(ACCURACY.findall(text)[-1])
 
 
 TRACK = Track(
-    name="pfllib",
     library="PFLlib",
     data="fashion_mnist",
     entry="system/main.py",
-    peer=Peer("pfllib.py", (TORCH, TORCHVISION, *OTHERS), (3, 11)),
+    peer=Peer("pfllib.py", (TORCH, TORCHVISION, *DEPENDENCIES)),
     lay_out=lay_out,
     words=f"main.py -data FashionMNIST -m CNN -algo FedAvg -lr {RATE} -gr {ROUNDS} -eg {ROUNDS} -dev cpu",
     read=read,
