@@ -3,6 +3,7 @@
 from functools import partial
 
 import torch
+from plain_loop import train
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -41,6 +42,11 @@ def by_phase(network, tensors, phase, own, key, penalty=None, factors=None):
     ]
     kind = {"SGD": partial(SGD, momentum=phase.momentum), "Adam": Adam, "AdamW": AdamW}[phase.optimizer]
     optimizer = kind(groups, lr=phase.lr)
+
+    def clip():
+        if phase.clip_norm:
+            nn.utils.clip_grad_norm_(moving.values(), phase.clip_norm)
+
     count = int(own.counts[0])
     factors = torch.ones(count) if factors is None else factors
     for epoch in range(phase.epochs):
@@ -50,14 +56,13 @@ def by_phase(network, tensors, phase, own, key, penalty=None, factors=None):
         bits = random_bits((*key, "augment", epoch), own.ids, own.longest)[:, :count]
         inputs, targets = own.gather(own.positions, bits)[0], own.targets(own.positions)[0]
         losses = []
-        for batch in places.split(phase.batch_size)[: phase.steps]:
-            optimizer.zero_grad()
+
+        def loss_of(x, y, weights, losses=losses):
             state = {name: tensors[name] for name in network.state_dict()}
-            outputs = functional_call(network, state, inputs[batch])
-            loss = (F.cross_entropy(outputs, targets[batch], reduction="none") * factors[batch]).mean()
-            losses += [loss.item()] * len(batch)
-            (loss + (penalty(moving, tensors) if penalty else 0)).backward()
-            if phase.clip_norm:
-                nn.utils.clip_grad_norm_(moving.values(), phase.clip_norm)
-            optimizer.step()
+            loss = (F.cross_entropy(functional_call(network, state, x), y, reduction="none") * weights).mean()
+            losses += [loss.item()] * len(x)
+            return loss + (penalty(moving, tensors) if penalty else 0)
+
+        batches = places.split(phase.batch_size)[: phase.steps]
+        train(optimizer, ((inputs[batch], targets[batch], factors[batch]) for batch in batches), loss_of, clip)
     return {name: tensor.detach() for name, tensor in tensors.items()}, sum(losses) / len(losses)

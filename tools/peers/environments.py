@@ -68,7 +68,7 @@ def environment(peer: Peer, root: Path) -> Path:
     if not (marker.exists() and marker.read_text() == wanted):
         shutil.rmtree(folder, ignore_errors=True)
         execute([sys.executable, "-m", "venv", folder], PATIENCE_TO_BUILD)
-        pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        pip: list[str | Path] = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         execute([*pip, *peer.requirements], PATIENCE_TO_BUILD)
         marker.write_text(wanted)
     return interpreter
