@@ -4,6 +4,7 @@ NOISE = (  # warnings of Lightning and torch about themselves
     r".*isinstance\(treespec, LeafSpec\).*",
     "There is a performance drop because we have not yet implemented the batching rule",
 )
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "size calculation overflowed")  # as torch says it
 
 
 class PflError(Exception):
@@ -15,6 +16,13 @@ def cause_of(error: BaseException | None) -> PflError | None:
     while error is not None and not isinstance(error, PflError):
         error = error.__cause__ or error.__context__
     return error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error means out of memory; torch raises a plain RuntimeError with one of several messages."""
+    message = str(error)
+    is_torchs = any(words in message for words in _OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_torchs)
 
 
 def one_line(error: BaseException) -> str:
@@ -29,4 +37,4 @@ def printable(text: str) -> str:
         >>> printable("runs/\x1b[31mred")
         'runs/\\x1b[31mred'
     """
-    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1] for letter in text)

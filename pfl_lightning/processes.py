@@ -1,10 +1,13 @@
-"""The processes of a run: which one this is, and what they send each other over torch.distributed.
+"""The processes of a run: which one this is, what they send each other over torch.distributed, and freed memory.
 
-All processes call these functions together and in the same order. In a run of one process they return what they get.
+All processes call the functions that exchange something together and in the same order. In a run of one process these
+return what they get.
 """
 
+import ctypes
 import heapq
 import os
+import platform
 import socket
 from collections.abc import Sequence
 from math import prod
@@ -20,6 +23,9 @@ from pfl_lightning.tree import Tree
 Value = TypeVar("Value")
 HERE = "127.0.0.1"
 LARGEST_PORT = 65_535
+KEPT_BYTES = 32 << 20  # glibc's maximum threshold: larger blocks always come from the OS and go back to it
+# options of mallopt: M_TRIM_THRESHOLD, M_TOP_PAD and M_MMAP_THRESHOLD
+_ALLOCATOR = {-1: (1 << 31) - 1, -2: 64 << 20, -3: KEPT_BYTES}
 
 
 def count() -> int:
@@ -54,7 +60,7 @@ def shares(costs: Tensor, among: int | None = None) -> list[Tensor]:
         load, process = heapq.heappop(loads)
         places[process].append(place)
         heapq.heappush(loads, (load + float(costs[place]), process))
-    return [torch.tensor(sorted(own), dtype=torch.int64) for own in places]
+    return [torch.tensor(sorted(pieces), dtype=torch.int64) for pieces in places]
 
 
 def total(tree: Tree, some_lack: bool = False) -> Tree:
@@ -100,14 +106,14 @@ def exchanged(rows: Sequence[Tensor], arriving: Sequence[int]) -> Tensor:
         return rows[0]
     sent = torch.cat([part.detach().to(_device()) for part in rows])
     width = sent.element_size() * prod(sent.shape[1:])
-    there = sent.new_empty(sum(arriving), *sent.shape[1:])
+    received = sent.new_empty(sum(arriving), *sent.shape[1:])
     dist.all_to_all_single(
-        there.view(-1).view(torch.uint8),
+        received.view(-1).view(torch.uint8),
         sent.view(-1).view(torch.uint8),
         [number * width for number in arriving],
         [len(part) * width for part in rows],
     )
-    return there.to(rows[0].device)
+    return received.to(rows[0].device)
 
 
 def gathered(value: Value) -> list[Value]:
@@ -163,6 +169,21 @@ def meet_here() -> object:
     if loopback := {"lo", "lo0"} & {name for _, name in socket.if_nameindex()}:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback.pop())
     return store
+
+
+def keep_freed_memory() -> bool:
+    """Tell the C library's allocator to keep freed blocks of up to 32 MiB; does nothing without glibc.
+
+    Otherwise the tensors of every round get new pages, which the OS has to zero first. The price is that the process
+    never shrinks, and through fragmentation can hold more memory than it ever needed at once.
+
+    Returns:
+        Whether glibc accepted the settings.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    return all(mallopt(option, value) == 1 for option, value in _ALLOCATOR.items())
 
 
 def _are_several() -> bool:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 Tree = dict[str, Tensor]
-CONSTANTS = "constant_buffers"  # attribute of a layer: names of those that are its own
+CONSTANTS = "constant_buffers"  # attribute of a layer: names of its constant buffers
 BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)  # layers with running statistics
 
 
@@ -20,8 +20,8 @@ def movable(module: nn.Module) -> Tree:
     """
     frozen = {id(parameter) for parameter in module.parameters() if not parameter.requires_grad}
     for layer in module.modules():
-        own = {id(parameter) for parameter in layer.parameters(recurse=False)}
-        frozen |= {id(buffer) for buffer in layer.buffers(recurse=False) if own and own <= frozen}
+        parameters = {id(parameter) for parameter in layer.parameters(recurse=False)}
+        frozen |= {id(buffer) for buffer in layer.buffers(recurse=False) if parameters and parameters <= frozen}
     frozen |= {id(module.get_buffer(name)) for name in constants(module)}
     tensors = module.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(tensors.items())}
@@ -35,7 +35,7 @@ def constants(module: nn.Module) -> set[str]:
 
 
 def constants_of(layer: nn.Module) -> list[str]:
-    """The names of those that are a layer's own."""
+    """The names of the constant buffers of a layer, without those of the layers inside."""
     names: list[str] = vars(layer).get(CONSTANTS, [])
     return names
 
@@ -138,11 +138,11 @@ class Params(NamedTuple):
         begin = f"{prefix}."
         return Params(*({n.removeprefix(begin): t for n, t in tree.items() if n.startswith(begin)} for tree in self))
 
-    def beside(self, prefix: str, other: "Params") -> "Params":
+    def beside(self, prefix: str, params: "Params") -> "Params":
         """Add other tensors under a prefix, replacing all tensors with that prefix; nothing is copied."""
         begin = f"{prefix}."
-        kept = self.select(name for name in self.tree if not name.startswith(begin))
-        return Params(*({**mine, **prefixed(prefix, its)} for mine, its in zip(kept, other, strict=True)))
+        rest = self.select(name for name in self.tree if not name.startswith(begin))
+        return Params(*({**tree, **prefixed(prefix, added)} for tree, added in zip(rest, params, strict=True)))
 
     def room(self, names: Iterable[str], clients: int) -> Tree:
         """Allocate uninitialised rows for some tensors, ``[clients, ...]``, in the order of their names."""

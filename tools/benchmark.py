@@ -32,7 +32,7 @@ from peers.tracks import TRACKS
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.client import BackendName
 from pfl_lightning.errors import PflError
-from pfl_lightning.memory import keep_freed_memory
+from pfl_lightning.processes import keep_freed_memory
 from pfl_lightning.report import save_figure
 
 CONTESTS: dict[str, Callable[..., Contest]] = {

@@ -27,8 +27,8 @@ from jsonargparse import auto_cli
 from pfl_lightning import processes
 from pfl_lightning.bounds import PositiveInt
 from pfl_lightning.federation.client_states import ClientStates
-from pfl_lightning.memory import keep_freed_memory
 from pfl_lightning.models import LeNet5
+from pfl_lightning.processes import keep_freed_memory
 
 Result = TypeVar("Result")
 

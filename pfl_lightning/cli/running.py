@@ -7,8 +7,7 @@ from typing import Any
 
 from pfl_lightning.cli.console import debugging, say, silence_lightning
 from pfl_lightning.cli.own_files import MORE, blame
-from pfl_lightning.errors import PflError, cause_of, one_line
-from pfl_lightning.memory import is_exhausted, keep_freed_memory
+from pfl_lightning.errors import PflError, cause_of, is_out_of_memory, one_line
 from pfl_lightning.settings.messages import explain
 
 EXPECTED = PflError, ValueError, OSError, ModuleNotFoundError, MemoryError, RuntimeError
@@ -28,6 +27,8 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
     sys.path.insert(0, "")  # a method of the user's own lies in the working folder
     try:
         if isinstance(command, type):
+            from pfl_lightning.processes import keep_freed_memory
+
             keep_freed_memory()
             command(args)
         else:
@@ -44,7 +45,7 @@ def run(command: Callable[..., Any], args: list[str] | None) -> None:
 def is_expected(error: Exception) -> bool:
     """Whether the user gets a line for an error, and no traceback."""
     is_lightnings = type(error).__name__ == "MisconfigurationException"  # whose import takes seconds
-    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_exhausted(error))
+    is_ours = not isinstance(error, EXPECTED) or (type(error) is RuntimeError and not is_out_of_memory(error))
     return not debugging() and (is_lightnings or not is_ours or bool(blame(error)))
 
 
@@ -52,7 +53,7 @@ def reason(error: Exception) -> str:
     """What is wrong, in a line, for an error that the user can fix."""
     if known := cause_of(error):
         return str(known)
-    if is_exhausted(error):
+    if is_out_of_memory(error):
         return f"not enough memory: {one_line(error)}; try fewer clients or a smaller network {MORE}"
     return f"{blame(error) or explain(str(error))} {MORE}"
 

@@ -16,14 +16,14 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.federation.accounting import parameters_of
 from pfl_lightning.federation.client_states import ClientStates
 from pfl_lightning.federation.versions import Versions
-from pfl_lightning.memory import LARGEST
 from pfl_lightning.models import Network
+from pfl_lightning.processes import KEPT_BYTES
 from pfl_lightning.seeding import Key
 from pfl_lightning.server import Aggregator, Upload, rebase_stale_uploads
 from pfl_lightning.system import model_bits
 from pfl_lightning.tree import Params, Tree, select, sum_type
 
-CPU_BYTES = LARGEST  # largest stacked tensor of a chunk on a CPU: the allocator keeps and reuses blocks up to this size
+CPU_BYTES = KEPT_BYTES  # largest stacked tensor of a chunk on a CPU: the allocator reuses blocks up to this size
 DEVICE_BYTES = 1 << 30  # all stacked tensors of a chunk on an accelerator
 LOSS = "train/loss"  # entry of the training losses among the uploads
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import nn
 
-from pfl_lightning.errors import PflError, one_line
+from pfl_lightning.errors import PflError, is_out_of_memory, one_line
 from pfl_lightning.imports import AnyModule, unwrap_partial
-from pfl_lightning.memory import is_exhausted
 from pfl_lightning.models.hugging_face import HuggingFaceModel
 from pfl_lightning.models.network import Network
 
@@ -73,6 +72,6 @@ def _call(factory: NetworkFactory, target: Any, input_shape: tuple[int, ...], nu
 
 def network_error(problem: str, error: Exception) -> PflError:
     """The message for an error that a network raised."""
-    if is_exhausted(error):
+    if is_out_of_memory(error):
         return PflError(f"model.network: too large for the memory, {one_line(error)}; allowed: a smaller one")
     return PflError(f"model.network: {problem}: {one_line(error)}")

@@ -1,13 +1,18 @@
-from pfl_lightning.server.aggregation import Weighting, client_weights, rebase_stale_uploads
-from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
-from pfl_lightning.server.attention import cosine_attention, cosines, distance_attention
+from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum, rebase_stale_uploads
 from pfl_lightning.server.dp_aggregator import DPAggregator
 from pfl_lightning.server.messages import nbytes, packed_bits, restored, stored
 from pfl_lightning.server.mixing_matrix import Mixing, MixingMatrix
 from pfl_lightning.server.quantile import adding, quantile_from_sums
 from pfl_lightning.server.secure_aggregator import SecureAggregator
-from pfl_lightning.server.simplex import least_on_simplex
 from pfl_lightning.server.topology import Complete, ErdosRenyi, Exponential, GraphFile, Ring, Star, Topology, Torus
+from pfl_lightning.server.weights import (
+    Weighting,
+    client_weights,
+    cosine_attention,
+    cosines,
+    distance_attention,
+    least_on_simplex,
+)
 from pfl_lightning.server.yogi import Yogi
 
 __all__ = [

@@ -1,3 +1,4 @@
+from collections.abc import Collection
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -6,7 +7,7 @@ from torch import Tensor
 from pfl_lightning import processes
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.messages import nbytes, packed_bits
-from pfl_lightning.tree import Tree, add_to, mix
+from pfl_lightning.tree import Tree, add_to, mix, wide
 
 UPLOADED = "sums/bytes"  # travels with the tensors that processes add up
 
@@ -94,7 +95,8 @@ class WeightedSum:
     """
 
     def __init__(self, aggregator: Aggregator, packed: bool = False) -> None:
-        self.aggregator, self.packed = aggregator, packed
+        self.aggregator = aggregator
+        self.packed = packed
         self.total: Tree = {}
         self.uploaded = 0
 
@@ -141,3 +143,24 @@ class WeightedSum:
         """
         self.aggregator.count(self.uploaded)
         return self.total
+
+
+def rebase_stale_uploads(trained: Tree, began: Tree, newest: Tree, shares: Tensor, changes: Collection[str]) -> Tree:
+    """Uploads of clients that began with older models, as parts of a mean that the newest model x steps to.
+
+    FedAsync's rule (Xie et al. 2019, arXiv:1903.03934) is ``x + s_i * (trained_i - x)``, and FedBuff's (Nguyen et al.
+    2022, arXiv:2106.06639) ``x + s_i * (trained_i - began_i)``.
+
+    Args:
+        trained: What clients have trained, ``[cohort, ...]``; integers come back as floats.
+        began: What they began with, ``[cohort, ...]``.
+        newest: The newest model, ``[...]``.
+        shares: How much each upload counts, ``[cohort]``.
+        changes: Names of the tensors of which the change counts, FedBuff's rule.
+    """
+    rebased = {}
+    for name, rows in trained.items():
+        start = began[name] if name in changes else newest[name]
+        moved = (rows - start).to(rows if rows.is_floating_point() else shares)
+        rebased[name] = moved.mul_(wide(shares, moved)).add_(newest[name])  # in place: new memory is what takes time
+    return rebased

@@ -57,7 +57,10 @@ class DPAggregator(Aggregator):
         secure: bool = False,
     ) -> None:
         super().__init__()
-        self.clip_norm, self.noise_multiplier, self.delta, self.secure = clip_norm, noise_multiplier, delta, secure
+        self.clip_norm = clip_norm
+        self.noise_multiplier = noise_multiplier
+        self.delta = delta
+        self.secure = secure
         self.inner = SecureAggregator() if secure else Aggregator()
         self.fewest = self.inner.fewest
 
@@ -105,7 +108,10 @@ class PrivateWeightedSum(WeightedSum):
 
     def __init__(self, aggregator: DPAggregator, inner: WeightedSum, received: Tree, key: Key) -> None:
         super().__init__(aggregator)
-        self.private, self.inner, self.received, self.key = aggregator, inner, received, key
+        self.private = aggregator
+        self.inner = inner
+        self.received = received
+        self.key = key
         self.heard = 0
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
@@ -161,7 +167,8 @@ def clipped(models: Tree, received: Tree, norm: float) -> Tree:
     squares = [update.double().reshape(len(update), -1).square().sum(1) for update in updates.values()]
     distances = torch.stack(squares).sum(0).sqrt() if squares else torch.ones(0)
     factors = norm / distances.clamp(min=norm)
-    near, lost = factors == 1, ~distances.isfinite()
+    near = factors == 1
+    lost = ~distances.isfinite()
     result = {}
     for name, update in updates.items():
         moved = received[name] + wide(factors, update) * update

@@ -31,7 +31,8 @@ class Masks:
     def __init__(self, ids: Tensor, key: Key) -> None:
         size = len(ids)
         order = permutations((*key, "ring"), torch.zeros(1, dtype=torch.int64), torch.tensor([size]), size)[0]
-        self.key, self.ring = key, ids[order]
+        self.key = key
+        self.ring = ids[order]
         reach = torch.arange(1, ceil(log2(size) / 2) + 1)
         self.ahead = (torch.arange(size)[:, None] + reach) % size  # neighbours ahead of each place, [places, reach]
 
@@ -44,10 +45,11 @@ class Masks:
             ids: The clients, ``[clients]``.
             words: Sums of their words, ``[...]``.
         """
-        within = torch.isin(self.ring, ids)
-        here, ahead = within[:, None], within[self.ahead]
+        chosen = torch.isin(self.ring, ids)
+        behind = chosen[:, None]
+        ahead = chosen[self.ahead]
         device = next(iter(words.values())).device
-        added, subtracted = (edges.flatten().nonzero()[:, 0].to(device) for edges in (here & ~ahead, ~here & ahead))
+        added, subtracted = (edges.flatten().nonzero()[:, 0].to(device) for edges in (behind & ~ahead, ~behind & ahead))
         return {
             name: tensor + (self._stream(name, added, tensor) - self._stream(name, subtracted, tensor))
             for name, tensor in words.items()

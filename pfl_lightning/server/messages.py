@@ -65,9 +65,9 @@ def _packed(tensor: Tensor) -> Tensor | tuple[Tensor, Tensor, tuple[int, ...]]:
 def _unpacked(bitmap: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     present = np.unpackbits(bitmap.numpy(force=True), count=prod(shape), bitorder="little")
     words = _words(values[None])[0]  # as integers, since copying floats could change the bits of a NaN
-    whole = words.new_zeros(prod(shape))
-    whole[torch.from_numpy(present).to(words.device, torch.bool)] = words
-    return whole.view(values.dtype).view(shape)
+    entries = words.new_zeros(prod(shape))
+    entries[torch.from_numpy(present).to(words.device, torch.bool)] = words
+    return entries.view(values.dtype).view(shape)
 
 
 def _words(stack: Tensor) -> Tensor:

@@ -49,16 +49,16 @@ class MixingMatrix:
                 "model.mixing: given is not possible with links that have no weight; allowed: metropolis, uniform"
             )
         weight = "weight" if mixing == "given" else None
-        found = cls(clients, nx.to_numpy_array(graph, clients, weight=weight), mixing)
-        own_weights = found.matrix.diagonal()
+        links = cls(clients, nx.to_numpy_array(graph, clients, weight=weight), mixing)
+        own_weights = links.matrix.diagonal()
         if (own_weights < -TOLERANCE).any():
             client = int(own_weights.argmin())
-            total = found.adjacency[client].sum()
+            total = links.adjacency[client].sum()
             raise PflError(
                 f"model.topology: weights of {total:g} at client {clients[client]} are not possible with model.mixing: "
                 "given; allowed: up to 1 at each client, so that the matrix is doubly stochastic"
             )
-        return found
+        return links
 
     @cached_property
     def degrees(self) -> NDArray[np.int64]:

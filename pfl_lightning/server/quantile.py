@@ -49,8 +49,9 @@ def quantile_from_sums(
     values = values.double()
     quantile = float(add_up(values[:, None]))
     for _ in range(steps):
-        before, quantile = quantile, step(values, share, quantile, add_up, resolution)
-        if abs(quantile - before) < STILL:
+        previous = quantile
+        quantile = step(values, share, quantile, add_up, resolution)
+        if abs(quantile - previous) < STILL:
             break
     return quantile
 

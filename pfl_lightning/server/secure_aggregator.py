@@ -1,3 +1,5 @@
+from math import frexp, ldexp
+
 import torch
 from torch import Tensor
 
@@ -6,14 +8,69 @@ from pfl_lightning.bounds import Limit
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import Key
 from pfl_lightning.server.aggregator import Aggregator, Upload, WeightedSum
-from pfl_lightning.server.fixed_point import FixedPoint
 from pfl_lightning.server.masks import Masks
 from pfl_lightning.server.messages import nbytes
-from pfl_lightning.tree import Tree, zeros_like
+from pfl_lightning.tree import Tree, wide, zeros_like
 
+LIMITS = (1.0, 2.0**40)  # with a larger one, sums would be less exact than in float32
 WEIGHT = "sums/weight"  # entry of every sum, for the sum of the weights
-WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
 TOLERANCE = 2.0**-7  # rounded weights can sum to a little more than 1; a word can hold twice as much
+
+
+class FixedPoint:
+    """Fixed-point numbers of 62 bits, with as many binary places as the limit allows.
+
+    A weighted sum of values within the limit, with weights that sum to at most 1, is then at most 2^62 in size, half of
+    what a word can hold. Rounding moves it by at most half a ``resolution`` for each client
+    (docs/evidence/derivations.md, Secure sums).
+
+    Args:
+        limit: Largest absolute value that can be encoded.
+
+    Attributes:
+        places: Binary places, the largest f with ``limit * 2^f <= 2^62``.
+        resolution: ``2^-places``.
+
+    Raises:
+        PflError: If the limit is not within ``LIMITS``.
+    """
+
+    def __init__(self, limit: float) -> None:
+        if not LIMITS[0] <= limit <= LIMITS[1]:
+            allowed = f"{LIMITS[0]:g} to {LIMITS[1]:g}"
+            raise PflError(f"model.aggregator.limit: {limit:g} is not possible; allowed: {allowed}")
+        mantissa, exponent = frexp(limit)
+        self.limit = limit
+        self.places = 62 - exponent + (mantissa == 0.5)
+        self.resolution = ldexp(1.0, -self.places)
+
+    def encode(self, weights: Tensor, values: Tensor) -> Tensor:
+        """Weighted sum of values, as words.
+
+        Args:
+            weights: Float64 in [0, 1], ``[clients]``.
+            values: ``[clients, ...]``.
+
+        Returns:
+            ``sum_k round(weights_k * values_k * 2^places)``, int64, ``[...]``.
+
+        Raises:
+            PflError: If a value is beyond the limit, or not a number.
+        """
+        largest = float(values.abs().max())
+        if not largest <= self.limit:
+            raise PflError(
+                f"model.aggregator.limit: {self.limit:g} is not possible with an upload of {largest:g}; allowed: a "
+                f"larger limit up to {LIMITS[1]:g}, or a smaller model.lr if the run diverges"
+            )
+        return (wide(weights, values) * values.double()).mul_(2.0**self.places).round_().long().sum(0)
+
+    def decode(self, words: Tensor) -> Tensor:
+        """The numbers that words stand for, float64, ``[...]``."""
+        return words.double() * self.resolution
+
+
+WEIGHTS = FixedPoint(2.0**31)  # sums of up to 2^32 weights do not wrap
 
 
 class SecureAggregator(Aggregator):
@@ -47,7 +104,9 @@ class SecureAggregator(Aggregator):
 
     def __init__(self, limit: Limit = 2.0**20, masks: bool = True) -> None:
         super().__init__()
-        self.limit, self.masks, self.code = limit, masks, FixedPoint(limit)
+        self.limit = limit
+        self.masks = masks
+        self.code = FixedPoint(limit)
 
     def start(
         self, ids: Tensor, key: Key, limit: float | None = None, packed: bool = False, received: Tree | None = None
@@ -74,9 +133,11 @@ class SecureWeightedSum(WeightedSum):
 
     def __init__(self, aggregator: Aggregator, ids: Tensor, code: FixedPoint, masks: Masks | None) -> None:
         super().__init__(aggregator)
-        self.code, self.masks = code, masks
+        self.code = code
+        self.masks = masks
         self.awaited = set(ids.tolist())
-        self.silent, self.dropped = ids[:0], ids[:0]
+        self.silent = ids[:0]
+        self.dropped = ids[:0]
 
     def encode(self, ids: Tensor, weights: Tensor, tree: Tree) -> Upload:
         """Masked words of some clients; see ``WeightedSum.encode``.
@@ -118,8 +179,8 @@ class SecureWeightedSum(WeightedSum):
         assert not self.awaited, f"participants that neither add nor abstain nor are dropped: {self.awaited}"
         zeros = zeros_like(self.total)
         super().add(self.silent, self._hidden(self.silent, zeros))
-        left = self._hidden(self.dropped, zeros).tree  # cancels their masks in the others' uploads
-        super().add(self.dropped, Upload(left, 0))
+        # cancels the masks that they share with clients that have uploaded
+        super().add(self.dropped, self._hidden(self.dropped, zeros)._replace(nbytes=0))
         total = super().result()
         weight = float(WEIGHTS.decode(total.pop(WEIGHT)))
         if weight > 1 + TOLERANCE:
@@ -127,9 +188,9 @@ class SecureWeightedSum(WeightedSum):
         return {name: self.code.decode(words) for name, words in total.items()}
 
     def _receive(self, ids: Tensor) -> None:
-        some = set(ids.tolist())
-        assert some <= self.awaited, f"not participants, or heard before: {some - self.awaited}"
-        self.awaited -= some
+        clients = set(ids.tolist())
+        assert clients <= self.awaited, f"not participants, or heard before: {clients - self.awaited}"
+        self.awaited -= clients
 
     def _hidden(self, ids: Tensor, words: Tree) -> Upload:
         return Upload(self.masks.hide(ids, words) if self.masks else words, len(ids) * nbytes(words))

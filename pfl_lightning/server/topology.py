@@ -118,7 +118,8 @@ class ErdosRenyi(Topology):
     """
 
     def __init__(self, edge_probability: ClosedUnitInterval = 0.25, redraw_every: PositiveInt | None = None) -> None:
-        self.edge_probability, self.redraw_every = edge_probability, redraw_every
+        self.edge_probability = edge_probability
+        self.redraw_every = redraw_every
 
     def draw(self, num_clients: int, seed: int) -> "nx.Graph":
         """Draw a connected graph.

@@ -45,13 +45,15 @@ class Yogi(Optimizer):
         """Update each parameter that has a gradient."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            (beta_1, beta_2), tau = group["betas"], group["tau"]
+            beta_1, beta_2 = group["betas"]
+            tau = group["tau"]
             for parameter in group["params"]:
                 if (grad := parameter.grad) is None:
                     continue
                 state = self.state[parameter]
                 if not state:
-                    state["mean"], state["square"] = torch.zeros_like(grad), torch.full_like(grad, tau**2)
+                    state["mean"] = torch.zeros_like(grad)
+                    state["square"] = torch.full_like(grad, tau**2)
                 square = grad.square()
                 state["mean"].lerp_(grad, 1 - beta_1)
                 state["square"].addcmul_(square, (state["square"] - square).sign(), value=beta_2 - 1)

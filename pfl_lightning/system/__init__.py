@@ -1,4 +1,12 @@
-from pfl_lightning.system.asynchronous import Asynchronous, Flight, ServerUpdate
+from pfl_lightning.system.asynchronous import (
+    Asynchronous,
+    Constant,
+    Flight,
+    Hinge,
+    Polynomial,
+    ServerUpdate,
+    Staleness,
+)
 from pfl_lightning.system.clock import Clock
 from pfl_lightning.system.ledger import Ledger, model_bits
 from pfl_lightning.system.participation import Participation
@@ -11,7 +19,6 @@ from pfl_lightning.system.speeds import (
     TwoPopulation,
     UniformTime,
 )
-from pfl_lightning.system.staleness import Constant, Hinge, Polynomial, Staleness
 
 __all__ = [
     "Asynchronous",

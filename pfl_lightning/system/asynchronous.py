@@ -1,18 +1,71 @@
 """Asynchronous participation: who uploads when, which does not depend on what clients learn."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeInt, PositiveInt
+from pfl_lightning.bounds import ClosedUnitInterval, NonNegativeFloat, NonNegativeInt, PositiveInt
 from pfl_lightning.errors import PflError
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system.participation import Participation
 from pfl_lightning.system.speeds import Times
-from pfl_lightning.system.staleness import Polynomial, Staleness
+
+
+class Staleness(ABC):
+    """The share of an upload that counts; 1 where the client began with the newest model.
+
+    Paper: Xie, Koyejo, Gupta, "Asynchronous Federated Optimization" (FedAsync), 2019, arXiv:1903.03934.
+    """
+
+    @abstractmethod
+    def __call__(self, updates: Tensor) -> Tensor:
+        """Shares in [0, 1], ``[uploads]``, given the updates since each client began, float64 ``[uploads]``."""
+
+
+class Constant(Staleness):
+    """Every upload counts in full."""
+
+    def __call__(self, updates: Tensor) -> Tensor:
+        """1 for all."""
+        return updates.new_ones(len(updates))
+
+
+class Polynomial(Staleness):
+    """(1 + updates)^-exponent.
+
+    Args:
+        exponent: FedAsync's a; FedBuff has 0.5.
+    """
+
+    def __init__(self, exponent: NonNegativeFloat = 0.5) -> None:
+        self.exponent = exponent
+
+    def __call__(self, updates: Tensor) -> Tensor:
+        """The powers."""
+        shares: Tensor = (1 + updates) ** -self.exponent
+        return shares
+
+
+class Hinge(Staleness):
+    """1 for a few updates, then 1 / (1 + slope * (updates - free)).
+
+    Args:
+        slope: How fast it falls, FedAsync's a.
+        free: Updates that cost nothing, FedAsync's b.
+    """
+
+    def __init__(self, slope: NonNegativeFloat = 10.0, free: NonNegativeInt = 4) -> None:
+        self.slope = slope
+        self.free = free
+
+    def __call__(self, updates: Tensor) -> Tensor:
+        """1, or the fractions."""
+        shares: Tensor = 1 / (1 + self.slope * (updates - self.free).clamp(min=0))
+        return shares
 
 
 class Flight(NamedTuple):
@@ -105,8 +158,11 @@ class Asynchronous(Participation):
         dropout: ClosedUnitInterval = 0.0,
     ) -> None:
         super().__init__(dropout=dropout)
-        self.concurrency, self.buffer, self.uploads = concurrency, buffer, uploads
-        self.staleness, self.max_staleness = staleness, max_staleness
+        self.concurrency = concurrency
+        self.buffer = buffer
+        self.uploads = uploads
+        self.staleness = staleness
+        self.max_staleness = max_staleness
         if dropout == 1:
             raise PflError("data.participation.dropout: 1 is not possible with Asynchronous; allowed: below 1")
         self._replayed: tuple[tuple[Any, ...], int, Iterator[ServerUpdate]] | None = None
@@ -170,17 +226,24 @@ class Asynchronous(Participation):
         self, seed: int, num_clients: int, times: Callable[[int], Times], communication_time: float
     ) -> Iterator[ServerUpdate]:
         """All updates, from the first one on; arguments as for ``update``."""
-        draw, idle, heard = random.Random(seed_of(seed, "asynchronous")), list(range(num_clients)), set[int]()
+        draw = random.Random(seed_of(seed, "asynchronous"))
+        idle = list(range(num_clients))
+        heard: set[int] = set()
         flying: list[Flight] = []
         uploads: list[Flight] = []
         dropped: list[Flight] = []
-        instant, compute, version, seconds = 0.0, 0.0, 0, times(0)
+        instant = 0.0
+        compute = 0.0
+        version = 0
+        seconds = times(0)
         free = [0.0] * (self.concurrency or num_clients)  # places to train, and the compute time at which each is free
         while True:
             while free and idle:
                 place = draw.randrange(len(idle))
-                idle[place], idle[-1] = idle[-1], idle[place]
-                client, begins = idle.pop(), max(free.pop(), compute)
+                client = idle[place]
+                idle[place] = idle[-1]
+                idle.pop()
+                begins = max(free.pop(), compute)
                 needs = float(seconds[client])
                 arrives = instant + (needs + communication_time)
                 fails = draw.random() < self.dropout
@@ -195,12 +258,15 @@ class Asynchronous(Participation):
                     continue
                 uploads.append(flight)
                 if len(uploads) == self.buffer:
-                    compute = max(compute, *(each.compute for each in uploads))
-                    heard |= {each.client for each in uploads}
-                    held = {each.began for each in flying if not each.fails and self._counts(each, version + 1)}
+                    compute = max(compute, *(upload.compute for upload in uploads))
+                    clients = [upload.client for upload in uploads]
+                    heard.update(clients)
+                    version += 1
+                    held = {later.began for later in flying if not later.fails and self._counts(later, version)}
                     yield ServerUpdate(uploads, dropped, compute, instant, sorted(held), len(heard) / num_clients)
-                    idle += [each.client for each in uploads]
-                    uploads, dropped, version = [], [], version + 1
+                    idle += clients
+                    uploads = []
+                    dropped = []
                     seconds = times(version)
 
     def _counts(self, flight: Flight, version: int) -> bool:

@@ -42,7 +42,8 @@ class Clock:
     def advance_to(self, compute: float, total: float) -> None:
         """Advance to the time of an update of the server, where clients do not wait for each other."""
         self.rounds += 1
-        self.compute, self.total = max(self.compute, compute), max(self.total, total)
+        self.compute = max(self.compute, compute)
+        self.total = max(self.total, total)
 
     def advance_locally(
         self, clients: Sequence[int], times: Times, hears: NDArray[np.bool_], communication_time: float
@@ -63,8 +64,9 @@ class Clock:
         ready = np.where(hears | np.eye(len(clients), dtype=bool), finished, -np.inf).max(1)
         self.ready = dict(zip(clients, ready.tolist(), strict=True))
         self.rounds += 1
-        before, self.compute = self.compute, max(self.compute, float(ready.max()))
-        self.total += self.compute - before + communication_time
+        start = self.compute
+        self.compute = max(start, float(ready.max()))
+        self.total += self.compute - start + communication_time
 
     def scalars(self) -> dict[str, float]:
         """Both times under their names in TensorBoard and ``metrics.csv``."""

@@ -32,7 +32,8 @@ class Ledger:
 
     def record(self, up: int, down: int, paper: float) -> None:
         """Record a round; see the attributes."""
-        self.up, self.down = up, down
+        self.up = up
+        self.down = down
         self.total += up + down
         self.paper += paper
 

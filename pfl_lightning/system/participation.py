@@ -34,7 +34,9 @@ class Participation:
         dropout: ClosedUnitInterval = 0.0,
         deadline: PositiveFloat | None = None,
     ) -> None:
-        self.pool_size, self.dropout, self.deadline = pool_size, dropout, deadline
+        self.pool_size = pool_size
+        self.dropout = dropout
+        self.deadline = deadline
         self.cohort_size: int | None = None
         self.cohort_samples: float | None = None
 
@@ -62,7 +64,8 @@ class Participation:
             cohort_size: Number of clients.
             cohort_samples: Alternatively, the number of training samples that these clients must hold in total.
         """
-        self.cohort_size, self.cohort_samples = cohort_size, cohort_samples
+        self.cohort_size = cohort_size
+        self.cohort_samples = cohort_samples
 
     def cohort(self, seed: int, round_index: int, counts: NDArray[np.int64], times: Times) -> tuple[list[int], Times]:
         """Choose the clients that train; a pure function of the arguments and of the cohort's size.

@@ -91,7 +91,9 @@ class TwoPopulation(FixedSpeeds):
         seed: Seed = 0,
     ) -> None:
         super().__init__(seed)
-        self.stragglers, self.fast_mean, self.slow_mean = stragglers, fast_mean, slow_mean
+        self.stragglers = stragglers
+        self.fast_mean = fast_mean
+        self.slow_mean = slow_mean
 
     def draw(self, random: RandomState, num_clients: int) -> Times:
         """Draw the fast clients, then the stragglers, then shuffle them."""
@@ -132,7 +134,8 @@ class DynamicExponential(Speeds):
         super().__init__(seed)
         if low is not None and low > high:
             raise PflError(f"data.speeds.low: {low} is not possible; allowed: up to data.speeds.high, {high}")
-        self.low, self.high = low, high
+        self.low = low
+        self.high = high
 
     def times(self, round_index: int, num_clients: int) -> Times:
         """New times for this round, ``[num_clients]``."""

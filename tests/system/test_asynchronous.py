@@ -3,9 +3,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.system import Asynchronous, DynamicExponential, FixedExponential, UniformTime
+from pfl_lightning.system import (
+    Asynchronous,
+    Constant,
+    DynamicExponential,
+    FixedExponential,
+    Hinge,
+    Polynomial,
+    UniformTime,
+)
 
 RAGGED = FixedExponential(seed=3)
 
@@ -154,3 +163,19 @@ def test_numbers_of_clients_that_are_not_there_are_refused(options, line):
 def test_a_run_in_which_nobody_would_upload_is_refused():
     with pytest.raises(PflError, match=r"data\.participation\.dropout: 1 .* below 1"):
         Asynchronous(dropout=1.0)
+
+
+@pytest.mark.parametrize(
+    ("staleness", "shares"),
+    [
+        (Constant(), [1, 1, 1, 1]),
+        (Polynomial(), [1, 0.5, 1 / 3, 0.25]),  # roots of 1, 4, 9, 16
+        (Polynomial(2.0), [1, 1 / 16, 1 / 81, 1 / 256]),
+        (Polynomial(0.0), [1, 1, 1, 1]),
+        (Hinge(), [1, 1, 1 / 41, 1 / 111]),  # 4 are free
+        (Hinge(slope=0.5, free=0), [1, 0.4, 0.2, 1 / 8.5]),
+    ],
+)
+def test_shares_after_0_3_8_and_15_updates(staleness, shares):
+    found = staleness(torch.tensor([0.0, 3.0, 8.0, 15.0], dtype=torch.float64))
+    torch.testing.assert_close(found, torch.tensor(shares, dtype=torch.float64), rtol=1e-15, atol=0)

@@ -23,7 +23,7 @@ def data(tmp_path):
 @pytest.fixture
 def outcome(tmp_path, monkeypatch):
     """Runs a program in this process, with some of its text replaced, and reads what it hands back."""
-    monkeypatch.setattr("pfl_lightning.memory.keep_freed_memory", lambda: None)  # it would hold for all tests
+    monkeypatch.setattr("pfl_lightning.processes.keep_freed_memory", lambda: None)  # it would hold for all tests
 
     def run(program, data, **changes):
         text = program.read_text()

@@ -15,7 +15,7 @@ from benchmarks.device import CPU, MEBIBYTE, name_of, peak_mebibytes
 from benchmarks.timing import Record, in_turns, record, seconds_of, warm_ups
 from benchmarks.training import Ours, check_same_work
 from benchmarks.workloads import RandomClients, Workload
-from pfl_lightning.memory import keep_freed_memory
+from pfl_lightning.processes import keep_freed_memory
 
 ROUNDS_IN_PROCESS = 3  # timed by each fresh process
 

@@ -12,9 +12,9 @@ from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.data.clients import ClientTable
 from pfl_lightning.data.labelled import LabelledData
 from pfl_lightning.data.transforms import Numbers
-from pfl_lightning.memory import keep_freed_memory
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
+from pfl_lightning.processes import keep_freed_memory
 from pfl_lightning.seeding import permutations
 
 

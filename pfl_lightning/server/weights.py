@@ -1,10 +1,38 @@
-"""Attention between clients: the weight of each client's model in the mix that another client receives.
+"""The weights of clients' models: in the server's mean, in a mix for another client, and on the simplex.
 
-Paper: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021, arXiv:2007.03797.
+Paper of the attention: Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021,
+arXiv:2007.03797.
 """
 
+from typing import Literal
+
 import torch
+from scipy.optimize import nnls
 from torch import Tensor
+
+Weighting = Literal["samples", "uniform"]
+RIDGE = 1e-12  # least eigenvalue, beside a mean diagonal of 1
+
+
+def client_weights(counts: Tensor, weighting: Weighting) -> Tensor:
+    """Weight of each upload in the server's mean.
+
+    ``samples`` is FedAvg's (McMahan et al. 2017, arXiv:1602.05629), ``uniform`` that of SRPFL's Algorithm 1
+    (arXiv:2206.02078).
+
+    Args:
+        counts: Training samples of each participant, ``[cohort]``.
+        weighting: ``samples``: proportional to the counts; ``uniform``: equal.
+
+    Returns:
+        Float64 weights that sum to 1, ``[cohort]``.
+
+    Examples:
+        >>> client_weights(torch.tensor([1, 3]), "samples").tolist()
+        [0.25, 0.75]
+    """
+    weights = counts.double() if weighting == "samples" else torch.ones(len(counts), dtype=torch.float64)
+    return weights / weights.sum()
 
 
 def cosine_attention(products: Tensor, self_weight: float, sigma: float) -> Tensor:
@@ -96,3 +124,26 @@ def squared_distances(products: Tensor) -> Tensor:
     products = products.double()
     squares = products.diagonal()
     return (squares[:, None] + squares - 2 * products).clamp_(min=0)
+
+
+def least_on_simplex(matrix: Tensor) -> Tensor:
+    """The weights a, none below 0 and with sum 1, for which ``a^T matrix a`` is least.
+
+    Up to its length, the best ``a`` is the ``x`` with the least ``x^T matrix x / 2 - sum(x)`` among those without a
+    negative entry: a problem of least squares, as ``matrix`` is ``R^T R``.
+
+    Args:
+        matrix: Float64, symmetric and positive semidefinite, ``[entries, entries]``.
+
+    Returns:
+        The weights, ``[entries]``; where several are best, one of them.
+
+    Examples:
+        >>> least_on_simplex(torch.tensor([[1.0, 0.0, 2.0], [0.0, 3.0, 2.0], [2.0, 2.0, 9.0]]).double())
+        tensor([0.7500, 0.2500, 0.0000], dtype=torch.float64)
+    """
+    scale = matrix.diagonal().mean()
+    values, vectors = torch.linalg.eigh(matrix / scale.where(scale > 0, 1))
+    roots = values.clamp(min=RIDGE).sqrt()
+    weights, _ = nnls((roots * vectors).T.numpy(), (vectors.sum(0) / roots).numpy())
+    return torch.from_numpy(weights / weights.sum())

@@ -1,17 +1,39 @@
+from itertools import combinations
 from math import inf
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from pfl_lightning.server import cosine_attention, distance_attention
-from pfl_lightning.server.attention import cosines, squared_distances
+from pfl_lightning.server import client_weights, cosine_attention, cosines, distance_attention, least_on_simplex
+from pfl_lightning.server.weights import squared_distances
+from pfl_lightning.tree import mix
 
 MODELS = torch.randn(5, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 def products(models):
     return models @ models.T
+
+
+@pytest.mark.parametrize(("weighting", "mean"), [("samples", 3.0), ("uniform", 2.0)])
+def test_weighted_mean_of_two_clients(weighting, mean):
+    # samples (1, 3), values (0, 4): (0 + 3 * 4) / 4 = 3, and (0 + 4) / 2 = 2
+    weights = client_weights(torch.tensor([1, 3]), weighting)
+    assert mix(weights, {"x": torch.tensor([0.0, 4.0])})["x"] == mean
+
+
+@pytest.mark.parametrize("weighting", ["samples", "uniform"])
+def test_weights_are_float64_and_sum_to_one(weighting):
+    counts = torch.randint(1, 100_000_000, (1000,), generator=torch.Generator().manual_seed(0))
+    weights = client_weights(counts, weighting)
+    assert weights.dtype == torch.float64
+    assert weights.sum().item() == pytest.approx(1, abs=1e-14)
+
+
+def test_weightings_agree_where_all_clients_have_as_many_samples():
+    counts = torch.full((7,), 12)
+    torch.testing.assert_close(client_weights(counts, "samples"), client_weights(counts, "uniform"))
 
 
 def test_weights_by_cosines_are_those_of_a_plain_loop():
@@ -87,3 +109,37 @@ def test_the_weights_of_three_models_are_known():
     near, far = 0.4826578095, 0.1173421905
     expected = torch.tensor([[0.4, near, far], [0.3, 0.4, 0.3], [far, near, 0.4]], dtype=torch.float64)
     torch.testing.assert_close(cosine_attention(gram, 0.4, 2.0), expected, atol=1e-10, rtol=0)
+
+
+def by_trying(matrix):
+    """The least value, by trying which entries are not 0."""
+    values, entries = [], range(len(matrix))
+    for count in range(1, len(matrix) + 1):
+        for chosen in map(list, combinations(entries, count)):
+            part = matrix[chosen][:, chosen]
+            weights = torch.linalg.solve(part, torch.ones(count, dtype=matrix.dtype))
+            weights = weights / weights.sum()
+            values += [float(weights @ part @ weights)] if (weights >= 0).all() else []
+    return min(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+def test_no_weights_are_better(scale):
+    source, supports = torch.Generator().manual_seed(0), set()
+    for _ in range(40):
+        points = torch.randn(7, 3, generator=source, dtype=torch.float64) + 0.7
+        matrix = scale * (points @ points.T + 0.1 * torch.rand(7, generator=source).double().diag())
+        found = least_on_simplex(matrix)
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1, abs=1e-12)
+        assert float(found @ matrix @ found) == pytest.approx(by_trying(matrix), rel=1e-9)
+        supports.add(int((found > 0).sum()))
+    assert len(supports) > 2, "weights of several kinds"
+
+
+def test_forms_without_a_curvature_have_weights_too():
+    assert least_on_simplex(torch.zeros(3, 3).double()).sum() == pytest.approx(1)
+    certain = torch.tensor([[0.0, 0.0], [0.0, 2.0]]).double()  # an entry that costs nothing
+    torch.testing.assert_close(least_on_simplex(certain), torch.tensor([1.0, 0.0]).double())
+    assert least_on_simplex(torch.ones(4, 4).double()).sum() == pytest.approx(1)
