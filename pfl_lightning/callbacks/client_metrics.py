@@ -7,7 +7,7 @@ from torch import Tensor
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
-from pfl_lightning.metrics import ClientMetric, MetricFactory, made_for, name_of
+from pfl_lightning.metrics import ClientMetric, MetricFactory, build_metric, metric_name
 from pfl_lightning.report.run_files import EVALUATION, RESULTS
 from pfl_lightning.score_kind import ACCURACY, SCORE_KINDS
 
@@ -50,13 +50,13 @@ class ClientMetrics(pl.Callback):
         """Compute the metric for predictions that are right; returns its name."""
         outputs, targets = _right_predictions(data)
         try:
-            metric = made_for(self.metric, data.num_classes)
+            metric = build_metric(self.metric, data.num_classes)
             value = ClientMetric(1, metric, "").measure(outputs, targets)
         except (TypeError, ValueError, RuntimeError, IndexError, AttributeError) as error:
             raise PflError(f"{KEY}.metric: not possible for {type(data).__name__}: {one_line(error)}") from error
         if value.isnan():
             raise PflError(f"{KEY}.metric: {type(metric).__name__} gives nan for {type(data).__name__}")
-        return self.name or name_of(metric)
+        return self.name or metric_name(metric)
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Have the clients evaluated by the metric."""
@@ -65,7 +65,7 @@ class ClientMetrics(pl.Callback):
         name = str(self.name)
         for split in data.eval_splits:
             for model in method.evaluated_models:
-                metric = ClientMetric(data.eval_clients, made_for(self.metric, data.num_classes), name)
+                metric = ClientMetric(data.eval_clients, build_metric(self.metric, data.num_classes), name)
                 method.evaluator.others[f"{split}/{model}/{name}"] = metric.to(method.device)
 
     on_test_epoch_start = on_validation_epoch_start

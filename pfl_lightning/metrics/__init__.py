@@ -1,4 +1,4 @@
-from pfl_lightning.metrics.client_metric import ClientMetric, MetricFactory, made_for, name_of
+from pfl_lightning.metrics.client_metric import ClientMetric, MetricFactory, build_metric, metric_name
 from pfl_lightning.metrics.client_scores import ClientScore, ClientScores
 from pfl_lightning.metrics.density import ClientDensity, density
 from pfl_lightning.metrics.functional import client_percentiles, superquantile, weighted_quantile
@@ -11,10 +11,10 @@ __all__ = [
     "ClientScore",
     "ClientScores",
     "MetricFactory",
+    "build_metric",
     "client_percentiles",
     "density",
-    "made_for",
-    "name_of",
+    "metric_name",
     "pair_correlation",
     "pairs",
     "smooth_quantile",

@@ -16,7 +16,7 @@ from pfl_lightning.imports import unwrap_partial
 from pfl_lightning.metrics.functional import client_summary
 from pfl_lightning.score_kind import ScoreKind
 
-PREFIX, SUFFIX = re.compile("^(Binary|Multiclass|Multilabel)"), re.compile("Score$")
+AFFIXES = re.compile("^(Binary|Multiclass|Multilabel)|Score$")
 WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 MEANINGLESS = re.compile("No (positive|negative) samples")  # torchmetrics warns, but still returns a number
 
@@ -25,18 +25,19 @@ class MetricFactory(Protocol):
     """Makes a metric; a metric that takes a number of classes gets that of the data."""
 
     def __call__(self, *, num_classes: int) -> Metric:
-        """Make it."""
+        """Make the metric of one client."""
 
 
-def made_for(make: MetricFactory, num_classes: int) -> Metric:
+def build_metric(factory: MetricFactory, num_classes: int) -> Metric:
     """The metric for data with this many classes."""
-    needed = {"num_classes": num_classes} if "num_classes" in inspect.signature(unwrap_partial(make)).parameters else {}
-    return make(**needed)
+    takes_classes = "num_classes" in inspect.signature(unwrap_partial(factory)).parameters
+    options = {"num_classes": num_classes} if takes_classes else {}
+    return factory(**options)
 
 
-def name_of(metric: Metric) -> str:
+def metric_name(metric: Metric) -> str:
     """Name of a metric in logged values: ``f1`` of ``MulticlassF1Score``, ``mean_absolute_error``."""
-    return WORDS.sub("_", SUFFIX.sub("", PREFIX.sub("", type(metric).__name__))).lower()
+    return WORDS.sub("_", AFFIXES.sub("", type(metric).__name__)).lower()
 
 
 class ClientMetric(Metric):
@@ -63,9 +64,9 @@ class ClientMetric(Metric):
 
     def __init__(self, num_clients: int, metric: Metric, name: str) -> None:
         super().__init__()
-        better = metric.higher_is_better is not False
-        self.score_kind = ScoreKind(name, higher_is_better=better, scale=1, unit="", digits=4)
-        self.of_one = [metric]  # in a list, so that it is not part of this metric's state
+        higher_is_better = metric.higher_is_better is not False
+        self.score_kind = ScoreKind(name, higher_is_better, scale=1, unit="", digits=4)
+        self.wrapped = [metric]  # in a list, so that it is not part of this metric's state
         self.add_state("samples", torch.zeros(num_clients, dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("sums", torch.zeros(num_clients), dist_reduce_fx="sum")
 
@@ -79,19 +80,19 @@ class ClientMetric(Metric):
         Raises:
             ValueError: If the metric returns neither one number nor one for each class.
         """
-        (metric,) = self.of_one
+        (metric,) = self.wrapped
         metric.to(outputs.device).reset()
-        with _alone(metric) as caught:
+        with _unsynchronized(metric) as caught:
             metric.update(_predictions(metric, outputs, targets), targets)
             value = metric.compute()
         is_meaningless = any(MEANINGLESS.search(str(warning.message)) for warning in caught)
         if not isinstance(value, Tensor) or value.ndim > 1:
             raise ValueError(f"{type(metric).__name__} returns neither one number nor one for each class")
-        held = targets.unique() if not targets.is_floating_point() else targets[:0]
-        if value.ndim == 1 and len(value) > len(held) > 0:
-            value = value[held]
-        is_alone = value.ndim == 0 or len(held) == 1
-        return value.new_tensor(torch.nan) if is_meaningless and is_alone else value.to(self.sums.dtype).mean()
+        classes = targets.unique() if not targets.is_floating_point() else targets[:0]
+        if value.ndim == 1 and len(value) > len(classes) > 0:
+            value = value[classes]
+        is_single = value.ndim == 0 or len(classes) == 1
+        return value.new_tensor(torch.nan) if is_meaningless and is_single else value.to(self.sums.dtype).mean()
 
     def update(self, ids: Tensor, samples: Tensor, values: Tensor) -> None:
         """Add the values of some clients.
@@ -101,9 +102,9 @@ class ClientMetric(Metric):
             samples: Number of evaluated samples, ``[clients]``.
             values: The values, ``[clients]``; nan if a client has none.
         """
-        found = ~values.isnan()
-        self.samples.index_add_(0, ids[found], samples[found])
-        self.sums.index_add_(0, ids[found], values[found].to(self.sums.dtype))
+        valid = ~values.isnan()
+        self.samples.index_add_(0, ids[valid], samples[valid])
+        self.sums.index_add_(0, ids[valid], values[valid].to(self.sums.dtype))
 
     def scores(self) -> tuple[Tensor, Tensor, Tensor]:
         """Ids, samples and values of the clients of this process that have a value, ``[clients]`` each."""
@@ -118,14 +119,15 @@ class ClientMetric(Metric):
 
 
 @contextmanager
-def _alone(metric: Metric) -> Iterator[list[warnings.WarningMessage]]:
-    """Record the warnings of a metric, which all predictions of a client reach in this process.
+def _unsynchronized(metric: Metric) -> Iterator[list[warnings.WarningMessage]]:
+    """Compute a metric of this process alone, which has all predictions of the client, and record its warnings.
 
-    torchmetrics would gather those of other processes, too, and warns in the first process only.
+    torchmetrics would gather the predictions of other processes, too, and warns in the first process only.
     """
     metric.distributed_available_fn = lambda: False
     process = vars(rank_zero_only)
-    rank, process["rank"] = process["rank"], 0
+    rank = process["rank"]
+    process["rank"] = 0
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -36,7 +36,8 @@ def pair_correlation(first: Tensor, second: Tensor) -> Tensor:
         -1.0
     """
     x, y = (pairs(matrix).double() for matrix in (first, second))
-    x, y = x - x.mean(), y - y.mean()
+    x -= x.mean()
+    y -= y.mean()
     if not len(x) or x.abs().max() < EQUAL or y.abs().max() < EQUAL:
         return x.new_tensor(torch.nan)
     correlation: Tensor = x @ y / (x.norm() * y.norm())

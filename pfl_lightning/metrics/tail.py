@@ -32,9 +32,9 @@ def smooth_quantile(values: Tensor, weights: Tensor, tail: float, smoothing: flo
     after = int((held <= tail + TOLERANCE).nonzero()[0])
     if after == 0 or held[after] >= tail - TOLERANCE:
         return points[after].to(values.dtype)
-    low, high = points[after - 1], points[after]
-    part = (held[after - 1] - tail) / (held[after - 1] - held[after])
-    threshold: Tensor = low + part * (high - low)
+    before = after - 1
+    part = (held[before] - tail) / (held[before] - held[after])
+    threshold: Tensor = points[before] + part * (points[after] - points[before])
     return threshold.to(values.dtype)
 
 
@@ -62,7 +62,8 @@ def tail_weights(values: Tensor, weights: Tensor, tail: float, threshold: Tensor
     weights = weights.double()
     if smoothing > 0:
         return weights * ((values - threshold) / smoothing).clamp(0, 1)
-    above, border = weights * (values > threshold), weights * (values == threshold)
-    left = tail - above.sum() / weights.sum()
-    share = (left * weights.sum() / border.sum()).clamp(0, 1) if left > TOLERANCE else 0.0
+    above = weights * (values > threshold)
+    border = weights * (values == threshold)
+    rest = tail - above.sum() / weights.sum()
+    share = (rest * weights.sum() / border.sum()).clamp(0, 1) if rest > TOLERANCE else 0.0
     return above + border * share

@@ -17,7 +17,7 @@ from torchmetrics.classification import (
 )
 from torchmetrics.utilities.prints import rank_zero_only
 
-from pfl_lightning.metrics import ClientMetric, made_for, name_of
+from pfl_lightning.metrics import ClientMetric, build_metric, metric_name
 
 
 def draws(classes, samples=40, seed=0):
@@ -28,7 +28,7 @@ def draws(classes, samples=40, seed=0):
 
 
 def measured(make, outputs, targets, classes):
-    return float(ClientMetric(1, made_for(make, classes), "one").measure(outputs, targets))
+    return float(ClientMetric(1, build_metric(make, classes), "one").measure(outputs, targets))
 
 
 def test_f1_is_that_of_scikit_learn():
@@ -105,5 +105,5 @@ def test_clients_without_a_value_are_left_out_and_counted():
     ],
 )
 def test_a_metric_has_a_short_name_and_a_better_side(metric, name, higher):
-    assert name_of(metric) == name
+    assert metric_name(metric) == name
     assert ClientMetric(1, metric, name).score_kind.higher_is_better == higher
