@@ -35,6 +35,16 @@ class ScoreKind:
         """Name of the values that ``errors`` returns."""
         return "error" if self.higher_is_better else self.name
 
+    @property
+    def label(self) -> str:
+        """The score with its unit, for titles and axes."""
+        return self.name + self.unit
+
+    @property
+    def error_label(self) -> str:
+        """The same for the values that ``errors`` returns."""
+        return self.error_name + self.unit
+
     def errors(self, scores: Values) -> Values:
         """Convert scores so that lower is better: an accuracy becomes the share of wrong predictions."""
         return 1 - scores if self.higher_is_better else scores

@@ -4,6 +4,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
+from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.errors import PflError, one_line
 from pfl_lightning.methods import method_of
@@ -39,8 +40,7 @@ class ClientMetrics(pl.Callback):
             PflError: If it cannot be made or computed for this data, or its name is taken.
         """
         self.name = self._try_metric(federated(trainer))
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        names = [callback.name for callback in callbacks if isinstance(callback, ClientMetrics)]
+        names = [callback.name for callback in callbacks_of(trainer, ClientMetrics)]
         if self.name in RESERVED_NAMES or names.count(self.name) > 1:
             raise PflError(f"{KEY}.name: {self.name} is taken; allowed: another name for this metric")
         if not re.fullmatch(r"\w+", self.name):

@@ -1,7 +1,9 @@
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning.pytorch as pl
+
+CallbackT = TypeVar("CallbackT", bound=pl.Callback)
 
 
 class EvaluateStartAndEnd(pl.Callback):
@@ -70,8 +72,12 @@ def is_new(trainer: pl.Trainer) -> bool:
 
 def is_extra(trainer: pl.Trainer) -> bool:
     """Whether the current round was only evaluated because a run ended with it."""
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    return any(callback.extra > 0 for callback in callbacks if isinstance(callback, EvaluateStartAndEnd))
+    return any(callback.extra > 0 for callback in callbacks_of(trainer, EvaluateStartAndEnd))
+
+
+def callbacks_of(trainer: pl.Trainer, kind: type[CallbackT]) -> list[CallbackT]:
+    """The callbacks of a run that are of a class."""
+    return [callback for callback in trainer.callbacks if isinstance(callback, kind)]  # type: ignore[attr-defined]
 
 
 def rounds_kept_on_resume(checkpoint: Mapping[str, Any], interval: int | float | None = None) -> int:

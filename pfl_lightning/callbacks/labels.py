@@ -6,6 +6,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 from pfl_lightning.callbacks.doubling import Doubling
+from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.imports import import_object
 from pfl_lightning.methods import method_of
 from pfl_lightning.report.run_files import Label
@@ -15,8 +16,7 @@ from pfl_lightning.settings.values import class_name, named_callbacks
 def label_of(trainer: pl.Trainer) -> Label:
     """The label of a run."""
     method = method_of(trainer.lightning_module)
-    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-    doubling = next((type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)), None)
+    doubling = next((type(callback).__name__ for callback in callbacks_of(trainer, Doubling)), None)
     name = method.doubled_name if doubling else method.display_name
     return Label(method.display_name, name, doubling, dict(method.suffixes), method.is_baseline)
 

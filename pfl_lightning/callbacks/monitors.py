@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, Timer
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
 
-from pfl_lightning.callbacks.evaluation import is_extra
+from pfl_lightning.callbacks.evaluation import callbacks_of, is_extra
 from pfl_lightning.data import FederatedDataModule
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
@@ -77,8 +77,7 @@ class CheckMonitors(pl.Callback):
         if self.checked:
             return
         logged = [name for name in trainer.callback_metrics if not name.startswith(("test/", "choice/", "step"))]
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        callbacks = [callback for callback in callbacks if not isinstance(callback, Checkpoint)]
+        callbacks = [c for c in callbacks_of(trainer, pl.Callback) if not isinstance(c, Checkpoint)]
         for monitor in monitored(callbacks):
             if monitor not in logged:
                 raise PflError(f"trainer.callbacks.monitor: {monitor} is not logged; allowed: {', '.join(logged)}")
@@ -153,14 +152,13 @@ def early_stop(trainer: pl.Trainer) -> str:
     """Why a run ended before its last round; empty if it did not."""
     if trainer.global_step >= trainer.max_steps:
         return ""
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        if isinstance(callback, EarlyStopping) and callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
+    for callback in trainer.early_stopping_callbacks:
+        if callback.stopping_reason != EarlyStoppingReason.NOT_STOPPED:
             return str(callback.stopping_reason_message).removesuffix(" Signaling Trainer to stop.")
     return "trainer.max_time is over" if is_out_of_time(trainer) else "a callback asked for it"
 
 
 def is_out_of_time(trainer: pl.Trainer) -> bool:
     """Whether a ``Timer`` of the run has no time left."""
-    timers = [callback for callback in trainer.callbacks if isinstance(callback, Timer)]  # type: ignore[attr-defined]
-    seconds = [timer.time_remaining() for timer in timers]
+    seconds = [timer.time_remaining() for timer in callbacks_of(trainer, Timer)]
     return any(remaining is not None and remaining <= 0 for remaining in seconds)

@@ -11,6 +11,7 @@ from rich.table import Table
 from pfl_lightning import processes
 from pfl_lightning.callbacks.board import tensorboards
 from pfl_lightning.callbacks.client_tables import EvaluationTable
+from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.callbacks.monitors import early_stop
 from pfl_lightning.callbacks.run_folder import folder_of
 from pfl_lightning.data import federated
@@ -62,8 +63,7 @@ class RunSummary(pl.Callback):
             self._print_evaluated(trainer, pl_module, "val")
 
     def _print_evaluated(self, trainer: pl.Trainer, pl_module: pl.LightningModule, split: str) -> None:
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        tables = [callback.path for callback in callbacks if isinstance(callback, EvaluationTable)]
+        tables = [callback.path for callback in callbacks_of(trainer, EvaluationTable)]
         facts = [("Checkpoint", trainer.ckpt_path), *(("Each client", path) for path in tables)]
         if trainer.is_global_zero:
             self._print(trainer, pl_module, split, [(name, str(fact)) for name, fact in facts if fact])
@@ -109,7 +109,7 @@ class RunSummary(pl.Callback):
 
     def _table(self, trainer: pl.Trainer, method: Method, split: str, score_kind: ScoreKind) -> Table:
         evaluated = "New clients" if federated(trainer).new_clients else "Clients"
-        title = f"{evaluated}' {split} {score_kind.name}{score_kind.unit} after round {method.accounting.clock.rounds}"
+        title = f"{evaluated}' {split} {score_kind.label} after round {method.accounting.clock.rounds}"
         table = Table("model", *COLUMNS, title=title, title_justify="left")
         for model in method.evaluated_models:
             values = [trainer.callback_metrics.get(f"{split}/{model}/{score_kind.name}/{column}") for column in COLUMNS]

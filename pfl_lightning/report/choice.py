@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pfl_lightning.report.compare_curves import Curve
-from pfl_lightning.report.run_files import Clients, Floats
+from pfl_lightning.report.compare_curves import Curves
+from pfl_lightning.report.run_files import Clients, Floats, Ints
 from pfl_lightning.report.tables import OVER_SEEDS, Table, over_seeds, seeds_markdown
 from pfl_lightning.report.tails import TEST, common_seeds, reference_of
 from pfl_lightning.score_kind import ScoreKind
@@ -35,10 +35,10 @@ class Choice:
         picks: Index of the curve that each client picks, ``[seeds, clients]``.
     """
 
-    curves: Sequence[Curve]
+    curves: Curves
     seeds: Sequence[int]
     errors: Floats
-    picks: NDArray[np.int64]
+    picks: Ints
 
     @property
     def left_out(self) -> list[int]:
@@ -68,12 +68,12 @@ class Choice:
         return np.asarray((picked & group).sum(2) / group.sum(1))
 
 
-def can_choose(curves: Sequence[Curve]) -> bool:
+def can_choose(curves: Curves) -> bool:
     """Whether there are several curves, each evaluated on samples for choosing."""
     return len(curves) > 1 and all(curve.evaluates("choice") for curve in curves)
 
 
-def choice_of(curves: Sequence[Curve]) -> Choice:
+def choice_of(curves: Curves) -> Choice:
     """Let the clients choose; of equal losses they take the earlier curve.
 
     Args:
@@ -114,7 +114,7 @@ def choice_tables(choice: Choice) -> tuple[Table, Table]:
         for index, curve in enumerate(choice.curves)
     ]
     errors_title = (
-        f"Clients' test {score_kind.error_name}{score_kind.unit} if each picks the model with the smallest loss on its "
+        f"Clients' test {score_kind.error_label} if each picks the model with the smallest loss on its "
         f"choice samples, {OVER_SEEDS}"
     )
     picks_title = (

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pfl_lightning.report.choice import Choice
-from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.drawing import Panel, Style, curves_figure, draw_band, grid, styles_of
 from pfl_lightning.report.figures.scatter import scatter_axes
 from pfl_lightning.report.run_files import Floats, Ints
@@ -17,11 +17,11 @@ from pfl_lightning.report.tails import TEST, evaluate_training, reference_of
 BINS = 20  # of a histogram
 
 
-Values = list[tuple[Ints, Floats]]
-"""Of each curve, the clients' numbers of samples of a split, and their errors in the unit of the axis."""
+Values = list[tuple[Ints, Floats, str]]
+"""Of each curve, the clients' numbers of samples of a split, their errors in the unit of the axis, and its colour."""
 
 
-def clients_figure(curves: Sequence[Curve]) -> Figure:
+def clients_figure(curves: Curves) -> Figure:
     """Histograms of the clients' final test errors, or losses, and training losses, one row for each curve.
 
     Args:
@@ -34,10 +34,9 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
     size = (4.5 * len(splits), 0.5 + 1.1 * len(curves))
     with grid(*size, len(curves), len(splits), sharex="col", sharey="col") as (figure, panels):
         for column, (name, evaluated) in zip(panels.T, splits.items(), strict=True):
-            highest = max(values.max(where=np.isfinite(values), initial=0) for _, values in evaluated)
-            bins = np.linspace(0, highest or 1, BINS + 1).tolist()
-            for axes, (_, values), style in zip(column, evaluated, styles_of(curves), strict=True):
-                _draw_histogram(axes, values, bins, style["color"])
+            bins = np.linspace(0, _largest(evaluated) or 1, BINS + 1).tolist()
+            for axes, (_, values, color) in zip(column, evaluated, strict=True):
+                _draw_histogram(axes, values, bins, color)
             column[-1].set_xlabel(f"final {name} of a client")
         for axes, curve in zip(panels[:, 0], curves, strict=True):
             axes.set_title(f"{curve.label}: {axes.get_title(loc='left')}", loc="left")
@@ -45,7 +44,7 @@ def clients_figure(curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-def samples_figure(curves: Sequence[Curve]) -> Figure:
+def samples_figure(curves: Curves) -> Figure:
     """The clients' final test errors, or losses, and training losses, against their numbers of samples.
 
     Args:
@@ -58,32 +57,36 @@ def samples_figure(curves: Sequence[Curve]) -> Figure:
     size = (0.6 + 2.2 * len(curves), 0.3 + 2.1 * len(splits))
     with grid(*size, len(splits), len(curves), sharex="row", sharey="row") as (figure, panels):
         for row, (name, evaluated) in zip(panels, splits.items(), strict=True):
-            for axes, (samples, values), style in zip(row, evaluated, styles_of(curves), strict=True):
-                scatter_axes(axes, samples, values, style["color"])
+            for axes, (samples, values, color) in zip(row, evaluated, strict=True):
+                scatter_axes(axes, samples, values, color)
                 axes.set_xlabel(f"{name.partition(' ')[0]} samples of a client")
                 axes.legend(loc="upper right", ncols=2, fontsize="small", columnspacing=1, handlelength=1.5)
-            highest = max(values.max(where=np.isfinite(values), initial=0) for _, values in evaluated)
-            row[0].set(ylabel=name, ylim=(0, 1.2 * highest or 1))  # with room for the legends
+            row[0].set(ylabel=name, ylim=(0, 1.2 * _largest(evaluated) or 1))  # with room for the legends
         for axes, curve in zip(panels[0], curves, strict=True):
             axes.set_title(curve.label)
     return figure
 
 
-def _splits(curves: Sequence[Curve]) -> dict[str, Values]:
+def _splits(curves: Curves) -> dict[str, Values]:
     """What clients have on the test samples and, if evaluated, the training ones, as means over the seeds, by label."""
     score_kind = curves[0].score_kind
     errors = [score_kind.scale * np.mean(curve.final_errors, axis=0) for curve in curves]
-    splits = {f"test {score_kind.error_name}{score_kind.unit}": _with_samples(curves, "test", errors)}
+    splits = {f"test {score_kind.error_label}": _values(curves, "test", errors)}
     if evaluate_training(curves):
         losses = [np.mean([clients.loss for clients in curve.final("train")], axis=0) for curve in curves]
-        splits["training loss"] = _with_samples(curves, "train", losses)
+        splits["training loss"] = _values(curves, "train", losses)
     return splits
 
 
-def _with_samples(curves: Sequence[Curve], split: str, values: Sequence[Floats]) -> Values:
+def _values(curves: Curves, split: str, errors: Sequence[Floats]) -> Values:
     samples = [curve.final(split)[0].samples for curve in curves]
-    finite = [np.where(np.isfinite(numbers), numbers, np.nan) for numbers in values]  # nan is not drawn
-    return list(zip(samples, finite, strict=True))
+    finite = [np.where(np.isfinite(values), values, np.nan) for values in errors]  # nan is not drawn
+    colors = [style["color"] for style in styles_of(curves)]
+    return list(zip(samples, finite, colors, strict=True))
+
+
+def _largest(evaluated: Values) -> float:
+    return max(values.max(where=np.isfinite(values), initial=0) for _, values, _ in evaluated)
 
 
 def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:
@@ -100,7 +103,7 @@ GREY = "#999999"
 THIN: dict[str, Any] = {"color": GREY, "linewidth": 0.8, "zorder": 0}
 
 
-def tail_figure(curves: Sequence[Curve]) -> Figure:
+def tail_figure(curves: Curves) -> Figure:
     """Which clients do worst, and the trade-off between mean error and 90th percentile.
 
     Args:
@@ -112,7 +115,7 @@ def tail_figure(curves: Sequence[Curve]) -> Figure:
         deviation over the seeds.
     """
     score_kind = curves[0].score_kind
-    error = f"test {score_kind.error_name}{score_kind.unit}"
+    error = f"test {score_kind.error_label}"
     texts = {
         "xlabel": "percentile of the clients",
         "ylabel": f"{error} of a client",
@@ -151,7 +154,7 @@ def choice_figure(choice: Choice) -> Figure:
         worth.set_yticks(range(len(choice.outcomes)), [label.replace(" (", "\n(") for label in choice.outcomes])
         worth.set_ylim(len(choice.outcomes) - 0.5, -0.5)
         worth.set(
-            xlabel=f"test {score_kind.error_name}{score_kind.unit} of the clients",
+            xlabel=f"test {score_kind.error_label} of the clients",
             title="mean (filled), 90th percentile (open)",
         )
         _draw_shares(served, choice, colors)

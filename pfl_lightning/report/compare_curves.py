@@ -7,11 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.compare_runs import COHORT, LOSS, RunRecord
-from pfl_lightning.report.run_files import Clients, Floats
+from pfl_lightning.report.run_files import Clients, Floats, Ints
 from pfl_lightning.score_kind import ScoreKind
 from pfl_lightning.settings.values import outermost, shown_class
 
@@ -51,7 +50,7 @@ class Curve:
         return self.runs[0].score_kind
 
     @cached_property
-    def rounds(self) -> NDArray[np.int64]:
+    def rounds(self) -> Ints:
         """Rounds completed at each evaluation that all seeds have, ``[evaluations]``."""
         return reduce(np.intersect1d, [run.rounds for run in self.runs])
 
@@ -100,7 +99,7 @@ class Curve:
         return np.stack([values(run)[np.isin(run.rounds, self.rounds)] for run in self.runs])
 
     @cached_property
-    def cohorts(self) -> tuple[NDArray[np.int64], Floats]:
+    def cohorts(self) -> tuple[Ints, Floats]:
         """Rounds that all seeds log, ``[rounds]``, and the number of clients that trained, ``[seeds, rounds]``."""
         logged = [run.logged[COHORT] for run in self.runs]
         rounds = sorted(set.intersection(*map(set, logged)))
@@ -151,6 +150,9 @@ class Curve:
         return name + run.label.suffixes.get(self.model, default) + self.suffix
 
 
+Curves = Sequence[Curve]
+
+
 def usual_models(run: RunRecord) -> list[str]:
     """The models that a method is evaluated by in the papers; if it does not say so, its first one."""
     return [model for model in run.means if model in run.label.suffixes] or list(run.means)[:1]
@@ -188,7 +190,7 @@ def curves_of(runs: Sequence[RunRecord], models: Sequence[str] = ()) -> list[Cur
     return sorted(curves, key=lambda curve: (families.index(curve.family), curve.doubled))
 
 
-def without_doubling(curve: Curve, curves: Sequence[Curve]) -> Curve | None:
+def without_doubling(curve: Curve, curves: Curves) -> Curve | None:
     """The same method without stage doubling among some curves; how long they run may differ."""
     if not curve.doubled:
         return None
@@ -224,7 +226,7 @@ def _curves_of_group(group: list[RunRecord], models: Sequence[str]) -> Iterator[
         yield curve
 
 
-def _suffixes(curves: Sequence[Curve]) -> list[str]:
+def _suffixes(curves: Curves) -> list[str]:
     """What tells curves of one name apart, such as ", lr=0.1"; options of differing classes only where needed."""
     settings = [curve.runs[0].settings for curve in curves]
     keys = dict.fromkeys(key for setting in settings for key in setting)

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.compare_runs import COHORT
 from pfl_lightning.report.costs import ROUNDS, Cost
 from pfl_lightning.report.drawing import Panel, Style, bands, curves_figure, draw_line, fill_band
@@ -15,7 +15,7 @@ from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tails import count_sums, evaluate_training, over_rounds
 
 
-def time_figure(curves: Sequence[Curve], communication_times: Sequence[float]) -> Figure:
+def time_figure(curves: Curves, communication_times: Sequence[float]) -> Figure:
     """Mean test score against simulated seconds, one panel for each communication time.
 
     Args:
@@ -31,7 +31,7 @@ def time_figure(curves: Sequence[Curve], communication_times: Sequence[float]) -
     return _score_figure(curves, panels)
 
 
-def cost_figure(curves: Sequence[Curve], *costs: Cost) -> Figure:
+def cost_figure(curves: Curves, *costs: Cost) -> Figure:
     """Mean test score against what was counted; see ``time_figure``.
 
     Args:
@@ -45,10 +45,10 @@ def cost_figure(curves: Sequence[Curve], *costs: Cost) -> Figure:
     return _score_figure(curves, panels)
 
 
-def _score_figure(curves: Sequence[Curve], panels: Sequence[tuple[Callable[[Curve], Floats], str, str]]) -> Figure:
+def _score_figure(curves: Curves, panels: Sequence[tuple[Callable[[Curve], Floats], str, str]]) -> Figure:
     """Panels of mean scores against costs ``[seeds, evaluations]``, with their labels and their titles."""
     score_kind = curves[0].score_kind
-    ylabel = f"test {score_kind.name}{score_kind.unit}\nmean over clients"
+    ylabel = f"test {score_kind.label}\nmean over clients"
     row = [
         Panel(
             bands(costs, lambda curve: score_kind.scale * curve.means),
@@ -59,12 +59,12 @@ def _score_figure(curves: Sequence[Curve], panels: Sequence[tuple[Callable[[Curv
     return curves_figure(curves, [row], (3 * len(row), _height(curves)), sharey=True)
 
 
-def _height(curves: Sequence[Curve]) -> float:
+def _height(curves: Curves) -> float:
     """Inches of a figure of one row, in which the legend fits."""
     return max(2.6, 0.2 * len(curves))
 
 
-def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
+def error_rounds_figure(curves: Curves) -> Figure:
     """Mean and 90th percentile of the clients' test errors, and training losses, against the cost of communication.
 
     Args:
@@ -76,7 +76,7 @@ def error_rounds_figure(curves: Sequence[Curve]) -> Figure:
         are means over the seeds, bands one sample standard deviation; they may begin above the panel.
     """
     score_kind = curves[0].score_kind
-    splits = {"test": (f"test {score_kind.error_name}{score_kind.unit}", score_kind.scale)}
+    splits = {"test": (f"test {score_kind.error_label}", score_kind.scale)}
     if evaluate_training(curves):
         splits["train"] = ("training loss, weighted by samples", 1)
     xlabel = "sums at the server" if count_sums(curves) else ROUNDS.axis
@@ -103,7 +103,7 @@ def _zoom(row: Sequence[Axes]) -> None:
         row[0].set_ylim(0.9 * later.min(), 1.1 * later.max() or 1)
 
 
-def cohort_figure(curves: Sequence[Curve]) -> Figure:
+def cohort_figure(curves: Curves) -> Figure:
     """Clients that trained in each round (Delta-FL, Figure 16).
 
     Args:
@@ -123,7 +123,7 @@ def cohort_figure(curves: Sequence[Curve]) -> Figure:
     return curves_figure(curves, [[Panel(draw, texts)]], (4, _height(curves)))
 
 
-def cohorts_differ(curves: Sequence[Curve]) -> bool:
+def cohorts_differ(curves: Curves) -> bool:
     """Whether the curves log their cohorts, and these differ by more than stage doubling."""
     if not all(COHORT in run.logged for curve in curves for run in curve.runs):
         return False

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.report import run_files
-from pfl_lightning.report.run_files import Evaluations, Floats, Label
+from pfl_lightning.report.run_files import Evaluations, Floats, Ints, Label
 from pfl_lightning.score_kind import SCORE_KINDS, ScoreKind
 from pfl_lightning.settings.values import SAME_NUMBERS, class_name, flat, named_callbacks
 
@@ -51,7 +51,7 @@ class RunRecord:
     seed: int
     settings: Mapping[str, Any]
     score_kind: ScoreKind
-    rounds: NDArray[np.int64]
+    rounds: Ints
     means: Mapping[str, Floats]
     clients: Evaluations
     logged: Mapping[str, Mapping[int, float]]

@@ -7,7 +7,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from pfl_lightning.report.compare_curves import Curve, without_doubling
+from pfl_lightning.report.compare_curves import Curve, Curves, without_doubling
 from pfl_lightning.report.costs import COMMUNICATION, ROUNDS, TRAINING, Cost
 from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.tables import OVER_SEEDS, Row, Rows, Table, markdown, over_seeds, seeds_markdown
@@ -19,9 +19,7 @@ SHARES = (0.9, 0.95, 0.99)  # of the best final score, for targets
 COMPARED = ("mean", "p90", "superquantile 10 %")  # with the reference
 
 
-def tables_of(
-    curves: Sequence[Curve], communication_times: Sequence[float], targets: Sequence[float] = ()
-) -> Iterator[Table]:
+def tables_of(curves: Curves, communication_times: Sequence[float], targets: Sequence[float] = ()) -> Iterator[Table]:
     """Make what tables the runs allow.
 
     Args:
@@ -41,7 +39,7 @@ def tables_of(
 # The clients at the last evaluation
 
 
-def final_table(curves: Sequence[Curve]) -> Table:
+def final_table(curves: Curves) -> Table:
     """How the scores are spread over the clients at the last evaluation, never at the best one.
 
     Args:
@@ -63,11 +61,11 @@ def final_table(curves: Sequence[Curve]) -> Table:
         _about(curve) | over_seeds({name: map(of, curve.final_scores) for name, of in statistics.items()})
         for curve in curves
     ]
-    title = f"Clients' test {score_kind.name}{score_kind.unit} at the last evaluation, {OVER_SEEDS}"
+    title = f"Clients' test {score_kind.label} at the last evaluation, {OVER_SEEDS}"
     return Table("final", rows, seeds_markdown(title, rows, statistics, score_kind, first=("method", "seeds", "round")))
 
 
-def error_table(curves: Sequence[Curve]) -> Table:
+def error_table(curves: Curves) -> Table:
     """The clients' test errors (or losses) at the last evaluation, and their training losses if these were evaluated.
 
     Args:
@@ -92,7 +90,7 @@ def error_table(curves: Sequence[Curve]) -> Table:
             results = curve.final("train")
             row |= over_seeds({f"train loss {name}": map(statistic, results) for name, statistic in TRAIN.items()})
         rows.append(row)
-    errors = f"Clients' test {score_kind.error_name}{score_kind.unit}"
+    errors = f"Clients' test {score_kind.error_label}"
     texts = [seeds_markdown(f"{errors} at the last evaluation, {OVER_SEEDS}", rows, TEST, score_kind)]
     if compared := [row for row in rows if row["method"] != reference.label]:
         title = f"{errors} minus that of {reference.label} with the same seed, {OVER_SEEDS}"
@@ -106,7 +104,7 @@ def error_table(curves: Sequence[Curve]) -> Table:
 # What was spent until a score was reached
 
 
-def usual_targets(curves: Sequence[Curve]) -> list[float]:
+def usual_targets(curves: Curves) -> list[float]:
     """90, 95 and 99 % of the best final mean score among the methods without stage doubling, or among all."""
     plain = [curve for curve in curves if not curve.doubled] or curves
     finals = [float(curve.means[:, -1].mean()) for curve in plain]
@@ -116,7 +114,7 @@ def usual_targets(curves: Sequence[Curve]) -> list[float]:
     return [min(finals) / share for share in SHARES]
 
 
-def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_times: Sequence[float]) -> Table:
+def time_table(curves: Curves, targets: Sequence[float], communication_times: Sequence[float]) -> Table:
     """Simulated seconds until the mean score of the clients was first as good as a target, at an evaluation.
 
     Args:
@@ -150,7 +148,7 @@ def time_table(curves: Sequence[Curve], targets: Sequence[float], communication_
     )
 
 
-def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) -> Table:
+def cost_table(curves: Curves, targets: Sequence[float], cost: Cost) -> Table:
     """What was spent until the mean score of the clients was first as good as a target, at an evaluation.
 
     Args:
@@ -177,7 +175,7 @@ def cost_table(curves: Sequence[Curve], targets: Sequence[float], cost: Cost) ->
     return Table(f"{cost.name}_to_accuracy", rows, _to_targets(title, rows, score_kind, [unit], show))
 
 
-def convergence_table(curves: Sequence[Curve], communication_times: Sequence[float]) -> Table:
+def convergence_table(curves: Curves, communication_times: Sequence[float]) -> Table:
     """Simulated seconds until the training loss has all but stopped falling, see ``converged_round``.
 
     Args:
@@ -230,7 +228,7 @@ def _to_targets(
         (score_kind.show(target), method, *(_if_reached(row, show(row)) for row in same))
         for (target, method), same in groupby(rows, itemgetter("target", "method"))
     ]
-    return markdown(title, (f"{score_kind.name}{score_kind.unit}", "method", *columns), cells)
+    return markdown(title, (score_kind.label, "method", *columns), cells)
 
 
 def _time_columns(communication_times: Sequence[float]) -> list[str]:

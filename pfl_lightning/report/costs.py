@@ -1,11 +1,11 @@
 """What can be counted up to each evaluation, beside simulated time: for tables and figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.compare_runs import LINK_BITS
 from pfl_lightning.report.run_files import Floats
 
@@ -35,7 +35,7 @@ class Cost(NamedTuple):
         """The count of a curve, ``[seeds, evaluations]``."""
         return curve.until(self.tag) if self.tag else np.tile(curve.rounds.astype(float), (len(curve.runs), 1))
 
-    def known(self, curves: Sequence[Curve]) -> bool:
+    def known(self, curves: Curves) -> bool:
         """Whether all curves have the count."""
         return not self.tag or all(self.tag in run.logged for curve in curves for run in curve.runs)
 

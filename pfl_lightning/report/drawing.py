@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.run_files import Floats
 from pfl_lightning.report.style import PRINT, looks_of
 
@@ -35,9 +35,7 @@ class Panel(NamedTuple):
     texts: Mapping[str, Any]
 
 
-def curves_figure(
-    curves: Sequence[Curve], rows: Sequence[Sequence[Panel]], size: tuple[float, float], **shared: Any
-) -> Figure:
+def curves_figure(curves: Curves, rows: Sequence[Sequence[Panel]], size: tuple[float, float], **shared: Any) -> Figure:
     """Draw all curves into every panel, and name them to the right of all panels.
 
     Args:
@@ -81,7 +79,7 @@ def grid(width: float, height: float, rows: int, columns: int, **shared: Any) ->
         yield figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def styles_of(curves: Sequence[Curve]) -> list[Style]:
+def styles_of(curves: Curves) -> list[Style]:
     """Looks of the lines, which are those of the methods."""
     return looks_of([curve.label for curve in curves], [curve.family for curve in curves])
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from pfl_lightning.errors import PflError
 from pfl_lightning.report.choice import Choice
 from pfl_lightning.report.client_figures import choice_figure, clients_figure, samples_figure, tail_figure
-from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_curves import Curves
 from pfl_lightning.report.compare_figures import (
     cohort_figure,
     cohorts_differ,
@@ -31,7 +31,7 @@ Picture = tuple[str, Figure, str]
 
 
 def pictures_of(
-    curves: Sequence[Curve], communication_times: Sequence[float], choice: Choice | None = None
+    curves: Curves, communication_times: Sequence[float], choice: Choice | None = None
 ) -> Iterator[Picture]:
     """Draw what the runs allow.
 
@@ -123,7 +123,7 @@ CAPTIONS = {  # by the name of the figure
 
 
 def caption_of(
-    name: str, curves: Sequence[Curve], communication_times: Sequence[float] = (0.0,), common_seeds: int | None = None
+    name: str, curves: Curves, communication_times: Sequence[float] = (0.0,), common_seeds: int | None = None
 ) -> str:
     """The caption of a figure.
 
@@ -177,14 +177,14 @@ def latex(name: str, caption: str) -> str:
 \end{{figure}}"""
 
 
-def _where(curves: Sequence[Curve]) -> str:
+def _where(curves: Curves) -> str:
     """The data, and the number of clients if it is a setting."""
     settings = curves[0].runs[0].settings
     clients = settings.get("data.num_clients")
     return f" on {class_name(str(settings['data']))}" + (f" with {clients} clients" if clients else "")
 
 
-def _exceptions(curves: Sequence[Curve]) -> str:
+def _exceptions(curves: Curves) -> str:
     settings = [curve.runs[0].settings for curve in curves]
     text = ""
     if any("model.topology" in setting for setting in settings):
@@ -204,7 +204,7 @@ def _seeds(numbers: Sequence[int]) -> str:
     return "one seed" if numbers[0] == 1 else f"{numbers[0]} seeds"
 
 
-def _evaluations(curves: Sequence[Curve]) -> str:
+def _evaluations(curves: Curves) -> str:
     """How often clients are evaluated, if all curves agree; a score is only known there."""
     intervals = {curve.runs[0].settings.get("trainer.val_check_interval") for curve in curves}
     interval = intervals.pop()

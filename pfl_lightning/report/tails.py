@@ -1,14 +1,13 @@
 """How errors are spread over clients, and what the tail of a curve gains over that of a reference."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pfl_lightning.report.compare_curves import Curve
+from pfl_lightning.report.compare_curves import Curve, Curves
 from pfl_lightning.report.compare_runs import CALLS
-from pfl_lightning.report.run_files import Clients, Floats
+from pfl_lightning.report.run_files import Clients, Floats, Ints
 
 TAIL = 0.1  # share of the clients in the superquantile
 
@@ -20,7 +19,7 @@ def superquantile(errors: Floats) -> float:
     return float(np.sort(errors)[::-1][: len(inside)] @ inside / place)
 
 
-def weighted_p90(values: Floats, weights: NDArray[np.int64]) -> float:
+def weighted_p90(values: Floats, weights: Ints) -> float:
     """The smallest value that, with all smaller ones, has 90 % of the weight.
 
     See docs/evidence/derivations.md, Quantile.
@@ -45,12 +44,12 @@ TRAIN: dict[str, Callable[[Clients], float]] = {
 """Statistics of the training losses; clients count by their samples, as in the objective of training."""
 
 
-def reference_of(curves: Sequence[Curve]) -> Curve:
+def reference_of(curves: Curves) -> Curve:
     """The curve that the others are compared with: the first whose method is a baseline, else the first."""
     return next((curve for curve in curves if curve.runs[0].label.is_baseline and not curve.doubled), curves[0])
 
 
-def common_seeds(curves: Sequence[Curve]) -> list[int]:
+def common_seeds(curves: Curves) -> list[int]:
     """Seeds that all curves have."""
     return sorted(set.intersection(*({run.seed for run in curve.runs} for curve in curves)))
 
@@ -64,12 +63,12 @@ def differences(curve: Curve, reference: Curve, statistic: Callable[[Floats], fl
     return [values[seed] - baseline[seed] for seed in common_seeds([curve, reference])]
 
 
-def evaluate_training(curves: Sequence[Curve]) -> bool:
+def evaluate_training(curves: Curves) -> bool:
     """Whether all clients' training losses are known."""
     return all(curve.evaluates("train") for curve in curves)
 
 
-def count_sums(curves: Sequence[Curve]) -> bool:
+def count_sums(curves: Curves) -> bool:
     """Whether any run counts the sums that the server asks for; each is a secure aggregation."""
     return any(CALLS in run.logged for curve in curves for run in curve.runs)
 

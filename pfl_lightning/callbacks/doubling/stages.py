@@ -4,6 +4,7 @@ from typing import Any, Literal
 import lightning.pytorch as pl
 
 from pfl_lightning.bounds import PositiveInt
+from pfl_lightning.callbacks.evaluation import callbacks_of
 from pfl_lightning.data import Round, federated
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import Method, method_of
@@ -46,8 +47,7 @@ class Doubling(pl.Callback, ABC):
         Raises:
             PflError: If another such callback does.
         """
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        names = [type(callback).__name__ for callback in callbacks if isinstance(callback, Doubling)]
+        names = [type(callback).__name__ for callback in callbacks_of(trainer, Doubling)]
         if len(names) > 1:
             raise PflError(f"trainer.callbacks: {' with '.join(names)} is not possible; allowed: one of them")
         if isinstance(method_of(pl_module).aggregator, DPAggregator):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pfl_lightning.callbacks.board import figure_loggers, show_figure, tag_of, tensorboards
 from pfl_lightning.callbacks.client_tables import PercentileErrors, gathered
-from pfl_lightning.callbacks.evaluation import is_new
+from pfl_lightning.callbacks.evaluation import callbacks_of, is_new
 from pfl_lightning.data import FederatedDataModule, federated
 from pfl_lightning.methods import Method, method_of
 from pfl_lightning.methods.families.gossip import Gossip
@@ -44,9 +44,8 @@ class RunFigures(pl.Callback):
             return
         data = federated(trainer)
         method = method_of(pl_module)
-        callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        percentiles = [set(callback.percentiles) for callback in callbacks if isinstance(callback, PercentileErrors)]
-        charts = charts_for(method, any(set(QUARTILES) <= logged for logged in percentiles))
+        tables = callbacks_of(trainer, PercentileErrors)
+        charts = charts_for(method, any(set(QUARTILES) <= set(table.percentiles) for table in tables))
         for logger in tensorboards(trainer):
             logger.experiment.add_custom_scalars({"test scores of the clients": charts})
         if figure_loggers(trainer):

@@ -4,16 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-Map = NDArray[np.float64]
-Counts = NDArray[np.int64]
+from pfl_lightning.report.run_files import Floats, Ints
 
 NUMBERED = 32  # most clients with their ids at the axis
 NARROWEST = 0.1  # scale of colours, so that rounding is no pattern
 
 
-def cosine_figure(maps: Mapping[str, Map], counts: Counts) -> Figure:
+def cosine_figure(maps: Mapping[str, Floats], counts: Ints) -> Figure:
     """Heat maps of cosines between clients, side by side, with clients of the same largest class beside each other.
 
     Args:
@@ -38,7 +36,7 @@ def cosine_figure(maps: Mapping[str, Map], counts: Counts) -> Figure:
     return figure
 
 
-def by_largest_class(counts: Counts) -> NDArray[np.int64]:
+def by_largest_class(counts: Ints) -> Ints:
     """The clients, ordered by the class of which they have most samples, and within it by its share, ``[clients]``.
 
     Examples:
@@ -53,7 +51,7 @@ INCHES = 0.25  # height of a layer's row
 LABELS = 60  # most rows that are all named
 
 
-def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: NDArray[np.float64], title: str) -> Figure:
+def density_figure(rounds: Sequence[int], rows: Sequence[str], densities: Floats, title: str) -> Figure:
     """A heat map of the density of a model's layers over the rounds.
 
     Args:

@@ -6,19 +6,17 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from rich.table import Table
 
+from pfl_lightning.report.run_files import Ints
 from pfl_lightning.report.style import CARD, CARD_SIZE
-
-Counts = NDArray[np.int64]
 
 BUBBLES = 100  # clients in the bubble plot; more cannot be told apart
 POINTS = 1000  # clients in the plot of sizes; more take seconds and change nothing
 TAB_BLUE = "#1f77b4"
 
 
-def partition_table(counts: Mapping[str, Counts]) -> Table:
+def partition_table(counts: Mapping[str, Ints]) -> Table:
     """Clients, samples and classes of each split.
 
     Args:
@@ -39,7 +37,7 @@ def partition_table(counts: Mapping[str, Counts]) -> Table:
     return table
 
 
-def partition_figure(counts: Mapping[str, Counts], title: str) -> Figure:
+def partition_figure(counts: Mapping[str, Ints], title: str) -> Figure:
     """Bubbles for the training samples of each class at each client, and how many samples clients have.
 
     Args:
@@ -62,7 +60,7 @@ def partition_figure(counts: Mapping[str, Counts], title: str) -> Figure:
     return figure
 
 
-def partition_card(counts: Mapping[str, Counts], title: str) -> Figure:
+def partition_card(counts: Mapping[str, Ints], title: str) -> Figure:
     """The bubbles of ``partition_figure`` alone, to be read when small.
 
     Args:
@@ -79,9 +77,7 @@ def partition_card(counts: Mapping[str, Counts], title: str) -> Figure:
     return figure
 
 
-def _draw_bubbles(
-    axes: Axes, train: Counts, clients: NDArray[np.int64], room: tuple[float, float], labels: int
-) -> None:
+def _draw_bubbles(axes: Axes, train: Ints, clients: Ints, room: tuple[float, float], labels: int) -> None:
     """One bubble per client and class; the area is the number of samples, the largest nearly fills its place.
 
     Args:
@@ -104,7 +100,7 @@ def _draw_bubbles(
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_sizes(axes: Axes, sizes: Mapping[str, Counts]) -> None:
+def _draw_sizes(axes: Axes, sizes: Mapping[str, Ints]) -> None:
     """The number of samples of every client, from the smallest to the largest client of each split."""
     for split, ascending in sizes.items():
         if len(held := ascending[ascending > 0]):
@@ -118,8 +114,8 @@ def _draw_sizes(axes: Axes, sizes: Mapping[str, Counts]) -> None:
     axes.legend(frameon=False)
 
 
-def _spread(values: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def _spread(values: Ints, most: int) -> Ints:
     """Values at equal distances, the first and the last among them, or all if they are few."""
     places = np.linspace(0, len(values) - 1, min(len(values), most)).astype(int)
-    spread: NDArray[np.int64] = values[places]
+    spread: Ints = values[places]
     return spread

@@ -5,16 +5,15 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
-from numpy.typing import NDArray
 
+from pfl_lightning.report.run_files import Floats, Ints
 from pfl_lightning.report.style import CARD, CARD_SIZE, COLORS
 from pfl_lightning.score_kind import ScoreKind
 
-Floats = NDArray[np.float64]
 CROWD = 300  # clients; of more, the points are smaller and paler
 
 
-def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: str = COLORS[0]) -> None:
+def scatter_axes(axes: Axes, samples: Ints, values: Floats, color: str = COLORS[0]) -> None:
     """Draw a point for each client, with lines at the mean (dashed) and the 90th percentile (dotted) of the clients.
 
     Args:
@@ -36,7 +35,7 @@ def scatter_axes(axes: Axes, samples: NDArray[np.int64], values: Floats, color: 
     axes.set_ylim(bottom=0)
 
 
-def scatter_figure(samples: NDArray[np.int64], scores: Floats, score_kind: ScoreKind, split: str) -> Figure:
+def scatter_figure(samples: Ints, scores: Floats, score_kind: ScoreKind, split: str) -> Figure:
     """The errors, or losses, of the clients of a run against their numbers of samples.
 
     Args:
@@ -49,6 +48,6 @@ def scatter_figure(samples: NDArray[np.int64], scores: Floats, score_kind: Score
         figure = Figure(figsize=CARD_SIZE, layout="constrained")
         axes = figure.subplots()
         scatter_axes(axes, samples, score_kind.scale * score_kind.errors(scores))
-        axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {score_kind.error_name}{score_kind.unit}")
+        axes.set(xlabel=f"{split} samples of a client", ylabel=f"{split} {score_kind.error_label}")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, borderaxespad=0, columnspacing=1)
     return figure

@@ -11,13 +11,12 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Wedge
-from numpy.typing import NDArray
+
+from pfl_lightning.report.run_files import Floats, Ints
 
 if TYPE_CHECKING:
     import networkx as nx
 
-Counts = NDArray[np.int64]
-Places = NDArray[np.float64]
 
 PIES = 150  # most clients whose classes can be told apart
 AROUND = 64  # most clients on one circle
@@ -30,7 +29,7 @@ INK = "#404040"  # of text and links
 NO_SAMPLES = "#d9d9d9"  # of a client without training samples
 
 
-def topology_figure(graph: "nx.Graph", counts: Counts, title: str) -> Figure:
+def topology_figure(graph: "nx.Graph", counts: Ints, title: str) -> Figure:
     """A graph of the clients, each a pie of the classes of its training samples.
 
     Args:
@@ -77,7 +76,7 @@ def neighbours_figure(graph: "nx.Graph", title: str) -> Figure:
     return figure
 
 
-def places_of(graph: "nx.Graph") -> Places:
+def places_of(graph: "nx.Graph") -> Floats:
     """Where to draw the clients, ``[clients, 2]``.
 
     On a circle; by springs if the links are few enough to be followed, unless the graph can turn on a circle.
@@ -93,8 +92,8 @@ def places_of(graph: "nx.Graph") -> Places:
     return np.array([layout[client] for client in range(size)])
 
 
-def circle(size: int) -> Places:
-    """Places on a circle, clockwise from the top, ``[size, 2]``; many are staggered inwards, so that they are apart."""
+def circle(size: int) -> Floats:
+    """Floats on a circle, clockwise from the top, ``[size, 2]``; many are staggered inwards, so that they are apart."""
     number = np.arange(size)
     rings = -(-size // AROUND)
     depth = number % rings + rings * (number >= size - size % rings)  # the last ones are not beside the first
@@ -111,7 +110,7 @@ def class_colors(num_classes: int) -> list[str]:
     return [to_hex(distinct(number)) for number in range(num_classes)]
 
 
-def _draw_links(axes: Axes, graph: "nx.Graph", places: Places) -> None:
+def _draw_links(axes: Axes, graph: "nx.Graph", places: Floats) -> None:
     """Links behind the clients, the paler the more there are."""
     lines = [places[list(link)] for link in graph.edges()]
     crowd = 1 + 2 * len(lines) / len(graph)  # a client and its neighbours, on average
@@ -120,7 +119,7 @@ def _draw_links(axes: Axes, graph: "nx.Graph", places: Places) -> None:
     axes.add_collection(LineCollection(lines, colors=[INK], linewidths=width, alpha=alpha, zorder=1))
 
 
-def _draw_pies(axes: Axes, places: Places, counts: Counts, colors: list[str]) -> None:
+def _draw_pies(axes: Axes, places: Floats, counts: Ints, colors: list[str]) -> None:
     """A pie for each client, clockwise from the top; around its id where there is room."""
     radius = radius_of(places)
     slices = []
@@ -141,7 +140,7 @@ def _draw_pies(axes: Axes, places: Places, counts: Counts, colors: list[str]) ->
     axes.set(xlim=xlim, ylim=ylim)
 
 
-def radius_of(places: Places) -> float:
+def radius_of(places: Floats) -> float:
     """Radius of the pies: they rarely touch, and are neither lost among the links nor out of proportion."""
     extent = np.ptp(places, axis=0).max(initial=0) or 1.0
     apart = np.linalg.norm(places[:, None] - places, axis=2) + np.diag(np.full(len(places), np.inf))
