@@ -16,7 +16,7 @@ from pfl_lightning.settings.values import class_name, named_callbacks
 def label_of(trainer: pl.Trainer) -> Label:
     """The label of a run."""
     method = method_of(trainer.lightning_module)
-    doubling = next((type(callback).__name__ for callback in callbacks_of(trainer, Doubling)), None)
+    doubling = next((type(c).__name__ for c in callbacks_of(trainer, pl.Callback) if isinstance(c, Doubling)), None)
     name = method.doubled_name if doubling else method.display_name
     return Label(method.display_name, name, doubling, dict(method.suffixes), method.is_baseline)
 

@@ -86,7 +86,7 @@ def _values(curves: Curves, split: str, errors: Sequence[Floats]) -> Values:
 
 
 def _largest(evaluated: Values) -> float:
-    return max(values.max(where=np.isfinite(values), initial=0) for _, values, _ in evaluated)
+    return max(float(values.max(where=np.isfinite(values), initial=0)) for _, values, _ in evaluated)
 
 
 def _draw_histogram(axes: Axes, values: Floats, bins: list[float], color: str) -> None:

@@ -47,7 +47,7 @@ class Doubling(pl.Callback, ABC):
         Raises:
             PflError: If another such callback does.
         """
-        names = [type(callback).__name__ for callback in callbacks_of(trainer, Doubling)]
+        names = [type(c).__name__ for c in callbacks_of(trainer, pl.Callback) if isinstance(c, Doubling)]
         if len(names) > 1:
             raise PflError(f"trainer.callbacks: {' with '.join(names)} is not possible; allowed: one of them")
         if isinstance(method_of(pl_module).aggregator, DPAggregator):
