@@ -1,13 +1,13 @@
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.client.examples import Transform
 from pfl_lightning.data.labelled import classes_of
+from pfl_lightning.data.partitions.partition import Indices, Parts
 
 
 class ClientTable:
@@ -18,7 +18,7 @@ class ClientTable:
         parts: Indices into the samples, one array per client.
     """
 
-    def __init__(self, samples: Samples, parts: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(self, samples: Samples, parts: Parts) -> None:
         self.samples = samples
         self.counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
         self.starts = self.counts.cumsum(0) - self.counts
@@ -28,7 +28,7 @@ class ClientTable:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def class_counts(self, num_classes: int) -> NDArray[np.int64]:
+    def class_counts(self, num_classes: int) -> Indices:
         """Number of samples per client and class, ``[clients, classes]``."""
         classes = classes_of(self.samples.targets[self.flat[:-1]])
         holders = torch.arange(len(self)).repeat_interleave(self.counts)

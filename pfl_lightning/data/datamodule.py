@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal
 import lightning.pytorch as pl
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -167,7 +166,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         return len(self.held_out.roles(self.eval_clients).training)
 
     @property
-    def training_counts(self) -> NDArray[np.int64]:
+    def training_counts(self) -> Indices:
         """Number of training samples per client, ``[training_clients]``; after ``setup``."""
         return self.tables["train"].counts[: self.training_clients].numpy()
 
@@ -362,7 +361,7 @@ class FederatedDataModule(pl.LightningDataModule, ABC):
         """Hash of all samples, what transforms them and which of the run's clients holds which; after ``setup``."""
         return fingerprint_of(self.run_tables.values(), self.transform())
 
-    def class_counts(self) -> dict[str, NDArray[np.int64]]:
+    def class_counts(self) -> dict[str, Indices]:
         """Number of samples per client and class, by split, ``[clients, classes]``; after ``setup``."""
         return {split: table.class_counts(self.num_classes) for split, table in self.tables.items()}
 

@@ -64,8 +64,8 @@ def read_leaf(
         with reading(path, REMEDY):
             with path.open(encoding="utf-8") as file:
                 content = json.load(file, parse_float=cache(float))  # equal pixels are one object: half the memory
-            users = [(name, content["user_data"][name]) for name in content["users"]]
-            encoded = [(name, encode(data["x"], data["y"])) for name, data in users]
+            samples = content["user_data"]
+            encoded = [(name, encode(samples[name]["x"], samples[name]["y"])) for name in content["users"]]
         yield from encoded
 
 

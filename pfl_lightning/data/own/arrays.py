@@ -75,14 +75,12 @@ def _read(path: Path) -> tuple[RawData, RawData | None]:
     """The training and the test samples of a file."""
     with reading(path, "write it with np.savez(file, inputs=..., targets=...)", key="data.file"):
         content = _content(path)
-        if unknown := content.keys() - set(KEYS):
+        if unknown := content.keys() - {*KEYS}:
             raise ValueError(f"'{min(unknown)}' is not the name of an array; allowed: {', '.join(KEYS)}")
-        has_test = any(key.startswith("test_") for key in content)
-        return _split(content), _split(content, "test_") if has_test else None
-
-
-def _split(content: Mapping[str, Any], prefix: str = "") -> RawData:
-    return RawData(content[f"{prefix}inputs"], content[f"{prefix}targets"], content.get(f"{prefix}clients"))
+        train = RawData(content["inputs"], content["targets"], content.get("clients"))
+        if not any(key.startswith("test_") for key in content):
+            return train, None
+        return train, RawData(content["test_inputs"], content["test_targets"], content.get("test_clients"))
 
 
 def _content(path: Path) -> Mapping[str, Any]:

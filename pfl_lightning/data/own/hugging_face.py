@@ -68,10 +68,11 @@ class HuggingFace(OwnData):
         from datasets import ClassLabel, Image
         from datasets.features.features import require_decoding
 
-        for key, name in (("input", self.input), ("target", self.target), ("client", self.client)):
-            if name is not None and name not in split.column_names:
+        keys = {"input": self.input, "target": self.target, "client": self.client}
+        names = [name for name in keys.values() if name is not None]
+        for key, name in keys.items():
+            if name in {*names} - {*split.column_names}:
                 raise PflError(f"data.{key}: no column '{name}'; allowed: {', '.join(split.column_names)}")
-        names = [name for name in (self.input, self.target, self.client) if name is not None]
         pictures = [name for name in names if isinstance(split.features[name], Image)]
         values = split.select_columns([name for name in names if name not in pictures])
         for name, feature in values.features.items():

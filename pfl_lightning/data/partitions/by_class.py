@@ -6,7 +6,6 @@ The same matrix splits the training and the test samples, so a client is tested 
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.random import Generator
@@ -87,8 +86,7 @@ def cut(labels: Indices, shares: Shares, rng: Generator) -> Parts:
         owners.append(clients.repeat(np.diff(ends, prepend=0)))
     owner = np.concatenate(owners)
     by_client = np.concatenate(samples)[owner.argsort(kind="stable")]
-    ends = np.bincount(owner, minlength=len(clients)).cumsum()
-    return [by_client[start:end] for start, end in pairwise([0, *ends])]
+    return np.split(by_client, np.bincount(owner, minlength=len(clients)).cumsum()[:-1])
 
 
 def fill(parts: Parts, labels: Indices, shares: Shares, least: int) -> list[int]:
