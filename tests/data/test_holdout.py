@@ -36,8 +36,15 @@ def test_every_sample_is_either_kept_or_held_out_by_its_client(parts, fraction, 
     assert list(map(len, held_out)) == [held_out_size(len(part), fraction) for part in parts]
 
 
-def test_held_out_samples_are_drawn_at_random():
-    drawn = [hold_out([np.arange(10)], 0.3, np.random.default_rng(seed))[1][0] for seed in range(500)]
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda parts, rng: hold_out(parts, 0.3, rng)[1],
+        lambda parts, rng: limit_samples({"val": parts}, 3, rng)["val"],
+    ],
+)
+def test_samples_are_drawn_at_random(draw):
+    drawn = [draw([np.arange(10)], np.random.default_rng(seed))[0] for seed in range(500)]
     # hypergeometric: each sample with probability 0.3, so binomial(500, 0.3) with standard deviation 10
     np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=10), 150, atol=40)
 
@@ -117,25 +124,10 @@ def test_options_that_contradict_each_other_are_refused_in_one_line(options, lin
         HeldOut(**{**OPTIONS, **options}).check(8)
 
 
-@given(parts_of_clients, st.integers(1, 9), st.integers(0, 99))
-def test_at_most_so_many_samples_are_drawn_of_each_client(parts, most, seed):
-    drawn = limit_samples({"train": parts}, most, np.random.default_rng(seed))["train"]
-    assert [len(set(part)) for part in lists(drawn)] == [min(len(part), most) for part in parts]
-    assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
-
-
-@given(parts_of_clients, st.sampled_from([0.1, 0.25, 0.9]), st.integers(0, 99))
-def test_a_share_of_each_clients_samples_is_drawn_but_at_least_one(parts, share, seed):
-    drawn = limit_samples({"train": parts}, None, np.random.default_rng(seed), share)["train"]
+@given(parts_of_clients, st.none() | st.integers(1, 9), st.sampled_from([0.1, 0.25, 0.9, 1.0]), st.integers(0, 99))
+def test_at_most_so_many_samples_and_a_share_but_at_least_one_are_drawn_of_each_client(parts, most, share, seed):
+    drawn = limit_samples({"train": parts}, most, np.random.default_rng(seed), share)["train"]
     assert [len(set(part)) for part in lists(drawn)] == [
-        min(len(part), max(1, round(share * len(part)))) for part in parts
+        min(len(part), most or len(part), max(1, round(share * len(part)))) for part in parts
     ]
-    assert all(set(some) <= set(part) for some, part in zip(lists(drawn), lists(parts), strict=True))
-    fewest = limit_samples({"train": parts}, 1, np.random.default_rng(seed), share)["train"]
-    assert list(map(len, fewest)) == [min(len(part), 1) for part in parts]
-
-
-def test_the_samples_that_a_client_may_keep_are_drawn_at_random():
-    drawn = [limit_samples({"val": [np.arange(10)]}, 3, np.random.default_rng(seed))["val"][0] for seed in range(500)]
-    # hypergeometric: each sample with probability 0.3, so binomial(500, 0.3) with standard deviation 10
-    np.testing.assert_allclose(np.bincount(np.concatenate(drawn), minlength=10), 150, atol=40)
+    assert all(set(chosen) <= set(part) for chosen, part in zip(lists(drawn), lists(parts), strict=True))

@@ -251,7 +251,7 @@ class ConsecutiveClasses(ClassPartition):
         if (missing := wanted.sum(1) - class_sizes).max() > 0:
             label = int(missing.argmax())
             raise PflError(
-                f"data.partition.sizes must need at most the {class_sizes[label]:,} samples of class {label}, got "
+                f"data.partition.sizes must ask for at most the {class_sizes[label]:,} samples of class {label}, got "
                 f"{wanted[label].sum():,}"
             )
         shares: Shares = wanted / np.maximum(class_sizes, 1)[:, None]

@@ -24,6 +24,12 @@ LABELS = np.arange(N) % 3
 WARDS = np.array([f"ward {number % 4}" for number in range(N)])
 
 
+@pytest.fixture
+def datasets():
+    """Hugging Face's library."""
+    return pytest.importorskip("datasets")
+
+
 def ready(data):
     data.setup()
     return data
@@ -210,8 +216,7 @@ def test_a_column_of_numbers_and_text_is_text_however_long_the_table(tmp_path):
     assert train.inputs.sum(0).tolist() == [10_000, 10_000, 1, 20_001]
 
 
-def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
-    datasets = pytest.importorskip("datasets")
+def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(datasets, tmp_path):
     columns = {"picture": [Image.fromarray(image) for image in IMAGES], "kind": LABELS, "ward": WARDS}
     dataset = datasets.Dataset.from_dict(columns).cast_column("kind", datasets.ClassLabel(names=["c", "b", "a"]))
     options = {"input": "picture", "target": "kind", "client": "ward"}
@@ -228,8 +233,7 @@ def test_a_hugging_face_data_set_holds_the_same_as_the_arrays(tmp_path, capfd):
         assert ready(HuggingFace(root=str(tmp_path / folder), **options)).fingerprint() == expected
 
 
-def test_a_repository_with_several_data_sets_is_refused(tmp_path):
-    datasets = pytest.importorskip("datasets")
+def test_a_repository_with_several_data_sets_is_refused(datasets, tmp_path):
     for name in ("hate", "irony"):
         (tmp_path / name).mkdir()
         datasets.Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}).to_parquet(tmp_path / name / "train.parquet")
@@ -246,8 +250,7 @@ def test_hugging_faces_missing_library_gets_a_line(tmp_path, monkeypatch):
         HuggingFace(tmp_path).setup()
 
 
-def test_hugging_faces_pictures_are_decoded_from_bytes_of_plain_formats_alone(tmp_path):
-    datasets = pytest.importorskip("datasets")
+def test_hugging_faces_pictures_are_decoded_from_bytes_of_plain_formats_alone(datasets, tmp_path):
     Image.fromarray(IMAGES[0]).save(tmp_path / "mine.png")
     Image.fromarray(IMAGES[0]).save(tmp_path / "program.eps")  # Pillow would start Ghostscript
     eps = (tmp_path / "program.eps").read_bytes()
@@ -327,7 +330,6 @@ def test_a_stored_run_holds_no_samples(tmp_path):
 
 
 WRONG = {
-    "lengths": ({"targets": LABELS[:-1]}, "60 inputs with 59 targets"),
     "clients": ({"clients": WARDS[:-1]}, "60 inputs with 59 users"),
     "no targets": ({"targets": None}, "data.targets are required with inputs, one per sample"),
     "floats": ({"clients": np.arange(N) / 2}, "clients must be whole numbers or text, got floats"),
@@ -341,6 +343,7 @@ WRONG = {
     "nan": ({"inputs": np.full((N, 2), np.nan)}, "inputs must be finite numbers, got nan in sample 0"),
     "test shape": ({"test": (IMAGES[:, :5], LABELS, WARDS)}, "shape, got uint8 [3, 5, 5] and uint8 [3, 6, 5]"),
     "test kind": ({"test": (IMAGES, LABELS / 2, WARDS)}, "training and test targets must have one type: whole numbers"),
+    "test targets": ({"test": (IMAGES,)}, "data.test must be inputs, targets and, if known, clients, got inputs alone"),
     "test clients": ({"test": (IMAGES, LABELS)}, "clients are required of both training and test samples"),
     "file": ({"file": "mine.npz"}, "data.file must be a file, or None with inputs and"),
 }
@@ -366,8 +369,7 @@ def test_arrays_are_neither_changed_nor_shared():
     torch.testing.assert_close((train.inputs, train.targets), before)
 
 
-def test_bytes_in_a_column_of_lists_are_pixels():
-    datasets = pytest.importorskip("datasets")
+def test_bytes_in_a_column_of_lists_are_pixels(datasets):
     features = datasets.Features(
         {"image": datasets.Sequence(datasets.Value("uint8")), "label": datasets.Value("int64")}
     )
@@ -378,21 +380,14 @@ def test_bytes_in_a_column_of_lists_are_pixels():
 
 
 @pytest.mark.parametrize("key", ["input", "target", "client"])
-def test_a_column_that_is_not_there_is_named_by_its_option(key):
-    datasets = pytest.importorskip("datasets")
+def test_a_column_that_is_not_there_is_named_by_its_option(datasets, key):
     columns = {"input": "x", "target": "y", key: "z"}
     line = f"data.{key}: no column 'z'; allowed: x, y"
     with pytest.raises(PflError, match=line):
         HuggingFace(datasets.Dataset.from_dict({"x": [[0.5]] * 9, "y": [0, 1, 2] * 3}), **columns).setup()
 
 
-def test_inputs_for_testing_need_targets():
-    with pytest.raises(PflError, match=r"^data\.test must be inputs, targets and, if known, clients, got inputs"):
-        Arrays(IMAGES, LABELS, test=(IMAGES,))
-
-
-def test_a_data_set_from_python_without_a_split_for_training_is_named_by_its_option():
-    datasets = pytest.importorskip("datasets")
+def test_a_data_set_from_python_without_a_split_for_training_is_named_by_its_option(datasets):
     given = {"test": datasets.Dataset.from_dict({"image": [[0.5]] * 4, "label": [0, 1] * 2})}
     with pytest.raises(PflError, match=r"^data.dataset: cannot read 'dict' \(no split 'train' among test\); give a "):
         HuggingFace(given).setup()
