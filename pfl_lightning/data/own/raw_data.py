@@ -21,21 +21,21 @@ KEY = "data.tokenizer"
 CHUNK = 64  # samples that are made float64 at once
 
 
-class _FromPython:
+class ObjectFromPython:
     """An option that a settings file cannot hold, such as an array, so that it says what it was instead."""
 
 
 def _refuse(value: object) -> None:
-    raise ValueError(f"must be an array from Python, got {value}")
+    raise ValueError(f"{value} is no object from Python")
 
 
 register_type(
-    _FromPython,
+    ObjectFromPython,
     serializer=lambda value: f"{FROM_PYTHON}{type(value).__name__}",
     deserializer=_refuse,
     type_check=lambda value, _: not isinstance(value, str | int | float),  # a word or a number is no array
 )
-FromPython: Any = _FromPython
+FromPython: Any = ObjectFromPython
 
 
 class RawData(NamedTuple):

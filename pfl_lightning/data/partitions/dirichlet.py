@@ -50,7 +50,7 @@ class Dirichlet(ClassPartition):
         """
         if self.repair == "refuse":
             raise PflError(
-                f"data.partition.repair: refuse, but {shortage}; set move, or a larger "
+                f"data.partition.repair is refuse, but {shortage}; set move, or a larger "
                 "data.partition.alpha, a smaller data.partition.min_size, fewer clients or another data.partition_seed"
             )
         super().report_repair(shortage)

@@ -90,7 +90,7 @@ def test_impossible_draws_are_repaired(classes, clients, least, share_out):
 def test_impossible_draws_are_refused_on_request_and_possible_ones_are_the_same(share_out):
     labels = np.repeat(np.arange(5), 400)
     message = (
-        r"data\.partition\.repair: refuse, but \d+ of 64 clients had fewer than 10 training samples "
+        r"data\.partition\.repair is refuse, but \d+ of 64 clients had fewer than 10 training samples "
         r"\(\d+ missing\); set move, or a larger data\.partition\.alpha, "
     )
     with pytest.raises(PflError, match=message):
