@@ -80,6 +80,7 @@ def in_an_empty_folder(tmp_path, monkeypatch):
 @pytest.fixture
 def float64(float32_by_default):
     torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

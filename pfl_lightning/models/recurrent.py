@@ -18,7 +18,6 @@ class Recurrent(nn.RNNBase, ABC):
         input_size: Features of one step.
         hidden_size: Width of the hidden state in each direction.
         num_layers: Layers on top of each other.
-        bias: Whether there are biases.
         dropout: Probability of dropping a unit between two layers.
         bidirectional: Whether each layer also runs backwards in time.
     """
@@ -31,11 +30,10 @@ class Recurrent(nn.RNNBase, ABC):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        bias: bool = True,
         dropout: float = 0.0,
         bidirectional: bool = False,
     ) -> None:
-        super().__init__(self.mode_name, input_size, hidden_size, num_layers, bias, True, dropout, bidirectional)
+        super().__init__(self.mode_name, input_size, hidden_size, num_layers, True, True, dropout, bidirectional)
         self.between = nn.Dropout(dropout)
 
     def forward(self, inputs: Tensor, present: Tensor | None = None) -> Tensor:
@@ -63,8 +61,7 @@ class Recurrent(nn.RNNBase, ABC):
         self, inputs: Tensor, masks: Sequence[Tensor] | None, weights: Sequence[Tensor], backwards: bool
     ) -> list[Tensor]:
         """Outputs ``[batch, hidden]`` of one layer in one direction, in the order of time."""
-        weight_ih, weight_hh, *biases = weights
-        bias_ih, bias_hh = biases or (None, None)
+        weight_ih, weight_hh, bias_ih, bias_hh = weights
         projected = F.linear(inputs, weight_ih, bias_ih).unbind(1)
         state: State = (projected[0].new_zeros(inputs.shape[0], self.hidden_size),) * self.state_size
         outputs = []
@@ -77,7 +74,7 @@ class Recurrent(nn.RNNBase, ABC):
         return outputs[::-1] if backwards else outputs
 
     @abstractmethod
-    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
         """One step in time.
 
         Args:
@@ -100,7 +97,7 @@ class LSTM(Recurrent):
     mode_name = "LSTM"
     state_size = 2
 
-    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
         """One step in time."""
         hidden, cell = state
         input_gate, forget_gate, candidate, output_gate = (projected + F.linear(hidden, weight, bias)).chunk(4, -1)
@@ -114,7 +111,7 @@ class GRU(Recurrent):
     mode_name = "GRU"
     state_size = 1
 
-    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
+    def step(self, projected: Tensor, state: State, weight: Tensor, bias: Tensor) -> State:
         """One step in time."""
         (hidden,) = state
         sizes = [2 * self.hidden_size, self.hidden_size]

@@ -124,15 +124,15 @@ def _described(output: Any) -> str:
 @torch.no_grad()
 def _mark_constants(module: nn.Module, inputs: Tensor) -> None:
     """Mark the buffers that a forward pass in training does not move; layers of BatchNorm have others."""
-    layers = [path for path, layer in module.named_modules() if not isinstance(layer, BATCH_NORM)]
-    buffers = {path: dict(module.get_submodule(path).named_buffers(recurse=False)) for path in layers}
-    if not any(buffers.values()):
+    buffers = {path: dict(layer.named_buffers(recurse=False)) for path, layer in module.named_modules()}
+    paths = [path for path in buffers if buffers[path] and not isinstance(module.get_submodule(path), BATCH_NORM)]
+    if not paths:
         return
     trained = deepcopy(module).train()
     trained(inputs)
-    for path, before in buffers.items():
+    for path in paths:
         after = trained.get_submodule(path)
-        constants = [name for name, buffer in before.items() if torch.equal(buffer, after.get_buffer(name))]
+        constants = [name for name, buffer in buffers[path].items() if torch.equal(buffer, after.get_buffer(name))]
         vars(module.get_submodule(path))[CONSTANTS] = constants
 
 

@@ -7,16 +7,9 @@ from torch.nn.utils.rnn import pack_padded_sequence
 from pfl_lightning.models.recurrent import GRU, LSTM
 
 CLIENTS, BATCH, TIME, FEATURES, HIDDEN = 3, 5, 6, 4, 3
-LENGTHS = torch.tensor([6, 1, 4, 6, 2])
-PRESENT = torch.arange(TIME) < LENGTHS[:, None]
-both = pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
-each = pytest.mark.parametrize("kind", [LSTM, GRU])
-
-
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
+PRESENT = torch.arange(TIME) < torch.tensor([6, 1, 4, 6, 2])[:, None]
+pytestmark = pytest.mark.usefixtures("float64")
+of_both_kinds = pytest.mark.parametrize("kind", [LSTM, GRU])
 
 
 def seeded(kind, *args, **kwargs):
@@ -24,10 +17,10 @@ def seeded(kind, *args, **kwargs):
     return kind(*args, **kwargs)
 
 
-def torchs_last(layer, inputs, lengths=None):
+def torchs_last(layer, inputs, present):
     """The last hidden state of torch's own layer, forward beside backward."""
-    if lengths is not None:
-        inputs = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
+    if present is not None:
+        inputs = pack_padded_sequence(inputs, present.sum(1), batch_first=True, enforce_sorted=False)
     state = layer(inputs)[1]
     hidden = state[0] if isinstance(state, tuple) else state
     return torch.cat(list(hidden[-2:] if layer.bidirectional else hidden[-1:]), -1)
@@ -37,35 +30,30 @@ def close(result, expected):
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-12)
 
 
-@both
+@pytest.mark.parametrize(("kind", "torchs"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
 @pytest.mark.parametrize(
-    ("layers", "bidirectional", "bias", "lengths"),
-    [(1, False, True, None), (1, True, False, LENGTHS), (2, False, False, LENGTHS), (2, True, True, LENGTHS)],
+    ("layers", "bidirectional", "present"),
+    [(1, False, None), (1, True, PRESENT), (2, False, PRESENT), (2, True, PRESENT)],
 )
-def test_parameters_outputs_and_gradients_are_those_of_torch(ours, theirs, layers, bidirectional, bias, lengths):
-    layer = seeded(ours, FEATURES, HIDDEN, layers, bias, bidirectional=bidirectional)
-    reference = seeded(theirs, FEATURES, HIDDEN, layers, bias, batch_first=True, bidirectional=bidirectional)
-    start = reference.state_dict()
-    assert list(layer.state_dict()) == list(start)
-    assert all(torch.equal(tensor, start[name]) for name, tensor in layer.state_dict().items())
+def test_parameters_outputs_and_gradients_are_those_of_torch(kind, torchs, layers, bidirectional, present):
+    layer = seeded(kind, FEATURES, HIDDEN, layers, bidirectional=bidirectional)
+    reference = seeded(torchs, FEATURES, HIDDEN, layers, batch_first=True, bidirectional=bidirectional)
+    assert list(layer.state_dict()) == list(reference.state_dict())
+    assert all(map(torch.equal, layer.parameters(), reference.parameters()))
 
-    inputs = [torch.randn(BATCH, TIME, FEATURES).requires_grad_()]
-    inputs.append(inputs[0].detach().clone().requires_grad_())
-    last = layer(inputs[0], None if lengths is None else PRESENT)
-    expected = torchs_last(reference, inputs[1], lengths)
+    inputs = torch.randn(BATCH, TIME, FEATURES).requires_grad_()
+    last = layer(inputs, present)
+    expected = torchs_last(reference, inputs, present)
     close(last, expected)
 
     scales = torch.randn_like(last)
-    gradients, wanted = (
-        torch.autograd.grad((scales * output).sum(), [given, *module.parameters()])
-        for output, given, module in ((last, inputs[0], layer), (expected, inputs[1], reference))
-    )
-    assert all(gradient.abs().max() > 1e-3 for gradient in wanted)
-    for gradient, want in zip(gradients, wanted, strict=True):
-        close(gradient, want)
+    gradients = torch.autograd.grad((scales * last).sum(), [inputs, *layer.parameters()])
+    references = torch.autograd.grad((scales * expected).sum(), [inputs, *reference.parameters()])
+    assert all(gradient.abs().max() > 1e-3 for gradient in references)
+    close(gradients, references)
 
 
-@each
+@of_both_kinds
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_padding_is_ignored_where_it_is_marked(kind, bidirectional):
     layer = kind(FEATURES, HIDDEN, 2, bidirectional=bidirectional)
@@ -83,7 +71,7 @@ def clients_of(kind, dropout=0.0):
     return layers, stack_module_state(layers)[0], torch.randn(CLIENTS, BATCH, TIME, FEATURES)
 
 
-@each
+@of_both_kinds
 @pytest.mark.parametrize("present", [None, PRESENT], ids=["full", "ragged"])
 def test_vmap_over_clients_trains_as_a_loop(kind, present):
     layers, stacked, inputs = clients_of(kind)
@@ -95,26 +83,23 @@ def test_vmap_over_clients_trains_as_a_loop(kind, present):
     outside = grad(lambda trees: vmap(loss)(trees, inputs).sum())(stacked)
     for row, layer in enumerate(layers):
         expected = torch.autograd.grad(layer(inputs[row], present).square().sum(), list(layer.parameters()))
-        for (name, _), gradient in zip(layer.named_parameters(), expected, strict=True):
-            close(inside[name][row], gradient)
-            close(outside[name][row], gradient)
+        for stack in (inside, outside):
+            close([stack[name][row] for name, _ in layer.named_parameters()], list(expected))
 
 
-@each
+@of_both_kinds
 @pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
 def test_vmap_over_clients_evaluates_as_a_loop(kind, mode):
     layers, stacked, inputs = clients_of(kind, dropout=0.5)
     layers = [layer.eval() for layer in layers]
-    present = PRESENT.expand(CLIENTS, -1, -1)
     with mode():
-        outputs = vmap(lambda *arguments: functional_call(layers[0], arguments[0], arguments[1:]))(
-            stacked, inputs, present
-        )
+        run = vmap(lambda tree, *arguments: functional_call(layers[0], tree, arguments))
+        outputs = run(stacked, inputs, PRESENT.expand(CLIENTS, -1, -1))
         for row, layer in enumerate(layers):
             close(outputs[row], layer(inputs[row], PRESENT))
 
 
-@each
+@of_both_kinds
 def test_dropout_is_between_the_layers_in_training_alone(kind):
     layer = kind(FEATURES, HIDDEN, 2, dropout=1.0)  # the second layer receives zeros
     inputs = torch.randn(BATCH, TIME, FEATURES)
@@ -127,7 +112,7 @@ def test_dropout_is_between_the_layers_in_training_alone(kind):
     assert torch.equal(layer.eval()(inputs), plain(inputs))
 
 
-@each
+@of_both_kinds
 def test_mixed_precision(kind):
     layer = kind(FEATURES, HIDDEN, 2, bidirectional=True).float()
     inputs = torch.randn(BATCH, TIME, FEATURES, dtype=torch.float32)

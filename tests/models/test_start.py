@@ -28,11 +28,10 @@ def test_a_seed_gives_one_network_whatever_was_drawn_before():
 
 
 def test_pretrained_tensors_take_the_place_of_random_ones():
-    given = torch.full((4, 6), 0.5)
-    tensors, random = start(pretrained={"fc1.weight": given, "embedding.weight": torch.ones(2, 2)}), start()
-    assert torch.equal(tensors["fc1.weight"], given)
-    assert tensors["fc1.weight"].data_ptr() != given.data_ptr()
-    assert all(torch.equal(tensors[name], random[name]) for name in tensors if name != "fc1.weight")
+    pretrained = torch.full((4, 6), 0.5)
+    tensors, random = start(pretrained={"fc1.weight": pretrained, "embedding.weight": torch.ones(2, 2)}), start()
+    assert tensors["fc1.weight"].data_ptr() != pretrained.data_ptr()
+    torch.testing.assert_close(tensors, {**random, "fc1.weight": pretrained}, rtol=0, atol=0)
 
 
 def test_a_pretrained_tensor_of_another_shape_is_refused():
@@ -47,12 +46,15 @@ def test_a_pretrained_tensor_of_another_shape_is_refused():
 )
 def test_a_mini_batch_of_one_value_per_channel_uses_running_statistics(make, shape):
     network = start_network(make, shape, 3, 0, {})
-    last = [layer for layer in network.modules() if isinstance(layer, BATCH_NORM)][-1]
+    norm = [layer for layer in network.modules() if isinstance(layer, BATCH_NORM)][-1]
     network.train()(torch.rand(5, *shape))
-    before = tensors(last)
+    before = tensors(norm)
     assert network(torch.rand(1, *shape)).isfinite().all()
-    assert distance(before, last) == 0
-    assert last.training
+    pixel = torch.rand(1, len(norm.weight), *[1] * (len(shape) - 1))
+    outputs = norm(pixel)
+    assert distance(before, norm) == 0
+    assert norm.training
+    assert torch.equal(outputs, norm.eval()(pixel))
 
 
 class Gated(ExtendedLinear):

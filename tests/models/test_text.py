@@ -17,10 +17,7 @@ LENGTH, VOCABULARY, DIM = 7, 11, 4
 TOKENS, VECTORS = (LENGTH, VOCABULARY), (LENGTH, DIM)
 
 
-@pytest.fixture(autouse=True)
-def float64(float32_by_default):
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def tweet_lstm(dropout=0.0, classes=3):
@@ -32,17 +29,11 @@ def tweets(lengths):
     return torch.where(torch.arange(LENGTH) < torch.tensor(lengths)[:, None], tokens, PADDING)
 
 
-@pytest.mark.parametrize(
-    ("head", "body"),
-    [
-        (1, {"embedding", "lstm", "fc1"}),
-        (2, {"embedding", "lstm"}),
-        (3, {"embedding"}),
-    ],  # the splits of SRPFL and its code
-)
+@pytest.mark.parametrize("head", [1, 2, 3])  # the splits of SRPFL and its code
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_tweet_lstm_is_cut_as_the_papers_splits(head, body, dropout):
-    assert {name.split(".")[0] for name in tweet_lstm(dropout).cut(head)[0]} == body
+def test_tweet_lstm_is_cut_as_the_papers_splits(head, dropout):
+    body = tweet_lstm(dropout).cut(head)[0]
+    assert {name.split(".")[0] for name in body} == {*["embedding", "lstm", "fc1"][: 4 - head]}
 
 
 def copied(layer, network, name):
@@ -128,29 +119,23 @@ NETWORKS = {
 def test_the_engines_backends_agree(name, moves, own):
     network, inputs = NETWORKS[name]()
     samples = Samples(inputs, torch.randint(3, (sum(COUNTS),)), Identity())
-    parts = np.split(np.arange(sum(COUNTS)), np.cumsum(COUNTS)[:-1])
-    examples = ClientTable(samples, parts).examples(torch.arange(len(COUNTS)))
-    body, head = network.cut(1)
-    names = {"nothing": frozenset(), "body": body, "head": head, "all": body | head}
-    params = Params({key: t.detach() for key, t in network.state_dict().items()}, {}).owned(names[own], len(COUNTS))
-    for key in names[own]:
-        params.own[key] += 0.1 * torch.randn_like(params.own[key])
-    phase = Phase(names[moves], epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
-    (one, losses), (other, expected) = (
-        Engine(network, backend).train(examples, params, phase, (1, "train", 0))
-        for backend in ("batched", "sequential")
-    )
-    torch.testing.assert_close(losses, expected)
-    before = params.owned(phase.trainable, len(COUNTS)).own
-    update = max((other.own[key] - before[key]).abs().max() for key in phase.trainable)
+    clients = np.split(np.arange(sum(COUNTS)), np.cumsum(COUNTS)[:-1])
+    examples = ClientTable(samples, clients).examples(torch.arange(len(COUNTS)))
+    parts = network.parts(1)
+    params = Params({key: t.detach() for key, t in network.state_dict().items()}, {}).owned(parts[own], len(COUNTS))
+    for tensor in params.own.values():
+        tensor += 0.1 * torch.randn_like(tensor)
+    phase = Phase(parts[moves], epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
+    start = params.owned(phase.trainable, len(COUNTS)).own
+    batched, sequential = (Engine(network, backend) for backend in ("batched", "sequential"))
+    models, losses = batched.train(examples, params, phase, (1, "train", 0))
+    expected, expected_losses = sequential.train(examples, params, phase, (1, "train", 0))
+    torch.testing.assert_close(losses, expected_losses)
+    update = max((expected.own[key] - start[key]).abs().max() for key in phase.trainable)
     assert update > 1e-3
     for key in phase.trainable:
-        assert (one.own[key] - other.own[key]).abs().max() < 1e-10 * update
-    (hits, sums), (right, totals) = (
-        Engine(network, backend).score(examples, other) for backend in ("batched", "sequential")
-    )
-    assert torch.equal(hits, right)
-    torch.testing.assert_close(sums, totals)
+        assert (models.own[key] - expected.own[key]).abs().max() < 1e-10 * update
+    torch.testing.assert_close(batched.score(examples, expected), sequential.score(examples, expected))
 
 
 def test_auto_batches_recurrent_clients():
