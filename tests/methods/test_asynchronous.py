@@ -122,7 +122,7 @@ def test_resume_with_clients_in_flight_is_exact_bit_for_bit(make, ragged_data, f
     assert distance(straight, resumed) == 0
     assert straight.accounting.state_dict() == resumed.accounting.state_dict()
     assert trainer.callback_metrics == resumed_trainer.callback_metrics
-    assert straight.cohort.versions.trees.keys() == resumed.cohort.versions.kept.keys()
+    assert straight.cohort.versions.trees.keys() == resumed.cohort.versions.trees.keys()
 
 
 def test_what_clients_keep_moves_when_they_upload_and_not_when_they_are_dropped(ragged_data, fit):
