@@ -1,15 +1,52 @@
 """Plain loops: what one client does, by torch's own functions and optimizer, in the engine's order of samples."""
 
+from itertools import chain
+
+from torch.func import functional_call, grad
+from torch.nn import functional as F
+
 from fakes.torch_sgd import by_phase
 from pfl_lightning.client import Phase
 from pfl_lightning.seeding import permutations
 
 
+def participants(data, index):
+    """The clients of a round in its order: each one's id, and its examples alone."""
+    examples = data.make_round(index).examples
+    return [(client, examples.rows(row, row + 1)) for row, client in enumerate(examples.ids.tolist())]
+
+
+def samples_of(own):
+    """Inputs and targets of one client."""
+    return own.gather(own.positions)[0], own.targets(own.positions)[0]
+
+
 def batches(own, key, epochs=1, batch_size=4):
     """The mini-batches of one client in some epochs, as lists of inputs and targets, one list an epoch."""
-    inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
+    inputs, targets = samples_of(own)
     orders = (permutations((*key, "order", epoch), own.ids, own.counts, len(targets))[0] for epoch in range(epochs))
     return [[(inputs[batch], targets[batch]) for batch in order.split(batch_size)] for order in orders]
+
+
+def cross_entropy(network, tensors, inputs, targets):
+    """The loss of a network with these tensors."""
+    return F.cross_entropy(functional_call(network, tensors, inputs), targets)
+
+
+def features(model, inputs):
+    """Inputs of the head of ``fakes.methods.built``'s network."""
+    hidden = inputs.flatten(1)
+    for layer in ("fc1", "fc2"):
+        hidden = F.relu(F.linear(hidden, model[f"{layer}.weight"], model[f"{layer}.bias"]))
+    return hidden
+
+
+def descended(model, loss, own, key, lr=0.1, epochs=1):
+    """Tensors after a step along the gradient for each mini-batch; ``loss`` is of tensors, inputs and targets."""
+    for batch in chain(*batches(own, key, epochs)):
+        slopes = grad(loss)(model, *batch)
+        model = {name: tensor - lr * slopes[name] for name, tensor in model.items()}
+    return model
 
 
 def pull(strength, anchor):
@@ -17,15 +54,15 @@ def pull(strength, anchor):
     return lambda moving: strength / 2 * sum((moving[name] - anchor[name]).square().sum() for name in moving)
 
 
-def trained(
-    network, tensors, moves, own, key, lr, epochs=1, momentum=0.0, decay=0.0, batch_size=4, penalty=None, factors=None
-):
-    """``by_phase`` for the usual numbers of local training; ``penalty`` is a function of the tensors that move."""
-    phase = Phase(frozenset(moves), epochs, batch_size, lr, momentum, decay)
-    return by_phase(network, tensors, phase, own, key, penalty and (lambda moving, _: penalty(moving)), factors)
+def trained(network, tensors, own, key, moves=None, lr=0.1, epochs=1, momentum=0.0, decay=0.0, penalty=None, **rule):
+    """``by_phase`` for the usual numbers of local training: tensors, of which some may stay, and the mean loss.
+
+    ``penalty`` is a function of the tensors that move.
+    """
+    phase = Phase(frozenset(moves or tensors), epochs, 4, lr, momentum, decay)
+    return by_phase(network, tensors, phase, own, key, penalty and (lambda moving, _: penalty(moving)), **rule)
 
 
-def map_clients(examples, work):
-    """Models and losses of all clients of a cohort, given what one client does with its examples."""
-    found = [work(examples.rows(row, row + 1)) for row in range(len(examples))]
-    return [model for model, _ in found], [loss for _, loss in found]
+def map_clients(data, work, index=0):
+    """Models and losses of all clients of a round, given what one client does with its examples."""
+    return zip(*(work(own) for _, own in participants(data, index)), strict=True)

@@ -28,6 +28,11 @@ def rows(method, prefix=""):
     return {name.removeprefix(prefix): method.clients.stack(name).clone() for name in names}
 
 
+def row(method, client, prefix=""):
+    """The rows of one client."""
+    return {name: stack[client] for name, stack in rows(method, prefix).items()}
+
+
 def distance(one, other):
     """The largest difference between a tensor of one module or tree and that of another; nan if one has a nan."""
     one, other = (each.state_dict() if isinstance(each, nn.Module) else each for each in (one, other))

@@ -14,7 +14,6 @@ from pfl_lightning import load_method
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import SCAFFOLD, Ditto, FedAvg, FedPer, FedRep, Local
 from pfl_lightning.models import LoRA, ViT
-from pfl_lightning.system import Participation
 from pfl_lightning.tree import movable
 
 SMALL = partial(ViT, patch=8, depth=2, width=6, heads=2)
@@ -51,9 +50,9 @@ def test_local_training_is_that_of_pefts_lora_to_1e_6_of_the_update(ragged_data,
     names = frozenset(name for name, each in theirs.named_parameters() if each.requires_grad)
     phase = replace(method.phase("all", 3), trainable=names)
     assert {ours(name) for name in names} == method.parts["all"]
-    examples, key = data.make_round(0).examples, (1, "train", 0, "all")
-    clients, _ = map_clients(examples, lambda own: by_phase(theirs, theirs.state_dict(), phase, own, key))
-    expected = {ours(name): mean for name, mean in weighted_mean(clients, examples.counts).items() if name in names}
+    key, counts = (1, "train", 0, "all"), data.make_round(0).examples.counts
+    clients, _ = map_clients(data, lambda own: by_phase(theirs, theirs.state_dict(), phase, own, key))
+    expected = {ours(name): mean for name, mean in weighted_mean(clients, counts).items() if name in names}
     assert (update := distance(expected, start)) > 1e-3
     assert distance(expected, method.network) < 1e-6 * update
 
@@ -100,36 +99,24 @@ def test_only_adapters_and_head_are_sent_and_kept_on_every_backend(make, options
 
 
 @pytest.mark.slow
-def test_resume_with_adapters_is_exact(ragged_data, fit, tmp_path):
-    def run(rounds, folder, ckpt_path=None):
-        method = FedPer(keeps="*lora_B", network=SMALL, adapter=LoRA(3), batch_size=4)
-        fit(method, ragged_data(participation=Participation(pool_size=3)), rounds, folder, ckpt_path)
-        return method
-
-    straight = run(3, "straight")
-    run(1, "resumed")
-    resumed = run(3, "resumed", last := tmp_path / "resumed/checkpoints/last.ckpt")
-    assert distance(straight, resumed) == 0
-    assert distance(load_method(last), resumed) == 0
+def test_resume_with_adapters_is_exact(pool_of, resumed):
+    make = partial(FedPer, keeps="*lora_B", network=SMALL, adapter=LoRA(3), batch_size=4)
+    straight, method, last = resumed(make, partial(pool_of, 3))
+    assert distance(straight, method) == 0
+    assert distance(load_method(last), method) == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("freeze_a", [False, True])
-def test_a_checkpoint_leaves_out_the_frozen_weights_of_a_file_and_takes_no_others(freeze_a, ragged_data, fit, tmp_path):
-    def run(rounds, folder, ckpt_path=None):
-        method = FedAvg(network=SMALL, pretrained=str(file), adapter=LoRA(3, freeze_a=freeze_a), batch_size=4)
-        fit(method, ragged_data(), rounds, folder, ckpt_path)
-        return method
-
+def test_a_checkpoint_leaves_out_frozen_weights_of_a_file_and_takes_no_others(freeze_a, ragged_data, resumed, tmp_path):
     torch.save(SMALL((1, 16, 16), 3).state_dict(), file := tmp_path / "base.pt")
-    straight, last = run(3, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
-    run(1, "resumed")
-    resumed = run(3, "resumed", last)
-    assert distance(straight, resumed) == 0
-    assert distance(load_method(last), resumed) == 0
+    options = {"pretrained": str(file), "adapter": LoRA(3, freeze_a=freeze_a), "batch_size": 4}
+    straight, method, last = resumed(partial(FedAvg, network=SMALL, **options), ragged_data)
+    assert distance(straight, method) == 0
+    assert distance(load_method(last), method) == 0
     held = torch.load(last, weights_only=True)["state_dict"]
-    drawn = {name for name in resumed.network.state_dict() if name.endswith("lora_A")}
-    assert {name.removeprefix("network.") for name in held} == resumed.parts["all"] | drawn
+    drawn = {name for name in method.network.state_dict() if name.endswith("lora_A")}
+    assert {name.removeprefix("network.") for name in held} == method.parts["all"] | drawn
     with pytest.raises(PflError, match="a checkpoint without the frozen weights that its run was given"):
         FedAvg(network=SMALL, pretrained=str(last)).build_for(ragged_data())
     torch.save(SMALL((1, 16, 16), 3).state_dict(), file)

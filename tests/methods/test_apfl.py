@@ -1,11 +1,11 @@
 from functools import partial
+from itertools import chain
 
 import pytest
 import torch
-from fakes.loops import batches
-from fakes.methods import built, distance, rows, tensors
-from torch.func import functional_call, grad
-from torch.nn import functional as F
+from fakes.loops import batches, cross_entropy, participants
+from fakes.methods import built, distance, row, tensors
+from torch.func import grad
 
 from pfl_lightning.methods import APFL, FedAvg
 
@@ -15,29 +15,28 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_a_round_is_a_plain_loop(ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(partial(APFL, alpha=0.3), data, weight_decay=0.1, epochs=2)
-    start = tensors(method.network)
+    start, shares = tensors(method.network), []
+
+    def loss(model, *batch):
+        decay = sum(tensor.square().sum() for tensor in model.values() if tensor.ndim > 1)
+        return cross_entropy(method.network, model, *batch) + 0.05 * decay
+
     fit(method, data, 1, bare=True)
-    examples, found = data.make_round(0).examples, {}
-    for row, client in enumerate(examples.ids.tolist()):
-        w, v, a = dict(start), dict(start), 0.3
-        for epoch in batches(examples.rows(row, row + 1), (1, "train", 0, "all"), epochs=2):
-            for inputs, targets in epoch:
-
-                def loss(tensors, inputs=inputs, targets=targets):
-                    decay = sum(tensor.square().sum() for tensor in tensors.values() if tensor.ndim > 1)
-                    return F.cross_entropy(functional_call(method.network, tensors, inputs), targets) + 0.05 * decay
-
-                mixed = {name: a * v[name] + (1 - a) * w[name] for name in w}
-                slopes, grads = grad(loss)(mixed), grad(loss)(w)
-                inner = sum(((v[name] - w[name]) * slopes[name]).sum() for name in w)
-                v = {name: v[name] - 0.1 * a * slopes[name] for name in v}
-                w = {name: w[name] - 0.1 * grads[name] for name in w}
-                a = min(max(float(a - 0.1 * inner), 0.0), 1.0)
-        found[client] = v, a
-    assert max(abs(a - 0.3) for _, a in found.values()) > 1e-3
-    for client, (v, a) in found.items():
-        assert distance(v, {name: stack[client] for name, stack in rows(method, "personal.").items()}) < 1e-10
+    for client, own in participants(data, 0):
+        w, v, a = start, start, 0.3
+        for batch in chain(*batches(own, (1, "train", 0, "all"), epochs=2)):
+            slopes, grads = (
+                grad(loss)({name: a * v[name] + (1 - a) * w[name] for name in w}, *batch),
+                grad(loss)(w, *batch),
+            )
+            inner = sum(((v[name] - w[name]) * slopes[name]).sum() for name in w)
+            v = {name: v[name] - 0.1 * a * slopes[name] for name in v}
+            w = {name: w[name] - 0.1 * grads[name] for name in w}
+            a = min(max(float(a - 0.1 * inner), 0.0), 1.0)
+        assert distance(v, row(method, client, "personal.")) < 1e-10
         assert method.clients.stack("weight")[client] == pytest.approx(a, abs=1e-10)
+        shares.append(a)
+    assert max(abs(a - 0.3) for a in shares) > 1e-3
 
 
 def test_rows_take_no_memory_before_their_clients_train(ragged_data):

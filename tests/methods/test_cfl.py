@@ -3,15 +3,14 @@ from itertools import combinations
 
 import pytest
 import torch
-from fakes.loops import trained
-from fakes.methods import built, distance, rows, tensors, weighted_mean
+from fakes.loops import participants, trained
+from fakes.methods import built, distance, row, tensors, weighted_mean
 from fakes.quadratics import Quadratics, built_at, network
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pfl_lightning.methods import CFL, FedAvg
 from pfl_lightning.methods.cfl import other_half
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -37,17 +36,17 @@ def test_no_two_halves_are_less_alike(members, seed):
     assert largest_between(similarities, found) == largest_between(similarities, best_halves(similarities))
 
 
-def test_six_rounds_of_most_clients_are_a_plain_loop(ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=4))
+def test_six_rounds_of_most_clients_are_a_plain_loop(pool_of, fit):
+    data = pool_of(4)
     limits = {"split_below": 0.36, "split_above": 0.3}
     method = built(partial(CFL, **limits), data, weight_decay=0.0, epochs=2)
     models, updates, groups, splits = [tensors(method.network)] * 6, {}, [[*range(6)]], []
     fit(method, data, 6, bare=True)
     for index in range(6):
-        examples, found = data.make_round(index).examples, {}
-        for row, client in enumerate(examples.ids.tolist()):
-            own, key, start = examples.rows(row, row + 1), (1, "train", index, "all"), models[client]
-            found[client] = trained(method.network, start, start, own, key, lr=0.1, epochs=2)[0]
+        found = {}
+        for client, own in participants(data, index):
+            start = models[client]
+            found[client], _ = trained(method.network, start, own, (1, "train", index, "all"), epochs=2)
             updates[client] = torch.cat([(found[client][name] - start[name]).flatten() for name in sorted(start)])
         for group in [*groups]:
             if not (set(group) & set(found) and set(group) <= set(updates) and len(group) > 1):
@@ -68,16 +67,13 @@ def test_six_rounds_of_most_clients_are_a_plain_loop(ragged_data, fit):
     numbers = method.server.tree["groups"].tolist()
     assert sorted(map(tuple, groups)) == sorted({tuple(c for c in range(6) if numbers[c] == n) for n in numbers})
     for client, model in enumerate(models):
-        assert distance(model, {name: stack[client] for name, stack in rows(method).items()}) < 1e-10
+        assert distance(model, row(method, client)) < 1e-10
 
 
-def test_groups_that_never_split_are_fedavg(train, ragged_data):
-    data = partial(ragged_data, participation=Participation(pool_size=4))
-    cfl, fedavg = train(partial(CFL, split_below=0.0), 3, data()), train(FedAvg, 3, data(), weighting="uniform")
+def test_groups_that_never_split_are_fedavg(train, pool_of):
+    cfl, fedavg = train(partial(CFL, split_below=0.0), 3, pool_of(4)), train(FedAvg, 3, pool_of(4), weighting="uniform")
     assert distance(cfl.network, fedavg.network) < 1e-12
-    models = rows(cfl)
-    for client in range(6):
-        assert distance(fedavg.network, {name: models[name][client] for name in cfl.parts["all"]}) < 1e-12
+    assert max(distance(fedavg.network, row(cfl, client)) for client in range(6)) < 1e-12
 
 
 def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
@@ -87,12 +83,7 @@ def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
     fit(method, data, 30, bare=True)
     examples = data.tables["train"].examples(torch.arange(4))
     are_large = examples.targets(examples.positions)[:, 0] > 0.5
-    torch.testing.assert_close(rows(method)["fc.weight"].flatten(), 0.1 + 1.1 * are_large, atol=1e-3, rtol=0)
+    weights = method.clients.stack("fc.weight").flatten()
+    torch.testing.assert_close(weights, 0.1 + 1.1 * are_large, atol=1e-3, rtol=0)
     groups = method.server.tree["groups"]
     assert torch.equal(groups == groups[0], are_large == are_large[0])
-
-
-def test_a_client_sends_and_receives_a_model(train):
-    cfl, fedavg = (train(make, 1).accounting.ledger for make in (CFL, FedAvg))
-    loss = 6 * 64
-    assert (cfl.up + loss, cfl.down) == (fedavg.up, fedavg.down)

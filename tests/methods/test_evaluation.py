@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from fakes.loops import trained
-from fakes.methods import Models, built, distance, rows
+from fakes.methods import Models, built, distance, row
 
 from pfl_lightning.methods import Ditto, FedAvg, FedBABU, FedRep, HeurFedAMP, LGFedAvg, Local, PerFedAvg
 
@@ -20,11 +20,11 @@ def test_fine_tuning_is_a_plain_loop_from_what_a_client_keeps_in_an_order_of_the
     method.evaluator.measures["finetuned/models"] = evaluated = Models()
     fit(method, data, 2)
     assert evaluated.found.keys() == set(range(6))
-    rule = {"lr": 0.1, "epochs": 3, "momentum": 0.5, "decay": 0.05}
+    rule = {"moves": method.parts[part], "epochs": 3, "momentum": 0.5, "decay": 0.05}
     for client, found in evaluated.found.items():
-        kept = {name: stack[client] for name, stack in rows(method).items()}
-        before, own = {**method.network.state_dict(), **kept}, data.tables["train"].examples(torch.tensor([client]))
-        expected, _ = trained(method.network, before, method.parts[part], own, (1, "refit", 2), **rule)
+        before = {**method.network.state_dict(), **row(method, client)}
+        own = data.tables["train"].examples(torch.tensor([client]))
+        expected, _ = trained(method.network, before, own, (1, "refit", 2), **rule)
         assert distance(expected, found) < 1e-11
     assert distance(method.client(5, "finetuned", data), evaluated.found[5]) < 1e-11
 
@@ -56,7 +56,7 @@ def test_a_clients_module_is_by_default_the_first_model_that_needs_no_training(m
     method = built(make, ragged_data())
     for name in method.clients.names:
         method.clients.stack(name).normal_()
-    own = {name: stack[5] for name, stack in rows(method, prefix).items()}
+    own = row(method, 5, prefix)
     expected = {name: own.get(name, tensor) for name, tensor in method.network.state_dict().items()}
     assert distance(expected, method.client(5)) == distance(expected, method.client(5, model)) == 0
     assert "global" not in method.eval_models or distance(method.network, method.client(5, "global")) == 0

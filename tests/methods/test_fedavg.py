@@ -1,10 +1,12 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from fakes.loops import map_clients, trained
-from fakes.methods import assert_weighted_mean, built, tensors
+from fakes.methods import assert_weighted_mean, built, distance, tensors
 
-from pfl_lightning.methods import FedAvg
+from pfl_lightning.methods import IFCA, MOON, QFFL, Ditto, FedAvg, FedDyn, FedPer
 
 DEFAULTS = {"momentum": 0.0, "decay": 1e-4}
 
@@ -27,9 +29,24 @@ def test_a_round_and_its_loss_are_means_over_plain_loops(options, rule, ragged_d
     start = tensors(method.network)
     trainer = fit(method, data, 1, bare=True)
     examples, key = data.make_round(0).examples, (1, "train", 0, "all")
-    clients, losses = map_clients(examples, lambda own: trained(method.network, start, start, own, key, lr=0.1, **rule))
+    clients, losses = map_clients(data, lambda own: trained(method.network, start, own, key, **rule))
     weights = torch.ones(len(examples)) if "weighting" in options else examples.counts
     assert_weighted_mean(method, start, clients, weights)
     expected = np.average(losses, weights=weights)
     assert float(trainer.callback_metrics["train/loss"]) == pytest.approx(expected, abs=1e-10)
     assert expected != pytest.approx(np.average(losses, weights=examples.counts**2), rel=1e-3), "weights matter"
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "tolerance"),
+    [
+        (Ditto, {}, 0),  # the common model
+        (partial(FedDyn, alpha=0.0), {"weighting": "uniform"}, 0),
+        (partial(FedPer, keeps="nothing"), {}, 0),
+        (partial(IFCA, groups=1), {}, 1e-12),
+        (partial(MOON, mu=0.0), {}, 0),
+        (partial(QFFL, q=0.0), {"weighting": "uniform"}, 1e-12),
+    ],
+)
+def test_other_rules_are_fedavg_in_a_special_case(make, options, tolerance, train):
+    assert distance(train(make, 2).network, train(FedAvg, 2, **options).network) <= tolerance

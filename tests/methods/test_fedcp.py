@@ -1,59 +1,44 @@
 from functools import partial
-from itertools import chain
 from math import exp
 
 import pytest
 import torch
-from fakes.loops import batches
+from fakes.loops import descended, features, participants
 from fakes.methods import built, distance, rows, tensors, weighted_mean
-from torch import nn
-from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedCP
 from pfl_lightning.methods.fedcp import discrepancy
-from pfl_lightning.models import MLP, ConvNet, LogisticRegression
+from pfl_lightning.models import MLP
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-BODY = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
 HEADS = {f"fc3.personal.{name}": f"fc3.{name}" for name in ("weight", "bias")}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
-def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
+    data = pool_of(3)
     method = built(partial(FedCP, strength=3.0), data, weight_decay=0.0, epochs=2, aggregator=aggregator)
-    body = nn.Sequential(*list(MLP(data.input_shape, data.num_classes, hidden=(8, 5)).children())[:-1])
     shared = {name: tensor for name, tensor in tensors(method.network).items() if name not in HEADS}
     own = [{name: shared[other] for name, other in HEADS.items()}] * 6
 
-    def features(model, inputs):
-        return functional_call(body, dict(zip(body.state_dict(), map(model.get, BODY), strict=True)), inputs)
+    def loss(moving, inputs, targets):
+        z, before = features(moving, inputs), features(shared, inputs)
+        outputs = by_policy(z, moving, *((moving[name], shared[other]) for name, other in HEADS.items()))
+        return F.cross_entropy(outputs, targets) + 3.0 * by_pairs(z, before)
 
     fit(method, data, 3, bare=True)
     for index in range(3):
-        examples, models = data.make_round(index).examples, []
-        for row, client in enumerate(examples.ids.tolist()):
+        models = []
+        for client, examples in participants(data, index):
             moving = {name: tensor for name, tensor in shared.items() if name not in HEADS.values()} | own[client]
-            key = (1, "train", index, "all")
-            for inputs, targets in chain(*batches(examples.rows(row, row + 1), key, epochs=2)):
-
-                def loss(moving, inputs=inputs, targets=targets, shared=shared):
-                    z, before = features(moving, inputs), features(shared, inputs)
-                    heads = [(moving[name], shared[other]) for name, other in HEADS.items()]
-                    outputs = by_policy(z, moving, *heads)
-                    return F.cross_entropy(outputs, targets) + 3.0 * by_pairs(z, before)
-
-                slopes = grad(loss)(moving)
-                moving = {name: tensor - 0.1 * slopes[name] for name, tensor in moving.items()}
+            moving = descended(moving, loss, examples, (1, "train", index, "all"), epochs=2)
             own[client] = {name: moving.pop(name) for name in HEADS}
             models.append(moving | {other: (own[client][name] + shared[other]) / 2 for name, other in HEADS.items()})
-        shared = weighted_mean(models, examples.counts)
+        shared = weighted_mean(models, data.make_round(index).examples.counts)
     assert distance(shared, method.network) < 1e-9
     assert distance({name: torch.stack([head[name] for head in own]) for name in HEADS}, rows(method)) < 1e-9
 
@@ -97,18 +82,3 @@ def test_before_training_the_two_heads_are_one_whatever_the_policy_says(ragged_d
     plain.load_state_dict({name: model[name] for name in plain.state_dict()})
     assert model["fc3.policy.0.weight"].abs().max() > 0.1
     torch.testing.assert_close(method.client(0)(inputs), plain(inputs) + plain.fc3.bias)
-
-
-@pytest.mark.parametrize(
-    ("network", "line"),
-    [
-        (LogisticRegression, "model.network: this head .* has no features; allowed: a body"),
-        (
-            lambda shape, classes: nn.Sequential(ConvNet(shape, classes), nn.BatchNorm1d(classes)),
-            "model.head: 1.weight",
-        ),
-    ],
-)
-def test_a_head_that_has_no_features_or_is_not_linear_is_one_line(network, line, ragged_data):
-    with pytest.raises(PflError, match=f"^{line}"):
-        built(FedCP, ragged_data(), network=network)

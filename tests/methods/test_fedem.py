@@ -2,17 +2,14 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import trained
+from fakes.loops import participants, samples_of, trained
 from fakes.methods import built, distance, rows, tensors, weighted_mean
-from fakes.quadratics import Quadratics
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedEM
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,9 +24,8 @@ def models_of(method):
 
 def shares_of(network, models, weights, own):
     """The q of each sample of a client, ``[samples, models]``."""
-    inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
     shares = []
-    for x, y in zip(inputs, targets, strict=True):
+    for x, y in zip(*samples_of(own), strict=True):
         chances = [
             weight * functional_call(network, model, x[None])[0].softmax(0)[y]
             for model, weight in zip(models, weights, strict=True)
@@ -41,22 +37,21 @@ def shares_of(network, models, weights, own):
 @pytest.mark.slow
 @pytest.mark.parametrize("network", [None, LogisticRegression], ids=["mlp", "without a body"])
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
-def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, network, ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, network, pool_of, fit):
+    data = pool_of(3)
     options = {} if network is None else {"network": network}
     method = built(FedEM, data, epochs=2, weight_decay=0.0, aggregator=aggregator, **options)
     models, weights = models_of(method), {client: torch.ones(3) / 3 for client in range(6)}
     fit(method, data, 4, bare=True)
     for index in range(4):
-        examples, found = data.make_round(index).examples, [[] for _ in models]
-        for row, client in enumerate(examples.ids.tolist()):
-            own = examples.rows(row, row + 1)
+        found = [[] for _ in models]
+        for client, own in participants(data, index):
             shares = shares_of(method.network, models, weights[client], own)
             weights[client] = shares.mean(0)
             for number, model in enumerate(models):
                 key, factors = (1, "train", index, "all"), shares[:, number]
-                found[number].append(trained(method.network, model, model, own, key, 0.1, 2, factors=factors)[0])
-        models = [weighted_mean(every, examples.counts) for every in found]
+                found[number].append(trained(method.network, model, own, key, epochs=2, factors=factors)[0])
+        models = [weighted_mean(every, data.make_round(index).examples.counts) for every in found]
     for known, model in zip(models_of(method), models, strict=True):
         assert distance(model, known) < (1e-10 if aggregator is None else 1e-9)
     kept = rows(method)["weights"]
@@ -107,15 +102,3 @@ def test_new_heads_are_trained_on_the_body_of_the_model_with_the_most_weight(rag
             method.server.tree[f"{number}.fc1.weight"].fill_(number)
             model["fc1.weight"].fill_(number)
         assert distance({name: model[name] for name in method.parts["body"]}, method.common_body()) == 0
-
-
-def test_a_client_sends_and_receives_all_models_and_their_weights(train):
-    fedem, fedavg = (train(make, 1).accounting.ledger for make in (FedEM, FedAvg))
-    loss, weights = 6 * 64, 6 * 3 * 64
-    assert fedem.up - loss == 3 * (fedavg.up - loss) + weights
-    assert fedem.down == 3 * fedavg.down + weights
-
-
-def test_a_regression_is_one_line():
-    with pytest.raises(PflError, match=r"^model: FedEM is not possible for a regression; allowed: data with classes$"):
-        built(FedEM, Quadratics([[1.0, 2.0]]))

@@ -1,35 +1,28 @@
 import pytest
 import torch
-from fakes.loops import trained
-from fakes.methods import built, distance, rows, tensors
-from torch.func import functional_call
-from torch.nn import functional as F
+from fakes.loops import cross_entropy, participants, samples_of, trained
+from fakes.methods import built, distance, row, rows, tensors
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedFomo
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
-    data = ragged_data(val_fraction=0.3, participation=Participation(pool_size=4))
+def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(pool_of, fit):
+    data = pool_of(4, val_fraction=0.3)
     method = built(FedFomo, data, epochs=2, weight_decay=0.0)
     models, kinds = [tensors(method.network)] * 6, set()
     fit(method, data, 3, bare=True)
 
     def loss(model, client):
         own = data.tables["val"].examples(torch.tensor([client]))
-        if not own.longest:
-            return torch.zeros(())
-        outputs = functional_call(method.network, model, own.gather(own.positions)[0])
-        return F.cross_entropy(outputs, own.targets(own.positions)[0])
+        return cross_entropy(method.network, model, *samples_of(own)) if own.longest else torch.zeros(())
 
     for index in range(3):
-        examples, found = data.make_round(index).examples, {}
-        for row, client in enumerate(examples.ids.tolist()):
-            own, key = examples.rows(row, row + 1), (1, "train", index, "all")
-            found[client] = trained(method.network, models[client], models[client], own, key, lr=0.1, epochs=2)[0]
+        found = {}
+        for client, own in participants(data, index):
+            found[client], _ = trained(method.network, models[client], own, (1, "train", index, "all"), epochs=2)
         for client, mine in found.items():
             start, gains = models[client], {}
             for other, model in found.items():
@@ -42,12 +35,12 @@ def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
     assert min(kinds) == 0
     assert max(kinds) > 2
     for client, model in enumerate(models):
-        assert distance(model, {name: stack[client] for name, stack in rows(method, "start.").items()}) < 1e-10
+        assert distance(model, row(method, client, "start.")) < 1e-10
 
 
-def test_a_client_alone_goes_on_from_its_own_model(train, ragged_data):
+def test_a_client_alone_goes_on_from_its_own_model(train, pool_of):
     """Its own model is the only one, whether it improves or not."""
-    method = train(FedFomo, 3, ragged_data(participation=Participation(pool_size=1)))
+    method = train(FedFomo, 3, pool_of(1, val_fraction=0.1))
     own = rows(method)
     assert all(torch.equal(own[f"start.{name}"], own[name]) for name in method.parts["all"])
     assert method.accounting.ledger.down == 0

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_a_round_is_a_plain_loop_over_clients_with_unequal_steps(momentum, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(FedNova, data, epochs=2, momentum=momentum, weight_decay=0.0)
-    start, rule = tensors(method.network), {"key": (1, "train", 0, "all"), "lr": 0.1, "epochs": 2, "momentum": momentum}
+    start, rule = tensors(method.network), {"key": (1, "train", 0, "all"), "epochs": 2, "momentum": momentum}
     fit(method, data, 1, bare=True)
     examples = data.make_round(0).examples
-    models, _ = map_clients(examples, lambda own: trained(method.network, start, start, own, **rule))
+    models, _ = map_clients(data, lambda own: trained(method.network, start, own, **rule))
     factors = []  # by which each gradient has moved the model
     for samples in examples.counts.tolist():
         moves = velocity = 0.0

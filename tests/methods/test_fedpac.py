@@ -1,16 +1,13 @@
 from functools import partial
-from itertools import chain, combinations
+from itertools import combinations
 
 import pytest
 import torch
-from fakes.loops import batches
-from fakes.methods import built, distance, rows, tensors, weighted_mean
-from torch.func import functional_call, grad
-from torch.nn import functional as F
+from fakes.loops import cross_entropy, descended, features, participants, samples_of
+from fakes.methods import built, distance, row, rows, tensors, weighted_mean
 
 from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedPAC, FedRep
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -39,81 +36,58 @@ def test_a_run_that_diverges_ends_with_a_line(train):
         train(FedPAC, 3, lr=1e30)
 
 
-def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(pool_of, fit):
+    data = pool_of(3)
     method = built(partial(FedPAC, strength=0.7, head_epochs=2, head_lr=0.2), data, weight_decay=0.0, momentum=0.0)
     start = tensors(method.network)
     body, heads = dict(start), [{name: start[name] for name in HEAD}] * 6
     prototypes, mixes = {}, []
 
-    def features(model, inputs):
-        hidden = inputs.flatten(1)
-        for layer in ("fc1", "fc2"):
-            hidden = F.relu(F.linear(hidden, model[f"{layer}.weight"], model[f"{layer}.bias"]))
-        return hidden
+    def trained(model, names, own, key, known, **rule):
+        def loss(moving, inputs, targets):
+            tensors = {**model, **moving}
+            near = [
+                (z - known[y]).square().mean() if y in known else torch.zeros(())
+                for z, y in zip(features(tensors, inputs), targets.tolist(), strict=True)
+            ]
+            return cross_entropy(method.network, tensors, inputs, targets) + 0.7 * torch.stack(near).mean()
 
-    def trained(model, names, own, key, epochs, lr, known):
-        for inputs, targets in chain(*batches(own, key, epochs=epochs)):
-
-            def loss(moving, model=model, inputs=inputs, targets=targets):
-                tensors = {**model, **moving}
-                near = [
-                    (z - known[y]).square().mean() if y in known else torch.zeros(())
-                    for z, y in zip(features(tensors, inputs), targets.tolist(), strict=True)
-                ]
-                outputs = functional_call(method.network, tensors, inputs)
-                return F.cross_entropy(outputs, targets) + 0.7 * torch.stack(near).mean()
-
-            slopes = grad(loss)({name: model[name] for name in names})
-            model = {**model, **{name: model[name] - lr * slope for name, slope in slopes.items()}}
-        return model
+        return {**model, **descended({name: model[name] for name in names}, loss, own, key, **rule)}
 
     fit(method, data, 3, bare=True)
     for index in range(3):
-        examples, seen, models, means, variances = data.make_round(index).examples, [], [], [], []
-        for row, client in enumerate(examples.ids.tolist()):
-            own, model = examples.rows(row, row + 1), {**body, **heads[client]}
-            inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
+        clients, seen, models, means, variances = participants(data, index), [], [], [], []
+        for client, own in clients:
+            model, (inputs, targets) = {**body, **heads[client]}, samples_of(own)
             z, n = features(model, inputs), len(targets)
             means.append(torch.stack([z[targets == y].sum(0) / n for y in range(3)]))
             variances.append(float((z.square().sum(1).mean() - means[-1].square().sum()) / n))
             key = (1, "train", index)
-            model = trained(model, HEAD, own, (*key, "head"), 2, 0.2, {})
-            model = trained(model, set(model) - {*HEAD}, own, (*key, "body"), 1, 0.1, prototypes)
+            model = trained(model, HEAD, own, (*key, "head"), {}, lr=0.2, epochs=2)
+            model = trained(model, set(model) - {*HEAD}, own, (*key, "body"), prototypes)
             models.append(model)
             seen += zip(features(model, inputs), targets.tolist(), strict=True)
-        for row, client in enumerate(examples.ids.tolist()):
-            mixes.append(best_mix(row, means, variances))
+        for place, (client, _) in enumerate(clients):
+            mixes.append(best_mix(place, means, variances))
             heads[client] = {
                 name: sum(a * model[name] for a, model in zip(mixes[-1], models, strict=True)) for name in HEAD
             }
-        body = weighted_mean(models, examples.counts)
+        body = weighted_mean(models, data.make_round(index).examples.counts)
         known = {label for _, label in seen}
         prototypes |= {y: torch.stack([z for z, label in seen if label == y]).mean(0) for y in known}
     assert min(float(weights.max()) for weights in mixes) < 0.8, "heads are mixed"
     for name in method.shared:
         assert (method.network.state_dict()[name] - body[name]).abs().max() < 1e-9
     for client, head in enumerate(heads):
-        assert distance(head, {name: stack[client] for name, stack in rows(method).items()}) < 1e-9
+        assert distance(head, row(method, client)) < 1e-9
     for label, prototype in prototypes.items():
         assert (method.server.tree["prototypes"][label] - prototype).abs().max() < 1e-9
 
 
-def test_one_client_a_round_without_the_term_is_fedrep(ragged_data, train):
+def test_one_client_a_round_without_the_term_is_fedrep(pool_of, train):
     def run(make):
-        data = ragged_data(participation=Participation(pool_size=1))
-        return train(make, 3, data, batch_size=99, momentum=0.0)
+        return train(make, 3, pool_of(1), batch_size=99, momentum=0.0)
 
     pac, rep = run(partial(FedPAC, strength=0.0, head_epochs=2)), run(partial(FedRep, head_epochs=2))
     assert distance(pac.network, rep.network) < 1e-12
     assert distance(rows(rep), rows(pac)) < 1e-12
-
-
-def test_heads_and_statistics_are_sent_beside_bodies_and_prototypes(train):
-    method = train(FedPAC, 1)
-    parts = {
-        part: sum(method.network.state_dict()[name].numel() for name in method.parts[part]) for part in ("body", "head")
-    }
-    prototypes = 3 * 5 + 3
-    assert method.accounting.ledger.up == 6 * 64 * (parts["body"] + prototypes + 1 + parts["head"] + 3 * 5 + 1)
-    assert method.accounting.ledger.down == 6 * 64 * (parts["body"] + prototypes + parts["head"])

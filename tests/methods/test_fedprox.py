@@ -20,8 +20,7 @@ def test_without_proximity_it_is_fedavg_bit_for_bit(options, train):
 def test_a_round_is_a_plain_loop_with_the_proximal_term(proximity, ragged_data, fit):
     data = ragged_data(val_fraction=0.0)
     method = built(partial(FedProx, proximity=proximity), data, hidden=(40, 5), weight_decay=0.0)
-    start, rule = tensors(method.network), {"key": (1, "train", 0, "all"), "lr": 0.1}
+    start, key = tensors(method.network), (1, "train", 0, "all")
     fit(method, data, 1, bare=True)
-    examples, penalty = data.make_round(0).examples, pull(proximity, start)
-    clients, _ = map_clients(examples, lambda own: trained(method.network, start, start, own, **rule, penalty=penalty))
-    assert_weighted_mean(method, start, clients, examples.counts)
+    clients, _ = map_clients(data, lambda own: trained(method.network, start, own, key, penalty=pull(proximity, start)))
+    assert_weighted_mean(method, start, clients, data.make_round(0).examples.counts)

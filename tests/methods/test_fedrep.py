@@ -18,8 +18,8 @@ def by_hand(method, start, own, head_epochs, head_lr, momentum):
     model, train = start, partial(trained, method.network, own=own, momentum=momentum, decay=DECAY)
     for repetition in range(2):
         heads, bodies = ((1, "train", 0, part, repetition) for part in ("head", "body"))
-        model, _ = train(model, method.parts["head"], key=heads, lr=head_lr, epochs=head_epochs)
-        model, loss = train(model, method.parts["body"], key=bodies, lr=0.1)
+        model, _ = train(model, key=heads, moves=method.parts["head"], lr=head_lr, epochs=head_epochs)
+        model, loss = train(model, key=bodies, moves=method.parts["body"])
     return model, loss
 
 
@@ -37,7 +37,7 @@ def test_a_round_is_a_plain_loop_over_heads_and_bodies_in_turn(options, rule, ra
     start = tensors(method.network)
     trainer = fit(method, data, 1, bare=True)
     examples = data.make_round(0).examples
-    clients, losses = map_clients(examples, lambda own: by_hand(method, start, own, **rule))
+    clients, losses = map_clients(data, lambda own: by_hand(method, start, own, **rule))
     for name in method.parts["head"]:
         heads = torch.stack([client[name] for client in clients])
         torch.testing.assert_close(method.clients.stack(name)[examples.ids], heads, atol=1e-11, rtol=0)

@@ -5,15 +5,14 @@ from math import exp, log
 import pytest
 import torch
 from fakes.cohorts import examples_of
-from fakes.loops import batches
+from fakes.loops import batches, cross_entropy, participants, samples_of
 from fakes.methods import assert_weighted_mean, built, distance, tensors, weighted_mean
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRoD, Sparsity
 from pfl_lightning.methods.fedrod import log_counts
-from pfl_lightning.models import MLP, LinearNetwork, LogisticRegression
+from pfl_lightning.models import MLP, LogisticRegression
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -91,7 +90,8 @@ def test_rounds_are_a_plain_loop(smoothed, ragged_data, fit):
     shared, examples = start, data.make_round(0).examples
     heads = [{name: torch.zeros_like(start[name]) for name in ("fc3.weight", "fc3.bias")} for _ in examples.ids]
     for index in range(2):
-        every = [by_hand(method.network, shared, heads[row], examples, row, index, smoothed) for row in range(6)]
+        cohort = zip(participants(data, 0), heads, strict=True)
+        every = [by_hand(method.network, shared, head, own, index, smoothed) for (_, own), head in cohort]
         clients, heads = [client for client, _ in every], [head for _, head in every]
         shared = weighted_mean(clients, examples.counts)
     assert_weighted_mean(method, start, clients, examples.counts)
@@ -102,10 +102,9 @@ def test_rounds_are_a_plain_loop(smoothed, ragged_data, fit):
     assert any("dual" in choice for choice in method.engine.choices.values()) == (not smoothed)
 
 
-def by_hand(network, shared, head, examples, row, index, smoothed):
+def by_hand(network, shared, head, own, index, smoothed):
     """One client's model and personal head after a round."""
-    own = examples.rows(row, row + 1)
-    log_share = own.targets(own.positions)[0].bincount(minlength=3).log()  # -inf for a class without samples
+    log_share = samples_of(own)[1].bincount(minlength=3).log()  # -inf for a class without samples
     model, head = ({n: t.clone().requires_grad_() for n, t in tree.items()} for tree in (shared, head))
 
     def balanced(inputs, targets):
@@ -113,7 +112,7 @@ def by_hand(network, shared, head, examples, row, index, smoothed):
 
     def plain(inputs, targets):
         both = {name: model[name].detach() + tensor for name, tensor in head.items()}
-        return F.cross_entropy(functional_call(network, {**model, **both}, inputs), targets) + extra(both)
+        return cross_entropy(network, {**model, **both}, inputs, targets) + extra(both)
 
     def extra(tree):
         ridge = sum(tensor.square().sum() for tensor in tree.values() if tensor.ndim > 1)
@@ -126,21 +125,3 @@ def by_hand(network, shared, head, examples, row, index, smoothed):
             loss(*batch).backward()
             optimizer.step()
     return tuple({name: tensor.detach() for name, tensor in tree.items()} for tree in (model, head))
-
-
-@pytest.mark.parametrize(
-    ("network", "num_classes", "line"),
-    [
-        (LinearNetwork, 3, "model.network: LinearNetwork is not possible with FedRoD; allowed: a linear last"),
-        (partial(LogisticRegression, bias=False), 3, "model.network: LogisticRegression is not possible with FedRoD"),
-        (MLP, 1, "model: FedRoD is not possible for a regression; allowed: data with classes"),
-    ],
-)
-def test_classes_need_a_linear_last_layer_with_a_bias(network, num_classes, line):
-    with pytest.raises(PflError, match=f"^{line}"):
-        FedRoD(network=network).build((4,), num_classes, 2)
-
-
-def test_a_bias_cannot_be_decayed_with_its_shift():
-    with pytest.raises(TypeError, match="decay_biases"):
-        FedRoD(decay_biases=True)

@@ -1,64 +1,50 @@
 from functools import partial
-from itertools import chain
 
 import pytest
 import torch
 from fakes.cohorts import examples_of
-from fakes.loops import batches
+from fakes.loops import descended, features, participants, samples_of
 from fakes.methods import built, distance, rows, tensors, weighted_mean
-from fakes.quadratics import Quadratics
-from torch.func import functional_call, grad
 from torch.nn import functional as F
 
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods import GPFL
-from pfl_lightning.models import MLP, ConvNet, LogisticRegression
+from pfl_lightning.models import MLP
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-BODY = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
 HEAD, SHARES = ("fc3.weight", "fc3.bias"), "fc3.class_shares"
 GUIDES = ("fc3.embeddings", "fc3.valve.")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
-def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_three_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
+    data = pool_of(3)
     method = built(partial(GPFL, strength=0.3, decay=0.2), data, weight_decay=0.0, epochs=2, aggregator=aggregator)
-    body = torch.nn.Sequential(*list(MLP(data.input_shape, data.num_classes, hidden=(8, 5)).children())[:-1])
     start = tensors(method.network)
     shared = {name: tensor for name, tensor in start.items() if name not in (*HEAD, SHARES)}
     heads, shares = [{name: start[name] for name in HEAD}] * 6, [torch.full((3,), 1 / 3)] * 6
-
-    def features(model, inputs):
-        return functional_call(body, dict(zip(body.state_dict(), map(model.get, BODY), strict=True)), inputs)
-
     fit(method, data, 3, bare=True)
     for index in range(3):
-        examples, models = data.make_round(index).examples, []
-        for row, client in enumerate(examples.ids.tolist()):
-            own, model = examples.rows(row, row + 1), shared | heads[client]
-            shares[client] = own.targets(own.positions)[0].bincount(minlength=3) / own.counts
-            for inputs, targets in chain(*batches(own, (1, "train", index, "all"), epochs=2)):
+        models = []
+        for client, own in participants(data, index):
+            shares[client] = samples_of(own)[1].bincount(minlength=3) / own.counts
 
-                def loss(model, inputs=inputs, targets=targets, share=shares[client], received=shared):
-                    z, classes = features(model, inputs), model["fc3.embeddings"]
-                    outputs = through(z, model, share @ classes.detach()) @ model["fc3.weight"].T + model["fc3.bias"]
-                    generic = through(z, model, classes.detach().mean(0))
-                    cosines = torch.stack([F.cosine_similarity(generic, each[None]) for each in classes], dim=1)
-                    away = (generic - received["fc3.embeddings"][targets]).square().sum(1).sqrt().mean()
-                    ridge = sum(t.square().sum() for name, t in model.items() if name.startswith(GUIDES))
-                    labels = [F.cross_entropy(found, targets) for found in (outputs, cosines)]
-                    return sum(labels) + 0.3 * away + 0.1 * ridge
+            def loss(model, inputs, targets, share=shares[client], received=shared["fc3.embeddings"]):
+                z, classes = features(model, inputs), model["fc3.embeddings"]
+                outputs = through(z, model, share @ classes.detach()) @ model["fc3.weight"].T + model["fc3.bias"]
+                generic = through(z, model, classes.detach().mean(0))
+                cosines = torch.stack([F.cosine_similarity(generic, each[None]) for each in classes], dim=1)
+                away = (generic - received[targets]).square().sum(1).sqrt().mean()
+                ridge = sum(t.square().sum() for name, t in model.items() if name.startswith(GUIDES))
+                labels = [F.cross_entropy(found, targets) for found in (outputs, cosines)]
+                return sum(labels) + 0.3 * away + 0.1 * ridge
 
-                slopes = grad(loss)(model)
-                model = {name: tensor - 0.1 * slopes[name] for name, tensor in model.items()}
+            model = descended(shared | heads[client], loss, own, (1, "train", index, "all"), epochs=2)
             heads[client] = {name: model.pop(name) for name in HEAD}
             models.append(model)
-        shared = weighted_mean(models, examples.counts)
+        shared = weighted_mean(models, data.make_round(index).examples.counts)
     assert distance(shared, method.network) < 1e-9
     kept = {name: torch.stack([head[name] for head in heads]) for name in HEAD} | {SHARES: torch.stack(shares)}
     assert kept.keys() == rows(method).keys()
@@ -93,16 +79,3 @@ def test_embeddings_are_of_both_classes_where_the_network_has_one_output():
     trained, losses = method.local_update(examples, method.received(examples.ids), (0,))
     assert trained.own["fc3.embeddings"].shape == (len(examples), 2, 5)
     assert losses.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "line"),
-    [
-        (partial(Quadratics, [[1.0, 2.0]]), {}, "model: GPFL is not possible for a regression; allowed: data with"),
-        (None, {"network": LogisticRegression}, "model.network: this head .* has no features; allowed: a body"),
-        (None, {"network": partial(ConvNet, channels=(3, 4)), "head": 2}, "model.head: conv2.weight is not possible"),
-    ],
-)
-def test_what_has_no_classes_or_no_features_is_one_line(data, options, line, ragged_data):
-    with pytest.raises(PflError, match=f"^{line}"):
-        built(GPFL, (data or ragged_data)(), **options)

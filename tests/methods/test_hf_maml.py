@@ -2,10 +2,10 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import batches
+from fakes.loops import batches, cross_entropy, participants
 from fakes.methods import assert_weighted_mean, built, distance, tensors
 from fakes.networks import Plain
-from torch.func import functional_call, grad, jvp
+from torch.func import grad, jvp
 from torch.nn import functional as F
 
 from pfl_lightning.methods import HFMAML, PerFedAvg
@@ -13,10 +13,6 @@ from pfl_lightning.models import MLP
 from pfl_lightning.seeding import samples
 
 pytestmark = pytest.mark.usefixtures("float64")
-
-
-def cross_entropy(network, tensors, inputs, targets):
-    return F.cross_entropy(functional_call(network, tensors, inputs), targets)
 
 
 def step_on(gradient, start, **options):
@@ -60,17 +56,16 @@ def test_a_round_follows_the_exact_second_order_rule(ragged_data, fit):
     method = built(HFMAML, data, hidden=(5,), lr=0.5, inner_lr=0.2, difference=1e-4)
     start, clients = tensors(method.network), []
     fit(method, data, 1, bare=True)
-    examples = data.make_round(0).examples
-    for client in range(3):
+    for _, own in participants(data, 0):
         w = start
-        for inputs, targets in batches(examples.rows(client, client + 1), (1, "train", 0, "all"))[0]:
+        for inputs, targets in batches(own, (1, "train", 0, "all"))[0]:
             gradient = grad(partial(cross_entropy, method.network, inputs=inputs, targets=targets))
             g = gradient(w)
             v = gradient({name: tensor - 0.2 * g[name] for name, tensor in w.items()})
             _, hessian_times_v = jvp(gradient, (w,), (v,))
             w = {name: tensor - 0.5 * (v[name] - 0.2 * hessian_times_v[name]) for name, tensor in w.items()}
         clients.append(w)
-    assert_weighted_mean(method, start, clients, examples.counts, share=1e-6)
+    assert_weighted_mean(method, start, clients, data.make_round(0).examples.counts, share=1e-6)
 
 
 class Dropping(Plain):

@@ -2,17 +2,14 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import trained
+from fakes.loops import cross_entropy, participants, samples_of, trained
 from fakes.methods import built, distance, tensors, weighted_mean
 from fakes.quadratics import Quadratics, built_at, network, point
-from torch.func import functional_call
-from torch.nn import functional as F
 
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import IFCA, FedAvg
+from pfl_lightning.methods import IFCA
 from pfl_lightning.models import LogisticRegression
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.system import Participation
 from pfl_lightning.tree import Params
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -25,21 +22,18 @@ def models_of(method):
 
 
 @pytest.mark.parametrize("aggregator", [None, SecureAggregator(limit=100.0)], ids=["clear", "secure"])
-def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, pool_of, fit):
+    data = pool_of(3)
     method = built(partial(IFCA, groups=3), data, epochs=2, weight_decay=0.0, aggregator=aggregator)
     models = [{name: tensor.clone() for name, tensor in model.items()} for model in models_of(method)]
     fit(method, data, 4, bare=True)
     sizes = set()
     for index in range(4):
-        examples, members = data.make_round(index).examples, [[] for _ in models]
-        for row in range(3):
-            own = examples.rows(row, row + 1)
-            inputs, targets = own.gather(own.positions)[0], own.targets(own.positions)[0]
-            losses = [F.cross_entropy(functional_call(method.network, model, inputs), targets) for model in models]
+        members = [[] for _ in models]
+        for _, own in participants(data, index):
+            losses = [cross_entropy(method.network, model, *samples_of(own)) for model in models]
             group = losses.index(min(losses))
-            key = (1, "train", index, "all")
-            model, _ = trained(method.network, models[group], models[group], own, key, lr=0.1, epochs=2)
+            model, _ = trained(method.network, models[group], own, (1, "train", index, "all"), epochs=2)
             members[group].append((model, int(own.counts)))
         sizes.add(tuple(map(len, members)))
         for group, found in enumerate(members):
@@ -52,11 +46,6 @@ def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(aggregator, ragged_
         assert distance(model, found) < (1e-10 if aggregator is None else 1e-9)
 
 
-def test_one_group_is_fedavg(train):
-    ifca, fedavg = train(partial(IFCA, groups=1), 2), train(FedAvg, 2)
-    assert distance(ifca.network, fedavg.network) < 1e-12
-
-
 def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
     data = Quadratics([[0.0], [0.2], [1.0], [1.4]])
     make = partial(IFCA, network=network, lr=0.5, epochs=9, batch_size=9, weight_decay=0.0)
@@ -67,13 +56,6 @@ def test_each_group_ends_at_the_mean_of_its_own_clients(fit):
     examples = data.tables["train"].examples(torch.arange(4))
     chosen, _ = method.grouped(examples, method.received(examples.ids))
     assert chosen.tolist() == (examples.targets(examples.positions)[:, 0] > 0.5).tolist()
-
-
-def test_a_client_sends_and_receives_all_models_and_says_where_it_belongs(train):
-    ifca, fedavg = (train(make, 1).accounting.ledger for make in (partial(IFCA, groups=3), FedAvg))
-    loss, said = 6 * 64, 6 * 3 * 64
-    assert ifca.up - loss == 3 * (fedavg.up - loss) + said
-    assert ifca.down == 3 * fedavg.down + said
 
 
 def test_more_groups_than_clients_are_one_line(ragged_data):

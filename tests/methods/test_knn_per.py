@@ -2,14 +2,13 @@ from functools import partial
 
 import pytest
 import torch
+from fakes.loops import samples_of
 from fakes.methods import built, distance
 from fakes.networks import Nested
-from fakes.quadratics import Quadratics
 
 from pfl_lightning.client import log_probabilities
-from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, KNNPer
-from pfl_lightning.models import MLP, LinearNetwork, LogisticRegression
+from pfl_lightning.models import MLP, LinearNetwork
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -18,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 def chances_of(method, own, inputs, neighbours, weight):
     """Probabilities of the classes of some inputs of a client, ``[inputs, classes]``, one input after another."""
     body = torch.nn.Sequential(*list(method.network.children())[:-1])
-    known, labels = body(own.gather(own.positions)[0]), own.targets(own.positions)[0].tolist()
+    inputs_known, labels = samples_of(own)
+    known = body(inputs_known)
     found = []
     for x in inputs:
         distances = [float((body(x[None])[0] - each).square().sum().sqrt()) for each in known]
@@ -70,15 +70,3 @@ def test_training_is_that_of_fedavg_and_without_votes_so_is_the_model(train, rag
     found, expected = knn.client(3, "neighbours", ragged_data())(inputs), fedavg.client(3, "global")(inputs)
     assert (found - expected.log_softmax(1)).abs().max() < 1e-12
     assert distance(knn.client(3), knn.network) == 0, "the model that needs no samples"
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "line"),
-    [
-        (partial(Quadratics, [[1.0, 2.0]]), {}, "model: KNNPer is not possible for a regression; allowed: data with"),
-        (None, {"network": LogisticRegression}, "model.network: .* has no features; allowed: a body, and a head"),
-    ],
-)
-def test_what_has_no_classes_or_features_is_one_line(data, options, line, ragged_data):
-    with pytest.raises(PflError, match=f"^{line}"):
-        built(KNNPer, (data or ragged_data)(), **options)

@@ -11,8 +11,8 @@ from torch.optim import SGD
 from pfl_lightning import load_method, methods
 from pfl_lightning.client import largest_first
 from pfl_lightning.errors import PflError
-from pfl_lightning.methods import DPSGD, IFCA, DePRL, FedAvg, FedBABU, FedRep, Method, Sparsity
-from pfl_lightning.models import MLP, LogisticRegression
+from pfl_lightning.methods import DPSGD, IFCA, FedAvg, FedRep, Method, Sparsity
+from pfl_lightning.models import MLP
 from pfl_lightning.seeding import seed_of
 from pfl_lightning.system import Participation
 from pfl_lightning.tree import prefixed
@@ -166,14 +166,6 @@ def test_a_lost_upload_costs_the_download_alone(ragged_data, train):
     assert 0 < dropped < 6
     assert method.accounting.ledger.down == 6 * bits
     assert method.accounting.ledger.up == (6 - dropped) * (bits + 64)  # and the training loss
-
-
-@pytest.mark.parametrize("kind", [DePRL, FedBABU, FedRep])
-def test_a_body_is_needed_to_mix_train_or_share_it(kind):
-    with pytest.raises(
-        PflError, match=rf"model\.network: {kind.__name__} needs a body; LogisticRegression trains one layer"
-    ):
-        kind(network=LogisticRegression).build((5,), 3, 6)
 
 
 def test_a_misspelled_hook_is_told_with_the_nearest_one():

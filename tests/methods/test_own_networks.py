@@ -41,7 +41,6 @@ from pfl_lightning.methods import (
 )
 from pfl_lightning.models import MLP, LoRA, Network
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.system import Participation
 
 
 class ByName(nn.Module):
@@ -68,18 +67,16 @@ METHODS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("make", "batch_norm"), [(FedAvg, "local"), (DePRL, "average"), (Ditto, "local")])
-def test_resume_is_exact_with_dropout_and_batch_norm_inside_of_a_module(make, batch_norm, ragged_data, fit, tmp_path):
-    def run(rounds, folder, ckpt_path=None):
-        torch.rand(len(folder))  # torch's own generator must not matter
-        method = make(network=Normed, batch_size=4, batch_norm=batch_norm)
-        fit(method, ragged_data(participation=Participation(pool_size=3)), rounds, folder, ckpt_path)
-        return method
+def test_resume_is_exact_with_dropout_and_batch_norm_inside_of_a_module(make, batch_norm, pool_of, resumed):
+    draws = iter(range(3))
 
-    straight = run(3, "straight")
-    run(1, "resumed")
-    resumed = run(3, "resumed", tmp_path / "resumed/checkpoints/last.ckpt")
-    assert distance(straight, resumed) == 0
-    assert distance(load_method(tmp_path / "resumed/checkpoints/last.ckpt", network=Normed), resumed) == 0
+    def made():
+        torch.rand(next(draws))  # torch's own generator must not matter
+        return make(network=Normed, batch_size=4, batch_norm=batch_norm)
+
+    straight, method, last = resumed(made, partial(pool_of, 3))
+    assert distance(straight, method) == 0
+    assert distance(load_method(last, network=Normed), method) == 0
     kept = {name for name in straight.clients.names if "running_mean" in name and not name.startswith("personal")}
     assert bool(kept) == (batch_norm == "local" or make is DePRL)
 
@@ -135,16 +132,9 @@ def test_frozen_tensors_stay_and_tied_ones_move_as_one_on_every_backend(make, fl
 
 @each_frozen
 @pytest.mark.slow
-def test_resume_with_frozen_and_tied_tensors_is_exact(make, ragged_data, fit, tmp_path):
-    def run(rounds, folder, ckpt_path=None):
-        method = make(network=frozen_and_tied, batch_size=4)
-        fit(method, ragged_data(participation=Participation(pool_size=3)), rounds, folder, ckpt_path)
-        return method
-
-    straight, last = run(3, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
-    run(1, "resumed")
-    resumed = run(3, "resumed", last)
-    assert distance(straight, resumed) == 0
+def test_resume_with_frozen_and_tied_tensors_is_exact(make, pool_of, resumed):
+    straight, method, last = resumed(partial(make, network=frozen_and_tied, batch_size=4), partial(pool_of, 3))
+    assert distance(straight, method) == 0
 
     def with_others(input_shape, num_classes):
         module = frozen_and_tied(input_shape, num_classes)
@@ -152,7 +142,7 @@ def test_resume_with_frozen_and_tied_tensors_is_exact(make, ragged_data, fit, tm
         return module
 
     loaded = load_method(last, network=with_others)
-    assert distance(loaded, resumed) == 0, "the checkpoint has the frozen ones"
+    assert distance(loaded, method) == 0, "the checkpoint has the frozen ones"
     module = loaded.client(0)
     assert module[3].second.weight is module[3].first.weight
 
@@ -190,23 +180,14 @@ def test_what_a_module_does_in_training_alone_is_done_and_what_it_evaluates_stay
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [FedAvg, DPSGD, IFCA, partial(FedAvg, aggregator=SecureAggregator())])
-def test_buffers_that_nothing_moves_are_neither_trained_nor_sent(make, ragged_data, fit, tmp_path):
-    def run(rounds, folder, ckpt_path=None):
-        method = make(network=Masked, batch_size=4)
-        fit(method, ragged_data(), rounds, folder, ckpt_path)
-        return method
-
-    straight, last = run(2, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
-    run(1, "resumed")
-    resumed, start = run(2, "resumed", last), built(make, ragged_data(), network=Masked)
-    constants = {"Masked.scales", "Masked.mask", "Masked.places"}
-    assert constants.isdisjoint({*resumed.parts["all"], *resumed.clients.names})
+def test_buffers_that_nothing_moves_are_neither_trained_nor_sent(make, ragged_data, resumed):
+    straight, method, last = resumed(partial(make, network=Masked, batch_size=4), ragged_data, rounds=2)
+    start, constants = built(make, ragged_data(), network=Masked), {"Masked.scales", "Masked.mask", "Masked.places"}
+    assert constants.isdisjoint({*method.parts["all"], *method.clients.names})
     for name, tensor in start.network.state_dict().items():
-        assert torch.equal(straight.network.state_dict()[name], resumed.network.state_dict()[name])
-        assert torch.equal(tensor, resumed.network.state_dict()[name]) == (name in constants)
-    assert (
-        distance(load_method(last, network=Masked).network.get_submodule("Masked").proj, resumed.network[0].proj) == 0
-    )
+        assert torch.equal(straight.network.state_dict()[name], method.network.state_dict()[name])
+        assert torch.equal(tensor, method.network.state_dict()[name]) == (name in constants)
+    assert distance(load_method(last, network=Masked).network[0].proj, method.network[0].proj) == 0
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
 from functools import partial
 
 import pytest
-from fakes.loops import batches
+from fakes.loops import batches, cross_entropy, participants
 from fakes.methods import assert_weighted_mean, built, distance, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
-from torch.func import functional_call, grad
-from torch.nn import functional as F
+from torch.func import grad
 
 from pfl_lightning.methods import HFMAML, FedAvg, PerFedAvg
 
@@ -23,15 +22,11 @@ def test_a_step_on_a_quadratic_has_its_closed_form(make, after, fit):
 
 def by_hand(net, start, own):
     """One client's model after two epochs of pairs of batches."""
-    w, key = start, (1, "train", 0, "all")
-
-    def gradient(at, seen):
-        return grad(lambda w: F.cross_entropy(functional_call(net, w, seen[0]), seen[1]))(at)
-
+    w, key, gradient = start, (1, "train", 0, "all"), grad(partial(cross_entropy, net))
     for pairs in zip(batches(own, key, 2), batches(own, (*key, "other"), 2), strict=True):
         for first, second in zip(*pairs, strict=True):
-            inner = gradient(w, first)
-            step = gradient({name: tensor - 0.3 * inner[name] for name, tensor in w.items()}, second)
+            inner = gradient(w, *first)
+            step = gradient({name: tensor - 0.3 * inner[name] for name, tensor in w.items()}, *second)
             w = {name: tensor - 0.1 * step[name] for name, tensor in w.items()}
     return w
 
@@ -41,9 +36,8 @@ def test_a_round_is_a_plain_loop_over_pairs_of_independent_batches(ragged_data, 
     method = built(partial(PerFedAvg, inner_lr=0.3, epochs=2), data)
     start = tensors(method.network)
     fit(method, data, 1, bare=True)
-    examples = data.make_round(0).examples
-    clients = [by_hand(method.network, start, examples.rows(row, row + 1)) for row in range(len(examples))]
-    assert_weighted_mean(method, start, clients, examples.counts)
+    clients = [by_hand(method.network, start, own) for _, own in participants(data, 0)]
+    assert_weighted_mean(method, start, clients, data.make_round(0).examples.counts)
 
 
 def test_without_an_inner_step_a_full_batch_is_fedavgs(train):

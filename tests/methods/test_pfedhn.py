@@ -2,19 +2,18 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import trained
+from fakes.loops import participants, trained
 from fakes.methods import built, distance, rows, tensors
 from torch import nn
 
 from pfl_lightning.methods import FedAvg, PFedHN
 from pfl_lightning.models import MLP
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
-def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(pool_of, fit):
+    data = pool_of(3)
     method = built(partial(PFedHN, hyper_lr=0.5, width=7, layers=2, embedding=3), data, epochs=2, weight_decay=0.0)
     trunk = MLP((3,), 7, (7, 7))
     trunk.load_state_dict({name: method.server.tree[f"trunk.{name}"] for name in trunk.state_dict()})
@@ -29,16 +28,16 @@ def test_four_rounds_of_half_of_the_clients_are_a_plain_loop(ragged_data, fit):
 
     fit(method, data, 4, bare=True)
     for index in range(4):
-        examples, change = data.make_round(index).examples, [torch.zeros_like(tensor) for tensor in phi]
-        moves = {}
-        for row, client in enumerate(examples.ids.tolist()):
-            own, key, start = examples.rows(row, row + 1), (1, "train", index, "all"), made(client)
+        moves, change = {}, [torch.zeros_like(tensor) for tensor in phi]
+        samples = data.make_round(index).examples.counts.sum()
+        for client, own in participants(data, index):
+            start = made(client)
             before = {name: tensor.detach() for name, tensor in start.items()}
-            after, _ = trained(method.network, before, before, own, key, lr=0.1, epochs=2)
+            after, _ = trained(method.network, before, own, (1, "train", index, "all"), epochs=2)
             sum((start[name] * (before[name] - after[name])).sum() for name in start).backward()
             moves[client] = embeddings[client].grad
             for total, tensor in zip(change, phi, strict=True):
-                total += tensor.grad * own.counts / examples.counts.sum()
+                total += tensor.grad * own.counts / samples
             for tensor in (*phi, embeddings[client]):
                 tensor.grad = None
         with torch.no_grad():
@@ -69,9 +68,9 @@ def test_after_the_first_round_models_differ_by_how_alike_the_trunk_makes_them(t
         assert (models[name] - expected).abs().max() < 1e-12
 
 
-def test_a_trunk_of_zeros_is_fedavg(ragged_data, fit):
+def test_a_trunk_of_zeros_is_fedavg(pool_of, fit):
     def run(make, **options):
-        data = ragged_data(participation=Participation(pool_size=4))
+        data = pool_of(4)
         method = built(make, data, **options)
         for name in ("trunk.fc4.weight", "trunk.fc4.bias"):
             if name in method.server.names:
@@ -82,8 +81,3 @@ def test_a_trunk_of_zeros_is_fedavg(ragged_data, fit):
     one, other = run(partial(PFedHN, hyper_lr=1.0)), run(FedAvg)
     assert distance(one.network, other.network) < 1e-12
     assert all(float(tensor.abs().max()) == 0 for name, tensor in one.server.tree.items() if name.startswith("heads."))
-
-
-def test_a_client_sends_and_receives_as_much_as_a_model(train):
-    pfedhn, fedavg = (train(make, 1).accounting.ledger for make in (PFedHN, FedAvg))
-    assert (pfedhn.up, pfedhn.down) == (fedavg.up, fedavg.down)

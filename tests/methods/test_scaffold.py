@@ -2,13 +2,12 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.loops import trained
+from fakes.loops import participants, trained
 from fakes.methods import built, distance, rows, tensors
 from torch.optim.lr_scheduler import LambdaLR
 
 from pfl_lightning.methods import SCAFFOLD, FedAvg
 from pfl_lightning.server import SecureAggregator
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -18,28 +17,22 @@ pytestmark = pytest.mark.usefixtures("float64")
     [(None, 0.0, 6), (SecureAggregator(limit=100.0), 0.0, 6), (None, 0.3, 4)],
     ids=["clear", "secure", "others never train"],
 )
-def test_three_rounds_of_some_of_the_clients_are_a_plain_loop(aggregator, test_clients, clients, ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3), test_clients=test_clients)
+def test_three_rounds_of_some_of_the_clients_are_a_plain_loop(aggregator, test_clients, clients, pool_of, fit):
+    data = pool_of(3, test_clients=test_clients)
     method = built(SCAFFOLD, data, epochs=2, weight_decay=0.0, aggregator=aggregator)
     shared = tensors(method.network)
     zeros = {name: torch.zeros_like(tensor) for name, tensor in shared.items()}
     server, controls = dict(zeros), [dict(zeros) for _ in range(6)]
     fit(method, data, 3, bare=True)
     for index in range(3):
-        examples, models, changes = data.make_round(index).examples, [], []
-        for row, client in enumerate(examples.ids.tolist()):
-            own, control = examples.rows(row, row + 1), controls[client]
-            slope = {name: server[name] - control[name] for name in server}
-            model, _ = trained(
-                method.network,
-                shared,
-                shared,
-                own,
-                (1, "train", index, "all"),
-                lr=0.1,
-                epochs=2,
-                penalty=lambda moving, slope=slope: sum((slope[name] * moving[name]).sum() for name in moving),
-            )
+        models, changes = [], []
+        for client, own in participants(data, index):
+            control = controls[client]
+
+            def penalty(moving, server=server, control=control):
+                return sum(((server[name] - control[name]) * moving[name]).sum() for name in moving)
+
+            model, _ = trained(method.network, shared, own, (1, "train", index, "all"), epochs=2, penalty=penalty)
             steps = 2 * -(-int(own.counts) // 4)
             new = {n: control[n] - server[n] + (shared[n] - model[n]) / (steps * 0.1) for n in model}
             changes.append({name: new[name] - control[name] for name in new})
@@ -67,10 +60,3 @@ def test_a_round_without_a_rate_leaves_everything_as_it_was(train):
     assert distance(one.network, two.network) < 1e-15
     assert distance(one.server.tree, two.server.tree) == 0
     assert distance(rows(one), rows(two)) == 0
-
-
-def test_a_client_sends_and_receives_twice_the_model(train):
-    scaffold, fedavg = (train(make, 1).accounting.ledger for make in (SCAFFOLD, FedAvg))
-    loss = 6 * 64
-    assert scaffold.up - loss == 2 * (fedavg.up - loss)
-    assert scaffold.down == 2 * fedavg.down

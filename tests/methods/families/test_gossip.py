@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
-from fakes.loops import trained
+from fakes.loops import participants, trained
 from fakes.methods import built, normed, rows, stepping, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
 from torch import nn
@@ -63,15 +63,11 @@ def test_three_rounds_on_a_path_are_those_of_a_plain_loop(kind, ragged_data, fit
     models, mixed = [start] * 6, names["all" if kind == "DPSGD" else "body"]
     fit(method, data, 3, bare=True)
     for index in range(3):
-        examples = data.make_round(index).examples
-        for row, client in enumerate(examples.ids.tolist()):
-            key, rule = (1, "train", index), {"own": examples.rows(row, row + 1), "lr": 0.1}
+        for client, own in participants(data, index):
             phases = [(("all",), 2)] if kind == "DPSGD" else [(("head", 0), 3), (("body", 0), 1)]
             for part, epochs in phases:
-                moves = names[part[0]]
-                models[client], _ = trained(
-                    method.network, models[client], moves, key=(*key, *part), epochs=epochs, **rule
-                )
+                rule = {"key": (1, "train", index, *part), "moves": names[part[0]], "epochs": epochs}
+                models[client], _ = trained(method.network, models[client], own, **rule)
         before = [dict(model) for model in models]
         for client, model in enumerate(models):
             neighbours = [other for other in (client - 1, client + 1) if 0 <= other < 6]

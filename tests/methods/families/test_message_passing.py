@@ -5,12 +5,11 @@ from math import exp
 
 import pytest
 import torch
-from fakes.loops import pull, trained
+from fakes.loops import participants, pull, trained
 from fakes.methods import built, normed, stepping, tensors
 from torch.nn import functional as F
 
 from pfl_lightning.methods import FedAMP, FedProx, HeurFedAMP
-from pfl_lightning.system import Participation
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -51,17 +50,16 @@ def mix_by_hand(models, client, rule):
     ],
     ids=["HeurFedAMP", "FedAMP"],
 )
-def test_rounds_with_absent_clients_are_those_of_a_plain_loop(make, rule, ragged_data, fit):
-    data = ragged_data(val_fraction=0.0, participation=Participation(pool_size=3))
+def test_rounds_with_absent_clients_are_those_of_a_plain_loop(make, rule, pool_of, fit):
+    data = pool_of(3)
     method = built(partial(make, proximity=0.7), data, hidden=(40, 5))  # the first layer runs in dual form
     start, network = tensors(method.network), method.network
     models, mixes, absent = [start] * 6, [start] * 6, set(range(6))
     fit(method, data, 3, bare=True)
     for number in range(3):
-        examples = data.make_round(number).examples
-        for row, client in enumerate(examples.ids.tolist()):
-            mix, own, key = mixes[client], examples.rows(row, row + 1), (1, "train", number, "all")
-            models[client], _ = trained(network, mix, mix, own, key, lr=0.1, penalty=pull(0.7, mix))
+        for client, own in participants(data, number):
+            rule_of_client = {"key": (1, "train", number, "all"), "penalty": pull(0.7, mixes[client])}
+            models[client], _ = trained(network, mixes[client], own, **rule_of_client)
             absent.discard(client)
         mixes = [mix_by_hand(models, client, rule) for client in range(6)]
     assert absent, "some clients never train; their models count all the same"

@@ -5,11 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fakes.loops import batches
+from fakes.loops import batches, cross_entropy, participants
 from fakes.methods import assert_weighted_mean, built, distance, tensors
 from fakes.quadratics import Quadratics, built_at, network, point
-from torch.func import functional_call
-from torch.nn import functional as F
 from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -158,17 +156,16 @@ def test_a_round_of_fedmac_is_a_plain_loop(smoothed, ragged_data, fit):
     method = built(partial(FedMac, correlation=0.3, copy_lr=0.5, epochs=2, sparsity=sparsity), data, hidden=(40, 5))
     start = tensors(method.network)
     fit(method, data, 1, bare=True)
-    examples = data.make_round(0).examples
-    clients = [copy_by_hand(method.network, start, examples, client, smoothed) for client in range(len(examples))]
-    assert_weighted_mean(method, start, clients, examples.counts)
+    clients = [copy_by_hand(method.network, start, own, smoothed) for _, own in participants(data, 0)]
+    assert_weighted_mean(method, start, clients, data.make_round(0).examples.counts)
 
 
-def copy_by_hand(net, start, examples, client, smoothed):
+def copy_by_hand(net, start, own, smoothed):
     w, theta = start, start
-    for epoch in batches(examples.rows(client, client + 1), (1, "train", 0, "all"), 2):
+    for epoch in batches(own, (1, "train", 0, "all"), 2):
         for inputs, targets in epoch:
             leaves = {name: tensor.clone().requires_grad_() for name, tensor in theta.items()}
-            loss = F.cross_entropy(functional_call(net, leaves, inputs), targets)
+            loss = cross_entropy(net, leaves, inputs, targets)
             norm = sum((0.1 * (tensor / 0.1).cosh().log()).sum() for tensor in leaves.values())
             agreement = sum((tensor * w[name]).sum() for name, tensor in leaves.items())
             grads = torch.autograd.grad(loss + smoothed * norm - 0.3 * agreement, list(leaves.values()))

@@ -1,0 +1,30 @@
+import pytest
+
+from pfl_lightning.system import Participation
+
+
+@pytest.fixture
+def pool_of(ragged_data):
+    """Makes data of which so many clients take part in a round; without validation samples."""
+
+    def make(size, **options):
+        return ragged_data(participation=Participation(pool_size=size), **{"val_fraction": 0.0, **options})
+
+    return make
+
+
+@pytest.fixture
+def resumed(fit, tmp_path):
+    """Runs a method at one stretch and in two parts: both methods, and the path of the last checkpoint."""
+
+    def run(make, data, rounds=3, first=1):
+        def part(rounds, folder, ckpt_path=None):
+            method = make()
+            fit(method, data(), rounds, folder, ckpt_path)
+            return method
+
+        straight, last = part(rounds, "straight"), tmp_path / "resumed/checkpoints/last.ckpt"
+        part(first, "resumed")
+        return straight, part(rounds, "resumed", last), last
+
+    return run
