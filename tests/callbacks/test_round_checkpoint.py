@@ -1,6 +1,7 @@
 import errno
 import os
 import signal
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +12,9 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg
 from pfl_lightning.models import MLP
 
-
-def small(**kwargs):
-    return FedAvg(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)), **kwargs)
+NETWORK = partial(MLP, hidden=(4,))
+small = partial(FedAvg, network=NETWORK)
+exactly_equal = partial(torch.testing.assert_close, rtol=0, atol=0)
 
 
 def rounds_in(folder):
@@ -25,12 +26,13 @@ class Scored(FedAvg):
     """Logs these values at its evaluations, after rounds 0, 2, 4, ..., and at the end."""
 
     def __init__(self, *values, name="score"):
-        super().__init__(network=small().make_network)
-        self.told, self.name = iter(values), name
+        super().__init__(network=NETWORK)
+        self.values = iter(values)
+        self.name = name
 
     def on_validation_epoch_end(self):
         super().on_validation_epoch_end()
-        self.log(self.name, next(self.told))
+        self.log(self.name, next(self.values))
 
 
 def test_the_last_two_and_the_best_are_kept_as_plain_files_and_nothing_goes_elsewhere(
@@ -78,7 +80,7 @@ def test_a_signal_during_an_evaluation_stops_after_it_unless_it_is_the_last(
             if self.accounting.clock.rounds == round_index:
                 os.kill(os.getpid(), number)
 
-    method = Interrupted(network=lambda shape, classes: MLP(shape, classes, hidden=(4,)))
+    method = Interrupted(network=NETWORK)
     if round_index == 0:
         with pytest.raises(Stopped) as stopped:
             fit(method, ragged_data(), 2)
@@ -96,21 +98,18 @@ def test_a_signal_lets_the_round_finish_and_resumes_exactly(number, stop_at, rag
             if batch.round_index + 1 == stop_at:
                 os.kill(os.getpid(), number)
 
-    network = small().make_network
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     with pytest.raises(Stopped) as stopped:
-        fit(Interrupted(network=network), ragged_data(), 6, "interrupted")
+        fit(Interrupted(network=NETWORK), ragged_data(), 6, "interrupted")
     assert stopped.value.code == 128 + number
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert f"saved round {stop_at}" in capsys.readouterr().err
 
-    resumed, straight = small(), small()
-    trainers = [
-        fit(resumed, ragged_data(), 6, "interrupted", tmp_path / "interrupted/checkpoints/last.ckpt"),
-        fit(straight, ragged_data(), 6, "straight"),
-    ]
-    assert all(torch.equal(tensor, resumed.state_dict()[name]) for name, tensor in straight.state_dict().items())
-    assert trainers[0].callback_metrics == trainers[1].callback_metrics
+    last = tmp_path / "interrupted/checkpoints/last.ckpt"
+    resumed = fit(small(), ragged_data(), 6, "interrupted", last)
+    straight = fit(small(), ragged_data(), 6, "straight")
+    exactly_equal(resumed.lightning_module.state_dict(), straight.lightning_module.state_dict())
+    assert resumed.callback_metrics == straight.callback_metrics
 
 
 def test_a_truncated_last_checkpoint_does_not_push_out_the_one_before_it(ragged_data, fit, tmp_path):
@@ -122,10 +121,6 @@ def test_a_truncated_last_checkpoint_does_not_push_out_the_one_before_it(ragged_
     assert (rounds["last"], rounds["previous"]) == (4, 2)
 
 
-def same(one, other):
-    return all(torch.equal(one["state_dict"][name], tensor) for name, tensor in other["state_dict"].items())
-
-
 @pytest.mark.slow
 def test_the_interval_of_saves_changes_no_result(ragged_data, fit, tmp_path):
     usual = fit(small(), ragged_data(), 7, "usual")
@@ -135,9 +130,9 @@ def test_the_interval_of_saves_changes_no_result(ragged_data, fit, tmp_path):
         rounds = rounds_in(tmp_path / f"{every}")
         assert (rounds["last"], rounds["previous"]) == (7, previous), "the last round is always saved"
         for name in ("last", "best"):
-            contents = [torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in (f"{every}", "usual")]
-            assert same(*contents)
-            assert contents[0]["callbacks"]["RoundCheckpoint"] == contents[1]["callbacks"]["RoundCheckpoint"]
+            saved, expected = (torch.load(tmp_path / run / f"checkpoints/{name}.ckpt") for run in (f"{every}", "usual"))
+            exactly_equal(saved["state_dict"], expected["state_dict"])
+            assert saved["callbacks"]["RoundCheckpoint"] == expected["callbacks"]["RoundCheckpoint"]
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -153,12 +148,11 @@ def test_a_save_between_evaluations_resumes_exactly(ragged_data, fit, tmp_path):
 
     saving = {"callbacks": [RoundCheckpoint(every=3)], "val_check_interval": 4}
     with pytest.raises(LostError):
-        fit(Interrupted(network=small().make_network), ragged_data(), 7, "lost", **saving)
+        fit(Interrupted(network=NETWORK), ragged_data(), 7, "lost", **saving)
     assert rounds_in(tmp_path / "lost")["last"] == 3
-    resumed, straight = small(), small()
-    fit(resumed, ragged_data(), 7, "lost", tmp_path / "lost/checkpoints/last.ckpt", **saving)
-    fit(straight, ragged_data(), 7, "straight", val_check_interval=4)
-    assert all(torch.equal(tensor, resumed.state_dict()[name]) for name, tensor in straight.state_dict().items())
+    resumed = fit(small(), ragged_data(), 7, "lost", tmp_path / "lost/checkpoints/last.ckpt", **saving)
+    straight = fit(small(), ragged_data(), 7, "straight", val_check_interval=4)
+    exactly_equal(resumed.lightning_module.state_dict(), straight.lightning_module.state_dict())
 
 
 def test_a_resumed_run_compares_with_the_best_checkpoint_that_is_there(ragged_data, fit, tmp_path):
@@ -206,16 +200,15 @@ def test_a_wrong_monitor_is_refused_before_the_first_round(monitor, val_fraction
         def training_step(self, batch, batch_idx):
             raise AssertionError("a round")
 
-    method = NoRound(network=small().make_network)
     with pytest.raises(PflError, match=f"checkpoint.monitor: {monitor} {line}"):
-        fit(method, ragged_data(val_fraction=val_fraction), 2, callbacks=[RoundCheckpoint(monitor)])
+        fit(NoRound(network=NETWORK), ragged_data(val_fraction=val_fraction), 2, callbacks=[RoundCheckpoint(monitor)])
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
 def test_the_headline_selects_what_the_mean_of_the_first_model_does(ragged_data, fit, tmp_path):
     best = []
     for folder, monitor in (("default", None), ("headline", "val/accuracy")):
-        fit(FedAvg(network=small().make_network), ragged_data(), 4, folder, callbacks=[RoundCheckpoint(monitor)])
+        fit(small(), ragged_data(), 4, folder, callbacks=[RoundCheckpoint(monitor)])
         content = torch.load(tmp_path / folder / "checkpoints/best.ckpt", weights_only=True)
         best.append((content["global_step"], content["callbacks"]["RoundCheckpoint"]["best_score"]))
     assert best[0] == best[1]
@@ -246,6 +239,6 @@ def test_a_second_signal_stops_at_once(ragged_data, fit, capsys):
             os.kill(os.getpid(), signal.SIGUSR1)
 
     with pytest.raises(Stopped) as stopped:
-        fit(Twice(network=small().make_network, eval_epochs=0), ragged_data(), 6)
+        fit(Twice(network=NETWORK, eval_epochs=0), ragged_data(), 6)
     assert stopped.value.code == 128 + signal.SIGUSR1
     assert "saved round" not in capsys.readouterr().err
