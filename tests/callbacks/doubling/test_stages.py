@@ -3,6 +3,7 @@ from functools import partial
 import lightning.pytorch as pl
 import pytest
 from fakes.methods import distance
+from fakes.participants import CountParticipants
 
 from pfl_lightning.callbacks import GradientDoubling, StageDoubling
 from pfl_lightning.callbacks.doubling import Doubling
@@ -11,6 +12,8 @@ from pfl_lightning.errors import PflError
 from pfl_lightning.methods import FedAvg, FedRep, LGFedAvg
 from pfl_lightning.models import MLP
 from pfl_lightning.system import FixedExponential, Participation, UniformTime
+
+small = partial(FedAvg, network=partial(MLP, hidden=(4,)))
 
 
 class EveryRoundDoubling(Doubling):
@@ -23,19 +26,9 @@ class EveryRoundDoubling(Doubling):
         self.stage = trainer.global_step
 
 
-class Rounds(pl.Callback):
-    """Remembers the number of participants of every round."""
-
-    def __init__(self):
-        self.sizes = []
-
-    def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        self.sizes.append(len(batch.examples))
-
-
 def test_a_rule_only_says_when_a_stage_ends(fit):
-    rounds, method = Rounds(), FedAvg(network=partial(MLP, hidden=(4,)))
-    fit(method, Digits(num_clients=10), 5, callbacks=[EveryRoundDoubling(n0=1), rounds])
+    rounds = CountParticipants()
+    fit(small(), Digits(num_clients=10), 5, callbacks=[EveryRoundDoubling(n0=1), rounds])
     assert rounds.sizes == [1, 2, 4, 8, 10]
 
 
@@ -47,16 +40,17 @@ class Failing(pl.Callback):
 
 
 def test_the_data_of_a_run_that_failed_have_the_whole_pool(fit):
-    data, method = Digits(num_clients=5), FedAvg(network=partial(MLP, hidden=(4,)))
+    data = Digits(num_clients=5)
     with pytest.raises(PflError, match="no luck"):
-        fit(method, data, 2, callbacks=[EveryRoundDoubling(n0=1), Failing()], bare=True)
+        fit(small(), data, 2, callbacks=[EveryRoundDoubling(n0=1), Failing()], bare=True)
     assert data.participation.cohort_size is None
 
 
 def test_another_run_on_the_same_data_has_the_whole_pool(fit):
-    rounds, data = Rounds(), Digits(num_clients=10)
+    rounds = CountParticipants()
+    data = Digits(num_clients=10)
     for callbacks in ([EveryRoundDoubling(n0=1)], [rounds]):
-        fit(FedAvg(network=partial(MLP, hidden=(4,))), data, 2, callbacks=callbacks, bare=True)
+        fit(small(), data, 2, callbacks=callbacks, bare=True)
     assert rounds.sizes == [10, 10]
 
 
@@ -71,10 +65,10 @@ def test_another_run_on_the_same_data_has_the_whole_pool(fit):
     ],
 )
 def test_a_stage_has_so_many_clients_or_so_many_mean_clients_samples(rule, unit, sizes, ragged_data, fit):
-    rounds = Rounds()
+    rounds = CountParticipants()
     data = ragged_data(val_fraction=0.0, speeds=UniformTime())
     doubling = rule(n0=1, rounds_per_stage=1, **unit)
-    fit(FedAvg(network=partial(MLP, hidden=(4,)), eval_epochs=0), data, 4, callbacks=[doubling, rounds])
+    fit(small(eval_epochs=0), data, 4, callbacks=[doubling, rounds])
     assert rounds.sizes == sizes
 
 
@@ -95,4 +89,4 @@ def test_two_rules_at_once_are_refused(fit):
     with pytest.raises(
         PflError, match=r"^trainer\.callbacks: EveryRoundDoubling with StageDoubling is not possible; allowed: one"
     ):
-        fit(FedAvg(network=partial(MLP, hidden=(4,))), Digits(num_clients=10), 1, callbacks=callbacks)
+        fit(small(), Digits(num_clients=10), 1, callbacks=callbacks)

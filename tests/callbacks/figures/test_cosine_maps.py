@@ -19,7 +19,7 @@ CORRELATION, SMALLEST = "cosines/heads_data_correlation", "cosines/bodies_smalle
 
 
 def run(make, data, fit, rounds=2, **options):
-    method = make(network=lambda shape, classes: MLP(shape, classes, hidden=(6,)), batch_size=4, lr=0.1)
+    method = make(network=partial(MLP, hidden=(6,)), batch_size=4, lr=0.1)
     maps = CosineMaps()
     trainer = fit(method, data, rounds, callbacks=[maps], **options)
     return method, maps, {name: float(value) for name, value in trainer.callback_metrics.items() if "cosines" in name}
