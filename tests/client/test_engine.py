@@ -4,7 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fakes.cohorts import COUNTS, Identity, examples_of
+from fakes.cohorts import COUNTS, Identity, examples_of, largest_difference, params_of, samples_of
 from fakes.torch_sgd import KEY, by_torch
 from torch import nn
 from torch.func import functional_call, grad
@@ -29,27 +29,34 @@ class Shift:
         return raw if bits is None else raw + (bits % 1000)[:, None, None, None] / 1000
 
 
-def params_of(network, own=()):
-    tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
-    params = Params(tensors, {}).owned(own, len(COUNTS))
-    for name in sorted(own):
-        params.own[name] += 0.1 * torch.randn_like(params.own[name])
-    return params
+SMALL = partial(MLP, hidden=(5,))
+DEEP = partial(MLP, hidden=(6, 5))
+CONVOLUTIONAL = partial(LeNet5, channels=(2, 3), hidden=(6, 5))
+every_backend = pytest.mark.parametrize("backend", ["sequential", "batched"])
+
+
+def names(network, part):
+    return network.parts(1)[part] if part else ()
+
+
+def cohort(make=SMALL, transform=None, own="", **options):
+    """A network, examples of several clients, and their tensors, of which a part is each client's own."""
+    network, examples = make((1, 16, 16), 3), examples_of(transform, **options)
+    return network, examples, params_of(network, names(network, own), len(examples))
 
 
 def test_the_sum_of_many_losses_in_bfloat16_has_the_digits_of_float32(monkeypatch):
     monkeypatch.setattr(engine, "SAMPLES_AT_ONCE", 20)
     torch.set_default_dtype(torch.bfloat16)
-    network, examples = MLP((1, 16, 16), 3, hidden=()), examples_of(counts=(300,) * 4)
+    network, examples, params = cohort(partial(MLP, hidden=()), counts=(300,) * 4)
     outputs = network(examples.gather(examples.positions).flatten(0, 1))
-    each = F.cross_entropy(outputs, examples.targets(examples.positions).flatten(), reduction="none")
-    params = params_of(network)
+    expected = F.cross_entropy(outputs, examples.targets(examples.positions).flatten(), reduction="none")
     losses = Engine(network).score(examples, params)[1]
-    torch.testing.assert_close(losses.double(), each.double().view(4, 300).sum(1), rtol=1e-3, atol=0)
+    torch.testing.assert_close(losses.double(), expected.double().view(4, 300).sum(1), rtol=1e-3, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "regression"])
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@every_backend
 def test_a_network_of_one_output_takes_labels_of_two_classes_or_numbers(kind, backend):
     network, examples = MLP((1, 16, 16), 1, hidden=(5,)), examples_of(counts=(3,))
     samples = examples.samples
@@ -63,27 +70,19 @@ def test_a_network_of_one_output_takes_labels_of_two_classes_or_numbers(kind, ba
     engine = Engine(network, backend)
     trained, losses = engine.train(examples, params, Phase(names(network, "all"), 1, batch_size=3, lr=0.1), KEY)
     assert losses[0] == pytest.approx(value.item(), abs=1e-12)
-    for name, tensor in tensors.items():
-        assert (trained.own[name][0] - (tensor - 0.1 * tensor.grad)).abs().max() < 1e-12
+    moved = {name: tensor - 0.1 * tensor.grad for name, tensor in tensors.items()}
+    assert largest_difference(trained.own, 0, moved) < 1e-12
     correct, total = engine.score(examples, params)
     assert total[0] == pytest.approx(3 * value.item(), abs=1e-5)
     assert correct[0] == (0 if kind == "regression" else ((outputs > 0) == samples.targets).sum())
 
 
-def names(network, part):
-    body, head = network.cut(1)
-    return {"head": head, "body": body, "all": body | head}[part]
-
-
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@every_backend
 @pytest.mark.parametrize("part", ["head", "body", "all"])
-@pytest.mark.parametrize(("transform", "own"), [(Identity(), "nothing"), (Shift(), "nothing"), (Shift(), "all")])
-@pytest.mark.parametrize(
-    "make", [partial(MLP, hidden=(6, 5)), partial(MLP, hidden=(12, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))]
-)
+@pytest.mark.parametrize(("transform", "own"), [(Identity(), ""), (Shift(), ""), (Shift(), "all")])
+@pytest.mark.parametrize("make", [DEEP, partial(MLP, hidden=(12, 5)), CONVOLUTIONAL])
 def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform, own, make):
-    network, examples = make((1, 16, 16), 3), examples_of(transform)
-    params = params_of(network, names(network, "all") if own == "all" else ())
+    network, examples, params = cohort(make, transform, own)
     phase = Phase(names(network, part), epochs=2, batch_size=4, lr=0.1, momentum=0.5, weight_decay=0.01)
     trained, losses = Engine(network, backend).train(examples, params, phase, KEY)
     assert losses.shape == (len(COUNTS),)
@@ -91,20 +90,17 @@ def test_a_phase_is_what_torch_sgd_does_at_each_client(backend, part, transform,
         reference, _ = by_torch(network, examples, params, phase, client)
         update = max((tensor - params.client(client)[name]).abs().max() for name, tensor in reference.items())
         assert update > 1e-3
-        for name, tensor in reference.items():
-            assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
+        assert largest_difference(trained.own, client, reference) < 1e-10 * update
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@every_backend
 @pytest.mark.parametrize("rule", ["sample_weights", "sample_rows"])
 @pytest.mark.parametrize(("transform", "epochs"), [(Identity(), 2), (Identity(), 1), (Shift(), 2)])
-@pytest.mark.parametrize(
-    "make", [partial(MLP, hidden=(6, 5)), partial(MLP, hidden=(12, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))]
-)
+@pytest.mark.parametrize("make", [DEEP, partial(MLP, hidden=(12, 5)), CONVOLUTIONAL])
 def test_rows_and_weights_go_with_their_samples(backend, rule, transform, epochs, make):
-    network, examples = make((1, 16, 16), 3), examples_of(transform)
+    network, examples, params = cohort(make, transform)
     rows = 2 * torch.rand(len(COUNTS), max(COUNTS))
-    params = params_of(network).with_own({"own": rows})
+    params = params.with_own({"own": rows})
     phase = Phase(names(network, "all"), epochs, batch_size=4, lr=0.1, momentum=0.5)
     if rule == "sample_weights":
         phase = replace(phase, sample_weights="own")
@@ -116,8 +112,7 @@ def test_rows_and_weights_go_with_their_samples(backend, rule, transform, epochs
     for client, count in enumerate(COUNTS):
         reference, loss = by_torch(network, examples, params, phase, client, factors=rows[client, :count])
         assert losses[client].item() == pytest.approx(loss, abs=1e-12)
-        for name, tensor in reference.items():
-            assert (trained.own[name][client] - tensor).abs().max() < 1e-12
+        assert largest_difference(trained.own, client, reference) < 1e-12
 
 
 def losses_times_own(outputs, features, targets, extras):
@@ -129,73 +124,69 @@ def test_a_ragged_cohort_in_several_tiles_is_what_the_sequential_backend_does(pa
     counts = (*[40] * 10, 19, *[8] * 10, 3)
     tiles = [len(tile) for _, tile in examples_of(counts=counts).split(len(counts), even=True)]
     assert tiles == [10, 10, 2], "each but the last has enough clients"
-    network, examples = MLP((1, 16, 16), 3, hidden=(6,)), examples_of(counts=counts)
-    params = params_of(network)
+    network, examples, params = cohort(counts=counts)
     phase = Phase(names(network, part), epochs=2, batch_size=4, lr=0.1, momentum=0.5)
-    (one, losses), (other, others) = (
-        Engine(network, backend).train(examples, params, phase, KEY) for backend in ("sequential", "auto")
-    )
-    torch.testing.assert_close(losses, others)
-    for name in phase.trainable:
-        torch.testing.assert_close(one.own[name], other.own[name], rtol=0, atol=1e-12)
+    expected, losses = Engine(network, "sequential").train(examples, params, phase, KEY)
+    trained, tile_losses = Engine(network).train(examples, params, phase, KEY)
+    torch.testing.assert_close(tile_losses, losses)
+    torch.testing.assert_close(trained.own, expected.own, rtol=0, atol=1e-12)
 
 
 def test_the_loss_is_the_mean_over_a_clients_samples_and_arguments_and_network_stay_as_they_are():
-    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of()
-    params, before = params_of(network), {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    network, examples, params = cohort()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     phase = Phase(names(network, "all"), 1, batch_size=100, lr=0.1)
     trained, losses = Engine(network).train(examples, params, phase, KEY)
     for name, tensor in before.items():
         assert torch.equal(params.shared[name], tensor)
         assert torch.equal(network.state_dict()[name], tensor)
         assert not torch.equal(trained.own[name][0], tensor)
-    for client, count in enumerate(COUNTS):
-        mine = torch.arange(count)[None]
-        rows = examples.rows(client, client + 1)
-        expected = F.cross_entropy(functional_call(network, params.shared, rows.gather(mine)[0]), rows.targets(mine)[0])
-        torch.testing.assert_close(losses[client], expected.detach())
+    for client, loss in enumerate(losses):
+        inputs, targets = samples_of(examples, client)
+        torch.testing.assert_close(loss, F.cross_entropy(functional_call(network, params.shared, inputs), targets))
 
 
 @pytest.mark.parametrize(("backend", "at_once"), [("sequential", 4), ("sequential", 1024), ("batched", 4)])
 def test_score_counts_each_clients_correct_predictions(backend, at_once, monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", at_once)
-    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
-    params = params_of(network)
+    network, examples, params = cohort(counts=(5, 3, 0))
     for case in (params, params.owned(params.shared, 3)):
-        correct, losses = Engine(network, backend).score(examples, case)
-        for client, count in enumerate((5, 3, 0)):
-            rows, mine = examples.rows(client, client + 1), torch.arange(count)[None]
-            logits = functional_call(network, params.shared, rows.gather(mine)[0]) if count else torch.zeros(0, 3)
-            targets = rows.targets(mine)[0]
-            assert correct[client] == (logits.argmax(1) == targets).sum()
-            torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
+        check_scores(Engine(network, backend), examples, case)
+
+
+def check_scores(engine, examples, params):
+    correct, losses = engine.score(examples, params)
+    engine.network.eval()
+    for client in range(len(examples)):
+        inputs, targets = samples_of(examples, client)
+        logits = functional_call(engine.network, params.client(client), inputs)
+        assert correct[client] == (logits.argmax(1) == targets).sum()
+        torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum"))
 
 
 def test_rows_of_samples_are_joined_over_windows(monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 4)
-    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(2, 5, 0))
-    params = params_of(network)
-    found = joined(Engine(network).predictions(examples, params), 3)
-    outputs = functional_call(network, params.shared, examples.gather(examples.positions).flatten(0, 1)).view(3, 5, 3)
-    torch.testing.assert_close(found[examples.present], outputs[examples.present])
-    assert found.shape == (3, 5, 3)
-    assert not found[2].any()
+    network, examples, params = cohort(counts=(2, 5, 0))
+    outputs = joined(Engine(network).predictions(examples, params), 3)
+    expected = functional_call(network, params.shared, examples.gather(examples.positions).flatten(0, 1)).view(3, 5, 3)
+    torch.testing.assert_close(outputs[examples.present], expected[examples.present])
+    assert outputs.shape == (3, 5, 3)
+    assert not outputs[2].any()
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@every_backend
 def test_padding_is_no_correct_prediction(backend):
-    network, examples = MLP((1, 16, 16), 3, hidden=(5,)), examples_of(counts=(5, 3, 0))
-    params = params_of(network)
+    network, examples, params = cohort(counts=(5, 3, 0))
     samples = examples.samples
     samples.targets = functional_call(network, params.shared, samples.inputs).argmax(1)  # so padding would be correct
     assert Engine(network, backend).score(examples, params)[0].tolist() == [5, 3, 0]
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
+@every_backend
 def test_each_maps_a_function_of_one_client(backend):
     """The gradient of every client's loss, here a rule that is no phase."""
-    network = MLP((4,), 3, hidden=(5,))
-    params = params_of(network, [name for name in network.state_dict() if name.startswith("fc2")])
+    network = SMALL((4,), 3)
+    params = params_of(network, names(network, "head"))
     inputs, targets = torch.randn(len(COUNTS), 6, 4), torch.randint(3, (len(COUNTS), 6))
 
     def gradient(tree, x, y):
@@ -204,8 +195,7 @@ def test_each_maps_a_function_of_one_client(backend):
     result = Engine(network, backend).each(gradient, params, inputs, targets)
     for client in range(len(COUNTS)):
         expected = gradient(params.client(client), inputs[client], targets[client])
-        for name, tensor in expected.items():
-            torch.testing.assert_close(result[name][client], tensor)
+        torch.testing.assert_close({name: rows[client] for name, rows in result.items()}, expected)
 
 
 @pytest.mark.parametrize(
@@ -250,9 +240,10 @@ class TwiceDropped(Network):
     "rules", [{}, {"feature_loss": losses_times_own, "sample_rows": ("own",)}, {"inner_steps": 2}, {"clip_norm": 0.5}]
 )
 def test_dropout_has_the_same_masks_on_each_backend_and_in_chunks_of_any_size(rules, make):
-    network, examples = make((1, 16, 16), 3), examples_of()
-    own = {"own": torch.rand(len(COUNTS), max(COUNTS))} if rules.get("sample_rows") else {}
-    params, phase = params_of(network).with_own(own), Phase(names(network, "all"), 2, 4, lr=0.1, momentum=0.5, **rules)
+    network, examples, params = cohort(make)
+    if "sample_rows" in rules:
+        params = params.with_own({"own": torch.rand(len(COUNTS), max(COUNTS))})
+    phase = Phase(names(network, "all"), 2, 4, lr=0.1, momentum=0.5, **rules)
 
     def trained(*options):
         engine = Engine(network, *options)
@@ -260,31 +251,30 @@ def test_dropout_has_the_same_masks_on_each_backend_and_in_chunks_of_any_size(ru
         return engine.train(examples, params, phase, KEY)[0].own
 
     expected = trained("sequential")
-    for found in (trained(), trained("batched", 2), trained("batched", 1)):
-        assert max((found[name] - expected[name]).abs().max() for name in phase.trainable) < 1e-12
+    for options in ((), ("batched", 2), ("batched", 1)):
+        torch.testing.assert_close(trained(*options), expected, rtol=0, atol=1e-12)
 
 
 def test_auto_makes_dropout_independent_of_the_chunk():
-    network, examples = AlphaDropping((1, 16, 16), 3), examples_of()
-    params, phase = params_of(network), Phase(names(network, "all"), 2, 4, lr=0.1)
-    whole, _ = Engine(network).train(examples, params, phase, KEY)
+    network, examples, params = cohort(AlphaDropping)
+    phase = Phase(names(network, "all"), 2, 4, lr=0.1)
+    expected, _ = Engine(network).train(examples, params, phase, KEY)
     for start, chunk in examples.split(2):
-        part, _ = Engine(network).train(chunk, params, phase, KEY)
-        for name in phase.trainable:
-            torch.testing.assert_close(part.own[name], whole.own[name][start : start + 2])
+        trained, _ = Engine(network).train(chunk, params, phase, KEY)
+        torch.testing.assert_close(trained.own, expected.rows(start, start + 2).own)
 
 
 def test_a_stream_drops_each_number_with_the_layers_probability_and_anew_in_each_call():
     inputs = torch.randn(1001, 7)
     for p in (0.02, 0.5, 0.9):
         layer = with_streams(Network({"dropout": nn.Dropout(p)}))[0]
-        once, again = layer(inputs), layer(inputs)
-        for found in (once, again):
-            kept = found != 0
-            assert abs(kept.double().mean() - (1 - p)) < 4 * (p * (1 - p) / inputs.numel()) ** 0.5
-            torch.testing.assert_close(found[kept], (inputs / (1 - p))[kept])
-        both = ((once != 0) & (again != 0)).double().mean()
-        assert abs(both - (1 - p) ** 2) < 4 * ((1 - p) ** 2 / inputs.numel()) ** 0.5
+        first, second = (layer(inputs) for _ in range(2))
+        for outputs in (first, second):
+            survives = outputs != 0
+            assert abs(survives.double().mean() - (1 - p)) < 4 * (p * (1 - p) / inputs.numel()) ** 0.5
+            torch.testing.assert_close(outputs[survives], (inputs / (1 - p))[survives])
+        twice = ((first != 0) & (second != 0)).double().mean()
+        assert abs(twice - (1 - p) ** 2) < 4 * ((1 - p) ** 2 / inputs.numel()) ** 0.5
         layer.eval()
         assert torch.equal(layer(inputs), inputs)
     assert not with_streams(Network({"dropout": nn.Dropout(1.0)}))[0](inputs).any()
@@ -324,19 +314,16 @@ class Dropping(Network):
 
 
 def test_batched_refuses_batch_norm_and_auto_avoids_it():
-    network = Normed((1, 16, 16), 3)
+    network, examples, params = cohort(Normed, counts=(8, 6, 4))
     with pytest.raises(PflError, match="BatchNorm"):
         Engine(network, "batched")
-    examples = examples_of(counts=(8, 6, 4))
-    params = params_of(network)
     phase = Phase(names(network, "all"), epochs=1, batch_size=2, lr=0.1)
-    one, other = (Engine(network, b).train(examples, params, phase, KEY)[0].own for b in ("auto", "sequential"))
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    auto, expected = (Engine(network, b).train(examples, params, phase, KEY)[0].own for b in ("auto", "sequential"))
+    assert all(torch.equal(auto[name], expected[name]) for name in auto)
 
 
 def test_batch_norm_statistics_move_with_their_layer_only():
-    network, examples = Normed((1, 16, 16), 3), examples_of(counts=(8, 6, 4))
-    params = Params({name: tensor.detach().clone() for name, tensor in network.state_dict().items()}, {})
+    network, examples, params = cohort(Normed, counts=(8, 6, 4))
     body, _ = Engine(network).train(examples, params, Phase(names(network, "body"), 1, 2, lr=0.1), KEY)
     assert body.own["norm.num_batches_tracked"].tolist() == [4, 3, 2]
     assert not torch.equal(body.own["norm.running_mean"][0], params.shared["norm.running_mean"])
@@ -344,32 +331,25 @@ def test_batch_norm_statistics_move_with_their_layer_only():
 
 @pytest.mark.parametrize("moves", [["fc2.weight", "fc2.bias"], ["fc1.weight", "fc2.weight"]], ids=str)
 def test_frozen_batch_norm_uses_its_statistics_and_leaves_them_alone(moves):
-    network, examples = Normed((1, 16, 16), 3), examples_of()
+    network, examples, params = cohort(Normed)
     network.norm.running_mean.normal_()
     network.norm.running_var.uniform_(0.5, 2.0)
-    params, before = params_of(network), {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     phase = Phase(frozenset(moves), epochs=2, batch_size=4, lr=0.1, momentum=0.5)
     trained, _ = Engine(network).train(examples, params, phase, KEY)
     assert trained.own.keys() == phase.trainable
     assert all(torch.equal(tensor, before[name]) for name, tensor in trained.shared.items())
     network.eval()
     for client in range(len(COUNTS)):
-        for name, tensor in by_torch(network, examples, params, phase, client)[0].items():
-            torch.testing.assert_close(trained.own[name][client], tensor, atol=1e-10, rtol=0)
+        assert largest_difference(trained.own, client, by_torch(network, examples, params, phase, client)[0]) < 1e-10
 
 
 @pytest.mark.parametrize("backend", ["sequential", "auto"])
 def test_a_score_has_no_dropout_and_neither_uses_nor_moves_a_batchs_statistics(backend):
-    network, examples = Dropping((1, 16, 16), 3), examples_of()
+    network, examples, params = cohort(Dropping)  # in training mode
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    correct, losses = Engine(network, backend).score(examples, params_of(network))  # a new network is in training mode
+    check_scores(Engine(network, backend), examples, params)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
-    network.eval()
-    for client in range(len(COUNTS)):
-        rows = examples.rows(client, client + 1)
-        logits, targets = network(rows.gather(rows.positions)[0]), rows.targets(rows.positions)[0]
-        assert correct[client] == (logits.argmax(1) == targets).sum()
-        torch.testing.assert_close(losses[client], F.cross_entropy(logits, targets, reduction="sum").detach())
 
 
 @pytest.mark.parametrize("part", ["head", "body", "all"])
@@ -377,7 +357,7 @@ def test_a_score_has_no_dropout_and_neither_uses_nor_moves_a_batchs_statistics(b
     ("transform", "epochs", "rules"),
     [(Identity(), 2, {}), (Shift(), 1, {"penalty": Proximity(0.1), "steps": 1}), (Identity(), 1, {"clip_norm": 1.0})],
 )
-@pytest.mark.parametrize("make", [partial(MLP, hidden=(16, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
+@pytest.mark.parametrize("make", [partial(MLP, hidden=(16, 5)), CONVOLUTIONAL])
 def test_nothing_waits_for_an_accelerator(make, transform, epochs, part, rules):
     """Stands in for one: the meta device, whose tensors have no numbers, so that reading one is an error."""
     network, examples = make((1, 16, 16), 3), examples_of(transform).to(torch.device("meta"))
@@ -399,9 +379,9 @@ LOOP = "sequential by autograd"
 @pytest.mark.parametrize(
     ("make", "part", "backend", "choice"),
     [
-        (partial(MLP, hidden=(6, 5)), "all", "auto", f"{DUAL} ({FREE})"),
-        (partial(MLP, hidden=(6, 5)), "all", "batched", f"{DUAL} (requested by model.backend)"),
-        (partial(MLP, hidden=(6, 5)), "all", "sequential", f"{LOOP} (requested by model.backend)"),
+        (DEEP, "all", "auto", f"{DUAL} ({FREE})"),
+        (DEEP, "all", "batched", f"{DUAL} (requested by model.backend)"),
+        (DEEP, "all", "sequential", f"{LOOP} (requested by model.backend)"),
         (LeNet5, "head", "auto", f"{DUAL} ({FREE})"),
         (LeNet5, "body", "auto", f"{LOOP} ({SLOW})"),
         (partial(LeNet5, dropout=0.5), "head", "auto", f"batched by autograd ({FREE})"),
@@ -411,8 +391,7 @@ LOOP = "sequential by autograd"
     ],
 )
 def test_the_engine_keeps_note_of_what_it_chose_and_why(make, part, backend, choice):
-    network, examples = make((1, 16, 16), 3), examples_of(counts=(4, 2))
-    params = params_of(network)
+    network, examples, params = cohort(make, counts=(4, 2))
     engine = Engine(network, backend)
     engine.train(examples, params, Phase(names(network, part), 1, 2, lr=0.1), KEY)
     assert list(engine.choices.values()) == [choice]
@@ -459,50 +438,47 @@ def test_shared_convolutions_of_many_clients_get_channels_last_too():
 
 
 def test_a_rule_for_whole_gradients_leaves_the_backward_pass_by_hand():
-    network, examples = MLP((1, 16, 16), 3, hidden=(6, 5)), examples_of(counts=(4, 2))
+    network, examples, params = cohort(DEEP, counts=(4, 2))
     engine = Engine(network)
-    engine.train(examples, params_of(network, ()), Phase(names(network, "all"), 1, 2, lr=0.1, clip_norm=1.0), KEY)
+    engine.train(examples, params, Phase(names(network, "all"), 1, 2, lr=0.1, clip_norm=1.0), KEY)
     assert list(engine.choices.values()) == [f"batched by hand, with whole gradients ({FREE})"]
 
 
 def test_evaluation_passes_everybodys_samples_through_the_shared_layers_at_once():
-    network, examples = LeNet5((1, 16, 16), 3, channels=(2, 3), hidden=(6, 5)), examples_of()
-    params, batches = params_of(network, names(network, "head")), []
+    network, examples, params = cohort(CONVOLUTIONAL, own="head")
+    batches = []
     network.conv1.register_forward_hook(lambda layer, inputs, outputs: batches.append(len(outputs)))
     Engine(network).score(examples, params)
     assert batches == [len(COUNTS) * max(COUNTS)]
 
 
-@pytest.mark.parametrize("backend", ["sequential", "batched"])
-@pytest.mark.parametrize(("part", "own"), [("all", "nothing"), ("all", "all"), ("head", "nothing")])
-@pytest.mark.parametrize("make", [partial(MLP, hidden=(6, 5)), partial(LeNet5, channels=(2, 3), hidden=(6, 5))])
+@every_backend
+@pytest.mark.parametrize(("part", "own"), [("all", ""), ("all", "all"), ("head", "")])
+@pytest.mark.parametrize("make", [DEEP, CONVOLUTIONAL])
 def test_the_gradient_is_that_of_each_clients_mean_loss(backend, part, own, make, monkeypatch):
     monkeypatch.setattr("pfl_lightning.client.engine.SAMPLES_AT_ONCE", 15)  # so that it comes in several batches
-    network, examples = make((1, 16, 16), 3), examples_of()
-    params = params_of(network, names(network, "all") if own == "all" else ())
-    found = Engine(network, backend).gradient(examples, params, names(network, part))
-    assert set(found) == names(network, part)
-    for client, count in enumerate(COUNTS):
-        mine = examples.rows(client, client + 1)
+    network, examples, params = cohort(make, own=own)
+    gradients = Engine(network, backend).gradient(examples, params, names(network, part))
+    assert set(gradients) == names(network, part)
+    for client in range(len(COUNTS)):
+        inputs, targets = samples_of(examples, client)
         tensors = {name: tensor.clone().requires_grad_() for name, tensor in params.client(client).items()}
-        outputs = functional_call(network, tensors, mine.gather(mine.positions)[0])
-        assert len(outputs) == count
-        F.cross_entropy(outputs, mine.targets(mine.positions)[0]).backward()
-        for name, gradient in found.items():
+        F.cross_entropy(functional_call(network, tensors, inputs), targets).backward()
+        for name, gradient in gradients.items():
             assert tensors[name].grad.abs().max() > 1e-4
             torch.testing.assert_close(gradient[client], tensors[name].grad, atol=1e-12, rtol=1e-10)
 
 
 def test_the_gradient_has_no_dropout_and_neither_uses_nor_moves_a_batchs_statistics():
-    network, examples = Dropping((1, 16, 16), 3), examples_of()
+    network, examples, params = cohort(Dropping)
     network.norm.running_mean.normal_()
     before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    parts = [name for name, _ in network.named_parameters()]
-    found = Engine(network).gradient(examples, params_of(network), frozenset(parts))
+    parameters = dict(network.named_parameters())
+    gradients = Engine(network).gradient(examples, params, frozenset(parameters))
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     network.eval()
-    for client, count in enumerate(COUNTS):
-        rows, mine = examples.rows(client, client + 1), torch.arange(count)[None]
-        loss = F.cross_entropy(network(rows.gather(mine)[0]), rows.targets(mine)[0])
-        for name, expected in zip(parts, torch.autograd.grad(loss, list(network.parameters())), strict=True):
-            torch.testing.assert_close(found[name][client], expected)
+    for client in range(len(COUNTS)):
+        inputs, targets = samples_of(examples, client)
+        expected = torch.autograd.grad(F.cross_entropy(network(inputs), targets), list(parameters.values()))
+        for name, gradient in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(gradients[name][client], gradient)

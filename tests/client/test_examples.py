@@ -11,6 +11,10 @@ def cohort(counts=(3, 0, 5, 2)):
     return ClientTable(samples, np.split(np.arange(total), np.cumsum(counts)[:-1])).examples(torch.arange(len(counts)))
 
 
+def present_targets(examples):
+    return examples.targets(examples.positions)[examples.present].tolist()
+
+
 def test_places_are_examples_or_padding():
     examples = cohort()
     assert examples.positions.tolist() == [list(range(5))] * 4
@@ -25,11 +29,11 @@ def test_the_examples_of_each_class_are_counted_without_padding():
 
 
 def test_some_clients_can_be_taken():
-    taken = cohort().take(torch.tensor([True, False, False, True]))
-    assert taken.ids.tolist() == taken.host_ids.tolist() == [0, 3]
-    assert taken.counts.tolist() == [3, 2]
-    assert taken.longest == taken.index.shape[1] == 3
-    assert taken.targets(taken.positions)[taken.present].tolist() == [0, 1, 2, 8, 9]
+    subset = cohort().take(torch.tensor([True, False, False, True]))
+    assert subset.ids.tolist() == subset.host_ids.tolist() == [0, 3]
+    assert subset.counts.tolist() == [3, 2]
+    assert subset.longest == subset.index.shape[1] == 3
+    assert present_targets(subset) == [0, 1, 2, 8, 9]
     assert len(cohort().take(torch.zeros(4, dtype=torch.bool))) == 0
 
 
@@ -37,13 +41,12 @@ def test_a_few_examples_of_each_client_are_drawn_without_padding():
     examples = cohort((50, 3, 0))
     drawn = [examples.sample((seed,), 8) for seed in (0, 0, 1)]
     assert drawn[0].counts.tolist() == [8, 3, 0]
-    seen = [some.targets(some.positions)[some.present].tolist() for some in drawn]
+    seen = [*map(present_targets, drawn)]
     assert seen[0] == seen[1] != seen[2]
     assert len(set(seen[0])) == len(seen[0])
     assert max(seen[0][:8]) < 50
     assert sorted(seen[0][8:]) == [50, 51, 52]
-    alone = examples.rows(1, 2).sample((0,), 8)
-    assert alone.targets(alone.positions)[alone.present].tolist() == seen[0][8:], "whatever others are there"
+    assert present_targets(examples.rows(1, 2).sample((0,), 8)) == seen[0][8:], "whatever others are there"
 
 
 def test_even_pieces_of_enough_clients_hold_none_with_less_than_half_of_the_largest():
@@ -60,22 +63,22 @@ def test_even_pieces_of_enough_clients_hold_none_with_less_than_half_of_the_larg
 
 def test_windows_hold_every_example_once_and_nobody_who_has_none_left():
     examples, seen = cohort(), [[] for _ in range(4)]
-    for there, some in examples.windows(4):
-        places = torch.arange(4)[there].tolist()
-        assert some.counts.min() > 0
-        assert some.index.numel() <= max(4, len(places))
-        for row, place in enumerate(places):
-            assert some.ids[row] == place
-            seen[place] += some.targets(some.positions)[row, some.present[row]].tolist()
+    for rows, window in examples.windows(4):
+        clients = torch.arange(4)[rows].tolist()
+        assert window.counts.min() > 0
+        assert window.index.numel() <= max(4, len(clients))
+        assert window.ids.tolist() == clients
+        for row, client in enumerate(clients):
+            seen[client] += present_targets(window.rows(row, row + 1))
     # 3 clients with 1 position, then 3, then 2, then 1 client with the last two
-    assert [len(some) for _, some in examples.windows(4)] == [3, 3, 2, 1]
+    assert [len(window) for _, window in examples.windows(4)] == [3, 3, 2, 1]
     assert seen == [[0, 1, 2], [], [3, 4, 5, 6, 7], [8, 9]]
 
 
 def test_a_window_of_all_clients_is_no_copy():
-    ((there, some),) = cohort((2, 2)).windows(100)
-    assert there == slice(None)
-    assert some.longest == 2
+    ((rows, window),) = cohort((2, 2)).windows(100)
+    assert rows == slice(None)
+    assert window.longest == 2
 
 
 def test_the_largest_come_first_and_equal_ones_as_they_are():

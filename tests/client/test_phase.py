@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from fakes.cohorts import COUNTS, Identity, examples_of
+from fakes.cohorts import COUNTS, Identity, examples_of, largest_difference, params_of
 from fakes.loops import batches
 from fakes.torch_sgd import KEY, by_torch
 from torch import nn
@@ -28,15 +28,6 @@ NETWORKS = {
     "lenet": partial(LeNet5, channels=(2, 3), hidden=(6, 5)),
 }
 every_backend = pytest.mark.parametrize("backend", ["sequential", "batched"])
-
-
-def params_of(network, own=False):
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
-    if own:
-        params = params.owned(params.shared, len(COUNTS))
-        for tensor in params.own.values():
-            tensor += 0.1 * torch.randn_like(tensor)
-    return params
 
 
 def near(moving, tensors):
@@ -93,15 +84,15 @@ RICH = ("AdamW", "all three with momentum", "clipping with a penalty", "two step
 @pytest.mark.parametrize("make", NETWORKS.values(), ids=NETWORKS)
 def test_a_phase_with_rules_is_torchs_on_the_loss_with_the_penalty(backend, rule, part, own, make):
     network, examples, (rules, value) = make((1, 16, 16), 3), examples_of(), RULES[rule]
-    params = params_of(network, own).beside("anchor", params_of(network, own))
+    names = network.state_dict() if own else ()
+    params = params_of(network, names).beside("anchor", params_of(network, names))
     phase = Phase(network.parts(1)[part], **{"epochs": 2, "batch_size": 4, "lr": 0.1, **rules})
     trained, losses = Engine(network, backend).train(examples, params, phase, KEY)
     for client in range(len(COUNTS)):
         reference, loss = by_torch(network, examples, params, phase, client, value)
         update = max((tensor - params.client(client)[name]).abs().max() for name, tensor in reference.items())
         assert update > 1e-3
-        for name, tensor in reference.items():
-            assert (trained.own[name][client] - tensor).abs().max() < 1e-10 * update
+        assert largest_difference(trained.own, client, reference) < 1e-10 * update
         assert losses[client].item() == pytest.approx(loss, abs=1e-10)
 
 
@@ -129,18 +120,21 @@ def test_a_term_of_a_mini_batch_is_of_the_samples_that_are_there(backend, make):
 
             slopes = grad(loss)(model)
             model = {name: tensor - 0.1 * slopes[name] for name, tensor in model.items()}
-        assert max((trained.own[name][client] - tensor).abs().max() for name, tensor in model.items()) < 1e-10
+        assert largest_difference(trained.own, client, model) < 1e-10
 
 
 @every_backend
 def test_the_batches_of_single_steps_are_random_and_no_more_is_computed_than_they_visit(backend, monkeypatch):
     network, examples = NETWORKS["mlp"]((1, 16, 16), 3), examples_of(counts=(60, 50))
-    asked, gather = [], type(examples).gather
-    monkeypatch.setattr(type(examples), "gather", lambda self, at, *bits: asked.append(at) or gather(self, at, *bits))
+    gathered = []
+    gather = type(examples).gather
+    monkeypatch.setattr(
+        type(examples), "gather", lambda self, at, *bits: gathered.append(at) or gather(self, at, *bits)
+    )
     phase = Phase(frozenset(network.state_dict()), epochs=5, batch_size=4, lr=0.1, steps=1)
     Engine(network, backend).train(examples, params_of(network), phase, KEY)
-    assert sum(positions.numel() for positions in asked) == 5 * 4 * 2
-    visited = torch.cat([positions[0] for positions in asked])
+    assert sum(positions.numel() for positions in gathered) == 5 * 4 * 2
+    visited = torch.cat([positions[0] for positions in gathered])
     assert len(visited.unique()) > 8, "not the same batch over and over"
 
 
@@ -156,9 +150,9 @@ def numbers(backend, labels, start, extras, phase):
     network, clients = Number((1,), 1), len(labels)
     samples = Samples(torch.ones(clients, 1), torch.tensor(labels), Identity())
     cohort = ClientTable(samples, list(np.arange(clients)[:, None])).examples(torch.arange(clients))
-    own = {"fc.weight": torch.full((clients, 1, 1), start)}
-    own |= {f"{prefix}.fc.weight": torch.full((clients, 1, 1), value) for prefix, value in extras.items()}
-    trained, _ = Engine(network, backend).train(cohort, Params({}, own), phase, KEY)
+    values = {"fc.weight": start, **{f"{prefix}.fc.weight": value for prefix, value in extras.items()}}
+    params = Params({}, {name: torch.full((clients, 1, 1), value) for name, value in values.items()})
+    trained, _ = Engine(network, backend).train(cohort, params, phase, KEY)
     return {name.removesuffix("fc.weight").strip("."): stack.flatten().tolist() for name, stack in trained.own.items()}
 
 
@@ -172,9 +166,8 @@ def number_phase(steps, lr, trainable=("fc.weight",), **rules):
 def test_proximity_has_its_closed_form(backend, start, after):
     for steps, expected in enumerate(after, start=1):
         phase = number_phase(steps, 0.1, penalty=Proximity(0.5, "anchor"))
-        found = numbers(backend, [2.0], start, {"anchor": 1.0}, phase)
-        assert found[""] == pytest.approx([expected], abs=1e-12)
-        assert found["anchor"] == [1.0], "what does not move stays"
+        trained = numbers(backend, [2.0], start, {"anchor": 1.0}, phase)
+        assert trained == {"": pytest.approx([expected], abs=1e-12), "anchor": [1.0]}, "what does not move stays"
 
 
 @every_backend
@@ -202,9 +195,8 @@ def test_a_penalty_and_a_moving_anchor_make_fedmacs_client(backend):
     rules = {"penalty": Total((Correlation(0.5, "anchor"), SmoothL1(0.1, 0.1))), "after_step": follow(0.4 * 0.5)}
     for steps, (theta, w) in enumerate(expected, start=1):
         phase = number_phase(steps, 0.2, ("fc.weight", "anchor.fc.weight"), **rules)
-        found = numbers(backend, [2.0, 2.0], 1.0, {"anchor": 1.0}, phase)
-        assert found[""] == pytest.approx([theta] * 2, abs=1e-9)
-        assert found["anchor"] == pytest.approx([w] * 2, abs=1e-9)
+        trained = numbers(backend, [2.0, 2.0], 1.0, {"anchor": 1.0}, phase)
+        assert trained == {"": pytest.approx([theta] * 2, abs=1e-9), "anchor": pytest.approx([w] * 2, abs=1e-9)}
 
 
 @every_backend
@@ -235,12 +227,12 @@ def test_a_penalty_may_leave_some_tensors_alone(backend):
     def on_weights(tensors, extras):
         return {name: 0.3 * tensor for name, tensor in tensors.items() if name.endswith("weight")}
 
-    names = frozenset(network.state_dict())
-    both = Phase(names, 2, 4, 0.1, penalty=Total((on_weights, on_weights)))
-    decay = Phase(names, 2, 4, 0.1, weight_decay=0.6)
-    one, other = (Engine(network, backend).train(examples, params_of(network), p, KEY)[0].own for p in (both, decay))
-    for name, tensor in one.items():
-        torch.testing.assert_close(tensor, other[name], atol=1e-12, rtol=0)
+    def trained(**rule):
+        phase = Phase(frozenset(network.state_dict()), 2, 4, 0.1, **rule)
+        return Engine(network, backend).train(examples, params_of(network), phase, KEY)[0].own
+
+    penalized = trained(penalty=Total((on_weights, on_weights)))
+    torch.testing.assert_close(penalized, trained(weight_decay=0.6), atol=1e-12, rtol=0)
 
 
 def test_a_missing_anchor_is_named():
@@ -269,9 +261,9 @@ def test_a_phase_without_a_step_is_refused(key):
 def test_the_slope_of_smooth_l1_is_known_and_the_gradient_of_its_value(smoothing, at, value, slope):
     # |at| - smoothing * log 2 far from zero; the slope is the hyperbolic tangent of at / smoothing, times the strength
     entry = torch.tensor([[at]], requires_grad=True)
-    (found,) = smooth_l1(entry, smoothing)
-    assert found.item() == pytest.approx(value, abs=1e-9)
-    found.backward()
+    (penalty,) = smooth_l1(entry, smoothing)
+    assert penalty.item() == pytest.approx(value, abs=1e-9)
+    penalty.backward()
     torch.testing.assert_close(SmoothL1(1.0, smoothing)({"w": entry.detach()}, {})["w"], entry.grad)
     assert SmoothL1(2.0, smoothing)({"w": entry.detach()}, {})["w"].item() == pytest.approx(2 * slope, abs=1e-9)
 

@@ -30,11 +30,13 @@ shapes = st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=4), min_size
 @given(shapes, st.floats(1e-4, 1))
 def test_the_density_of_the_model_is_the_one_that_was_asked_for(shapes, density):
     named = dict(enumerate(shapes))
-    found = erk_densities(named, density)
+    densities = erk_densities(named, density)
     sizes = {name: torch.Size(shape).numel() for name, shape in named.items()}
-    assert all(0 < share <= 1 for share in found.values())
-    assert sum(found[name] * sizes[name] for name in sizes) == pytest.approx(density * sum(sizes.values()), rel=1e-9)
-    rest = {found[name] * sizes[name] / sum(named[name]) for name in sizes if found[name] < 1}
+    assert all(0 < share <= 1 for share in densities.values())
+    assert sum(densities[name] * sizes[name] for name in sizes) == pytest.approx(
+        density * sum(sizes.values()), rel=1e-9
+    )
+    rest = {densities[name] * sizes[name] / sum(named[name]) for name in sizes if densities[name] < 1}
     assert max(rest, default=1.0) == pytest.approx(min(rest, default=1.0), rel=1e-9), "in proportion, unless full"
 
 

@@ -21,18 +21,26 @@ def several_threads():
     torch.set_num_threads(1)
 
 
+@pytest.fixture
+def spreads(monkeypatch):
+    """The calls of ``spread`` by engines."""
+    calls = []
+    monkeypatch.setattr(engine, "spread", lambda *words: calls.append(words) or spread(*words))
+    return calls
+
+
 def test_results_are_in_the_order_of_the_items_and_each_thread_has_its_own(several_threads):
     made = []
-    found = list(spread(lambda own, item: (own, item), range(100), lambda: made.append(0) or object(), 3))
-    assert [item for _, item in found] == [*range(100)]
-    assert len({own for own, _ in found}) == len(made) <= 3
+    results = list(spread(lambda local, item: (local, item), range(100), lambda: made.append(0) or object(), 3))
+    assert [item for _, item in results] == [*range(100)]
+    assert len({local for local, _ in results}) == len(made) <= 3
     assert torch.get_num_threads() == 3
 
 
 def test_as_many_items_as_threads_are_at_work_together_each_with_one_thread_of_torch(several_threads):
     together = threading.Barrier(3)
 
-    def work(own, item):
+    def work(local, item):
         together.wait(10)
         return torch.get_num_threads()
 
@@ -41,7 +49,7 @@ def test_as_many_items_as_threads_are_at_work_together_each_with_one_thread_of_t
 
 def test_an_error_is_raised(several_threads):
     with pytest.raises(ZeroDivisionError):
-        list(spread(lambda own, item: own // item, [1, 0, 2], lambda: 1, 3))
+        list(spread(lambda local, item: local // item, [1, 0, 2], lambda: 1, 3))
 
 
 def lenet(**options) -> LeNet5:
@@ -76,35 +84,32 @@ DRAWN = {"feature_loss": lambda outputs, features, targets, extras: outputs.squa
     ],
     ids=["penalty", "gradient", "BatchNorm", "dropout", "dropout in a block", "other dropout", "features"],
 )
-def test_clients_train_in_threads_and_the_numbers_are_those_of_one_thread(make, rules, is_spread, monkeypatch):
-    network, examples, spreads, visits = make(), examples_of(counts=(11, 7, 7, 3, 2)), [], []
+def test_clients_train_in_threads_and_the_numbers_are_those_of_one_thread(make, rules, is_spread, spreads):
+    network, examples, visits = make(), examples_of(counts=(11, 7, 7, 3, 2)), []
     tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
     params = Params({**tensors, **{f"anchor.{name}": tensor + 0.1 for name, tensor in tensors.items()}}, {})
     phase = replace(PHASE, trainable=frozenset(tensors), **rules)
-    monkeypatch.setattr(engine, "spread", lambda *words: spreads.append(words) or spread(*words))
 
     def run(threads):
         torch.set_num_threads(threads)
         ours = Engine(network, report=lambda *numbers: visits.append(numbers))
         ours.head = frozenset(name for name in tensors if name.startswith(("fc2", "fc3")))
-        found = ours.train(examples, params, phase, KEY)
+        trained, losses = ours.train(examples, params, phase, KEY)
         torch.set_num_threads(1)
-        return found
+        return {**trained.own, "losses": losses}
 
-    (one, losses), (several, others) = run(1), run(3)
+    expected, threaded = run(1), run(3)
     assert bool(spreads) == is_spread
     assert sorted(visits[: len(visits) // 2]) == sorted(visits[len(visits) // 2 :])
     if is_spread:
-        assert torch.equal(losses, others)
-        assert one.own.keys() == several.own.keys() >= tensors.keys()
-        assert all(torch.equal(one.own[name], several.own[name]) for name in tensors)
+        assert expected.keys() == threaded.keys() >= tensors.keys()
+        assert all(torch.equal(tensor, threaded[name]) for name, tensor in expected.items())
         assert all(torch.equal(network.state_dict()[name], tensors[name]) for name in tensors), "only copies have run"
 
 
-def test_clients_with_much_to_train_have_all_threads_in_turn(several_threads, monkeypatch):
-    spreads, tensors = [], {name: tensor.detach() for name, tensor in lenet().state_dict().items()}
+def test_clients_with_much_to_train_have_all_threads_in_turn(several_threads, spreads, monkeypatch):
+    tensors = {name: tensor.detach() for name, tensor in lenet().state_dict().items()}
     phase = replace(PHASE, trainable=frozenset(tensors), epochs=1)
-    monkeypatch.setattr(engine, "spread", lambda *words: spreads.append(words) or spread(*words))
     for limit in (0, -1):
         monkeypatch.setattr(engine, "TILE_BYTES", sum(tensor.nbytes for tensor in tensors.values()) + limit)
         Engine(lenet()).train(examples_of(counts=(3, 2)), Params(tensors, {}), phase, KEY)
@@ -112,9 +117,8 @@ def test_clients_with_much_to_train_have_all_threads_in_turn(several_threads, mo
 
 
 @pytest.mark.parametrize(("backend", "mixed"), [("auto", True), ("sequential", False)])
-def test_mixed_precision_and_a_requested_backend_are_not_spread(backend, mixed, several_threads, monkeypatch):
-    tensors, spreads = {name: tensor.detach() for name, tensor in lenet().state_dict().items()}, []
-    monkeypatch.setattr(engine, "spread", lambda *words: spreads.append(words) or spread(*words))
+def test_mixed_precision_and_a_requested_backend_are_not_spread(backend, mixed, several_threads, spreads):
+    tensors = {name: tensor.detach() for name, tensor in lenet().state_dict().items()}
     with torch.autocast("cpu", torch.bfloat16, mixed):
         phase = replace(PHASE, trainable=frozenset(tensors))
         Engine(lenet(), backend).train(examples_of(counts=(3, 2)), Params(tensors, {}), phase, KEY)

@@ -5,8 +5,10 @@ import torch
 
 from pfl_lightning.client import Examples, Samples
 from pfl_lightning.data.clients import ClientTable
+from pfl_lightning.tree import Params
 
 COUNTS = (11, 7, 7, 3, 1)
+CLIENTS = len(COUNTS)
 
 
 class Identity:
@@ -24,3 +26,23 @@ def examples_of(transform=None, counts=COUNTS, shape=(1, 16, 16), classes=3) -> 
     samples = Samples(torch.randn(total, *shape), torch.randint(classes, (total,)), transform or Identity())
     parts = np.split(np.arange(total), np.cumsum(counts)[:-1])
     return ClientTable(samples, parts).examples(torch.arange(len(counts)))
+
+
+def params_of(network, own=(), clients=CLIENTS) -> Params:
+    """The tensors of a network, some of which are each client's own and differ a little."""
+    tensors = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+    params = Params(tensors, {}).owned(own, clients)
+    for tensor in params.own.values():
+        tensor += 0.1 * torch.randn_like(tensor)
+    return params
+
+
+def samples_of(examples, client):
+    """The inputs and targets of one of several clients."""
+    row = examples.rows(client, client + 1)
+    return row.gather(row.positions)[0], row.targets(row.positions)[0]
+
+
+def largest_difference(tree, client, expected) -> float:
+    """The largest difference between a client's tensors, ``[clients, ...]``, and others, ``[...]``, by name."""
+    return max((tree[name][client] - tensor).abs().max() for name, tensor in expected.items())

@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 import torch
-from fakes.cohorts import COUNTS, examples_of
+from fakes.cohorts import COUNTS, examples_of, params_of
 
 from pfl_lightning.client import Correlation, Engine, Follow, Phase, Proximity, total
 from pfl_lightning.client.linear.dual import DualLayer
@@ -57,21 +57,17 @@ NETWORKS = [partial(LinearNetwork, rank=16), partial(MLP, hidden=())]
 def test_dual_form_is_what_the_sequential_backend_does(make, settings, own, dual_steps):
     network, cohort = make((20,), 16), examples()
     phase = phase_of(network.state_dict(), **settings)
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
-    if own:
-        params = params.owned(params.shared, len(COUNTS))
-        for tensor in params.own.values():
-            tensor += 0.1 * torch.randn_like(tensor)
+    params = params_of(network, network.state_dict() if own else ())
     params = params.beside("anchor", params)
     expected, losses = Engine(network, "sequential").train(cohort, params, phase, (1,))
     assert not dual_steps
-    found, found_losses = Engine(network).train(cohort, params, phase, (1,))
+    trained, dual_losses = Engine(network).train(cohort, params, phase, (1,))
     assert len(dual_steps) == phase.epochs * min(-(-max(COUNTS) // phase.batch_size), phase.steps or max(COUNTS))
     update = max((expected.own[name] - params.tree[name]).abs().max() for name in phase.trainable)
     assert update > 1e-2
     for name, tensor in expected.own.items():
-        assert (found.own[name] - tensor).abs().max() < 1e-10 * update, name
-    torch.testing.assert_close(found_losses, losses)
+        assert (trained.own[name] - tensor).abs().max() < 1e-10 * update, name
+    torch.testing.assert_close(dual_losses, losses)
 
 
 def phase_of(names, proximity=0.0, correlation=0.0, follow=0.0, **settings):
@@ -92,27 +88,28 @@ def phase_of(names, proximity=0.0, correlation=0.0, follow=0.0, **settings):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("both", [False, True], ids=["alone", "and to the start"])
-def test_a_pull_to_another_place_has_a_dual_form_too(both, settings, anchor, dual_steps):
+@pytest.mark.parametrize("to_start", [False, True], ids=["one pull", "and one to the start"])
+def test_a_pull_to_another_place_has_a_dual_form_too(to_start, settings, anchor, dual_steps):
     network, cohort = MLP((20,), 16, hidden=(16, 5)), examples()
-    params = Params({name: tensor.detach() for name, tensor in network.state_dict().items()}, {})
+    params = params_of(network)
     moved = {name: tensor + torch.randn_like(tensor) for name, tensor in params.shared.items()}
-    other = Params(moved, {}).owned(moved, len(COUNTS)) if anchor == "own" else Params(moved, {})
+    anchors = Params(moved, {}).owned(moved if anchor == "own" else (), len(COUNTS))
     phase = phase_of(params.shared, **settings)
-    if both:
+    if to_start:
         phase = replace(phase, penalty=total(Proximity(0.7, "start"), phase.penalty))
-    params = params.beside("start", params).beside("anchor", other)
+    params = params.beside("start", params).beside("anchor", anchors)
     expected, _ = Engine(network, "sequential").train(cohort, params, phase, (1,))
-    found, _ = Engine(network).train(cohort, params, phase, (1,))
+    trained, _ = Engine(network).train(cohort, params, phase, (1,))
     assert dual_steps
     for name in params.under("start").tree:
         update = (expected.own[name] - params.tree[name]).abs().max()
-        assert (found.own[name] - expected.own[name]).abs().max() < 1e-10 * update, name
+        assert (trained.own[name] - expected.own[name]).abs().max() < 1e-10 * update, name
 
 
 def test_there_is_no_tie_to_an_anchor_that_follows_but_may_not_move():
-    params = Params({name: tensor.detach() for name, tensor in MLP((20,), 16).state_dict().items()}, {})
-    phase, start = phase_of(params.shared, correlation=0.5, follow=0.3), params.beside("anchor", params)
+    params = params_of(MLP((20,), 16))
+    phase = phase_of(params.shared, correlation=0.5, follow=0.3)
+    start = params.beside("anchor", params)
     assert tie_of("fc1.weight", start, phase) == (Tie(0.0, -0.5, 0.3), None)
     assert tie_of("fc1.weight", start, replace(phase, trainable=phase.trainable - {"anchor.fc1.weight"})) is None
     start = start.beside("start", params)
@@ -120,7 +117,7 @@ def test_there_is_no_tie_to_an_anchor_that_follows_but_may_not_move():
 
 
 def test_there_is_no_tie_to_two_places_other_than_the_start():
-    params = Params({name: tensor.detach() for name, tensor in MLP((20,), 16).state_dict().items()}, {})
+    params = params_of(MLP((20,), 16))
     other = Params({name: tensor + 1 for name, tensor in params.shared.items()}, {})
     penalty = total(Proximity(0.7, "one"), Proximity(0.2, "two"))
     places = params.beside("one", other).beside("two", other)
@@ -153,7 +150,9 @@ def test_inputs_that_do_not_stay_are_not_for_the_dual_form():
 )
 def test_the_recursion_is_that_of_sgd_with_momentum_decay_and_a_tie(tie):
     phase = Phase(frozenset({"w"}), 1, batch_size=2, lr=0.1, momentum=0.5, weight_decay=0.2)
-    weight, velocity, grads = 3.0, 0.7, [1.0, -2.0, 0.4]  # a start with a velocity, and the gradient of each step
+    weight = 3.0
+    velocity = 0.7
+    grads = [1.0, -2.0, 0.4]  # of each step
     recursion = Recursion(phase, samples=6, tie=tie, like=torch.zeros(1))
     assert recursion.start == [1.0, 0.0, 1.0][: 3 if tie.has_anchor else 2]
     anchor = 2.5
@@ -161,8 +160,8 @@ def test_the_recursion_is_that_of_sgd_with_momentum_decay_and_a_tie(tie):
     for step, grad in enumerate(grads):
         factors, of_grads = recursion.weight_at(step, 2 * step)
         earlier = torch.tensor(grads[:step]).repeat_interleave(2) / 2  # two samples share a step's gradient
-        found = sum(factor * quantity for factor, quantity in zip(factors, start, strict=True))
-        assert found + float(of_grads @ earlier) == pytest.approx(weight, abs=1e-12)
+        of_start = sum(factor * quantity for factor, quantity in zip(factors, start, strict=True))
+        assert of_start + float(of_grads @ earlier) == pytest.approx(weight, abs=1e-12)
         velocity = 0.5 * velocity + grad + 0.2 * weight + tie.of_weight * weight + tie.of_anchor * anchor
         weight -= 0.1 * velocity
         anchor += tie.follows * (weight - anchor)
